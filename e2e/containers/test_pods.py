@@ -96,14 +96,14 @@ def test_an_evicted_pod_lets_all_ranks_save_first(site: KindSite) -> None:
     assert_all_were_asked_to_save(run)
 
 
-def test_a_pod_that_fills_its_nodes_disk_is_evicted_by_kubelet_and_comes_back(site: KindSite) -> None:
+def test_a_pod_beyond_its_own_limit_is_evicted_by_kubelet_comes_back_and_is_told_the_limit(site: KindSite) -> None:
     run = begun(site, "full", resourcesPerNode={"cpu": "300m", "memory": "512Mi", "ephemeral-storage": "100Mi"})
     pod, node = pod_of(run, 1), run.nodes[1]
     fill = "open('/tmp/fill', 'wb').write(bytes(200 << 20))"
     site.world.kubectl("exec", "-n", NAMESPACE, pod["metadata"]["name"], "--", "python3", "-c", fill)
     run.wait("the next attempt", lambda: run.status["attempt"] == 2, SECONDS)
     finish(run)
-    assert_blamed(run, node, "Disruption", "told to end")
+    assert_blamed(run, node, "LimitExceeded", "ephemeral")
 
 
 def test_a_drained_node_is_left_after_a_save(site: KindSite) -> None:

@@ -125,6 +125,7 @@ def hold_when_status_is_behind(plan: PlanBuilder) -> bool:
     if not hold_or_rebuild(plan):
         return False
     if plan.run.spec is not None:
+        settle_save(plan)
         _ = _stop_as_asked(plan, frozenset(), on_hold=True) or stop_for_preemption(plan) or end_long_hold(plan)
     return True
 

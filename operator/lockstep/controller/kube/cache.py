@@ -116,8 +116,10 @@ class ObjectCache(Generic[T]):
 
     def _changed(self, old: T | None, new: T | None) -> None:
         """What comes of one object must not keep the others of a list from being heard of."""
-        with self._left_out.if_it_fails(self._kind, "what rests on an object", repr(new or old)[:200]):
+        try:
             self._tell(old, new)
+        except Exception as error:  # whatever it is, nobody else is to wait for it
+            self._left_out.note(self._kind, "what rests on an object", repr(new or old)[:200], error)
 
     def _bury(self, uid: str, version: int) -> None:
         self._graves[uid] = max(version, self._graves.pop(uid, -1))

@@ -26,8 +26,9 @@ EVENTS_A_MINUTE, EVENTS_AT_ONCE = 4, 12
 """Times the pods of its gang."""
 LEAST_GANG = 5
 """Smaller gangs count as such a one."""
-LOOK_SECONDS, RESTS = 0.5, 100
-"""A look that takes the processor for longer is followed by a rest of so many times as long."""
+LOOK_SECONDS, RESTS, LARGE_GANG = 0.5, 100, 2048
+"""A look that takes the processor for longer is followed by a rest of so many times as long. Larger gangs have as much
+longer as they are larger."""
 TOLD_EVERY = 600.0
 
 _WORDS: dict[Excess, str] = {
@@ -113,14 +114,14 @@ class RunPace:
             self._charge("Events", key, events / max(LEAST_GANG, gang))
 
     @contextmanager
-    def measured(self, key: str) -> Iterator[None]:
-        """Measures what is done within, which must not wait for anything."""
+    def measured(self, key: str, gang: int = 0) -> Iterator[None]:
+        """Measures what is done within for so many nodes, which must not wait for anything."""
         begun = self._processor()
         try:
             yield
         finally:
             took = self._processor() - begun
-            if took > LOOK_SECONDS:
+            if took > LOOK_SECONDS * max(1.0, gang / LARGE_GANG):
                 self._rests[key] = self._clock.monotonic() + RESTS * took
                 self._tallies.paced["Processor"] += 1
 

@@ -161,7 +161,7 @@ class Reconciler:
         key = run_key(snapshot.run.namespace, snapshot.run.name)
         try:
             self._recoveries.observe(snapshot, self._queue.due_since(key))
-            with self._executor.pace.measured(key):
+            with self._executor.pace.measured(key, len(snapshot.run.status.assignment.nodes)):
                 plan = decide(snapshot, self._tunables(), self._clock.now())
             await self._executor.run_plan(snapshot.run, plan)
         except (KubeError, StaleError, LostLeadershipError):
@@ -187,8 +187,7 @@ class Reconciler:
     async def _cluster(self) -> None:
         await self._usage.settle()  # before the reads below: nothing may lie between the last of them and the snapshot
         # Nodes may be held that are not known yet: without them nothing may be admitted.
-        given_up = {run.uid for run in self._store.unread() if not await self._is_read(run)}
-        self._unread_since = {uid: since for uid, since in self._unread_since.items() if uid in given_up}
+        given_up = await self._read_what_is_unread()
         tunables, now = self._tunables(), self._clock.now()
         known = self._store.begin_cycle(self._leadership, given_up)
         snapshot = self._usage.counted(known, tunables.admission.half_life)
@@ -258,6 +257,21 @@ class Reconciler:
             pods, _ = await self._kube.list_all(PODS, run.namespace, labels=f"{JOB_NAME_LABEL}={job.name}")
             self._store.archive_jobs.keep_words(job, last_words(pods, job.uid))
 
+    async def _read_what_is_unread(self) -> set[str]:
+        """Runs whose nodes others need not wait for. Raises KubeError while there are some that they wait for, once all
+        were asked for: each has its time at the same time."""
+        unread, given_up, waited_for = self._store.unread(), set[str](), list[KubeError]()
+        self._unread_since = {run.uid: at for run in unread if (at := self._unread_since.get(run.uid)) is not None}
+        for run in unread:
+            try:
+                if not await self._is_read(run):
+                    given_up.add(run.uid)
+            except KubeError as error:
+                waited_for.append(error)
+        if waited_for:
+            raise waited_for[0]
+        return given_up
+
     async def _is_read(self, run: RunView) -> bool:
         """What lies in ConfigMaps of a run is known, or is not to be had and lost.
 
@@ -275,7 +289,7 @@ class Reconciler:
                 raise
             since = self._unread_since.setdefault(run.uid, self._clock.monotonic())
             waited = self._clock.monotonic() - since >= _UNREAD_PATIENCE
-            if not waited and not is_known_by_pods(run, self._store.pods_of(run.uid)):
+            if not waited and not is_known_by_pods(run, self._store.vouched_pods_of(run.uid)):
                 raise
             self._store.left_out.note(CONFIG_MAPS.plural, f"of {run.key}", run.uid, error)
             self._queue.wake_at(CLUSTER_KEY, self._clock.now() + _UNREAD_AGAIN)

@@ -321,6 +321,10 @@ class Store:
         """Every pod of a run that still exists."""
         return tuple(self._pods.for_run(run_uid))
 
+    def vouched_pods_of(self, run_uid: str) -> tuple[PodView, ...]:
+        """Those of them that are not only said to be its."""
+        return tuple(pod for pod in self._pods.for_run(run_uid) if pod.uid not in self._strangers)
+
     def snapshot_run(
         self, namespace: str, name: str, reports: Mapping[int, WorkerReport], leadership: Leadership
     ) -> RunSnapshot | None:
@@ -373,7 +377,7 @@ class Store:
         for run in self.unread():
             if run.uid not in given_up:
                 raise MissingAssignmentError(run)
-            views[run.uid] = held_by_pods(run, self.pods_of(run.uid))
+            views[run.uid] = held_by_pods(run, self.vouched_pods_of(run.uid))
         return ClusterSnapshot(
             runs=tuple(views.values()),
             queues=self.queues.by_name,

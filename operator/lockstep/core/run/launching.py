@@ -228,6 +228,8 @@ def _late_moves(state: RunState) -> tuple[float, float]:
     """
     limits, rejoined = state.tunables.deadlines, state.snapshot.leadership.since + _rejoin(state)
     last = behind = 0.0
+    ended = state.attempt_entry(state.status.attempt - 1)
+    since = (ended.seen_at or ended.ended_at or 0.0) if ended is not None else 0.0  # what was slow before is over
     for slot in state.ranked_slots():
         pod = state.pod(slot)
         if pod is None:
@@ -242,7 +244,8 @@ def _late_moves(state: RunState) -> tuple[float, float]:
                 heard.append((report.since, due + limits.ready))
             moves += [(at, due) for at, due in heard if at > rejoined]
         for at, due in moves:
-            if at is not None and at > due:
+            at = min(at, state.now) if at is not None else None  # some clocks of nodes are ahead
+            if at is not None and at > max(due, since):
                 last, behind = max(last, at), max(behind, at - due)
     return last, behind
 

@@ -24,7 +24,7 @@ from lockstep.core.model.snapshot import PodView, WorkerReport
 from lockstep.core.model.start_record import CollectiveStart, to_status
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.plain_pods import plain_reports
-from lockstep.core.run.stopping import begin_stop
+from lockstep.core.run.stopping import stop_after_save
 
 LONGEST_HOLD = 600.0
 """Seconds for which what is ambiguous waits for a person."""
@@ -63,10 +63,11 @@ def end_long_hold(plan: PlanBuilder) -> bool:
     held = find(plan.status, ConditionType.STATE_REGRESSION)
     if held is None or not (anything_to_stop(plan) or slots.is_held(plan.run.status.assignment)):
         return False
-    if not plan.reached(held.last_transition_time + LONGEST_HOLD):
+    # A new leader has yet to hear of the workers that would settle it.
+    if not plan.reached(max(held.last_transition_time, plan.snapshot.leadership.since) + LONGEST_HOLD):
         return False
     words = f"status was behind for {LONGEST_HOLD / 60:.0f} minutes ({held.message}); it queues again"
-    begin_stop(plan, StopReason.REQUEUED, words)
+    stop_after_save(plan, StopReason.REQUEUED, words)
     return True
 
 

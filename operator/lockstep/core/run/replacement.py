@@ -55,7 +55,10 @@ def replace_before_start(plan: PlanBuilder, lost: Sequence[Loss]) -> None:
         return
     stuck = next((loss for loss in lost if no_other_node_is_left(plan, loss)), None)
     if stuck is not None:
-        again = "" if stuck.reason is LossReason.NODE_REFUSED else ", not for the first time"
+        again = ", not for the first time"
+        if stuck.reason is LossReason.NODE_REFUSED:
+            again = ""
+            exclude(plan, stuck.node, stuck.message, plan.tunables.excluded_shortly_seconds)  # else it comes back there
         begin_stop(plan, StopReason.NODES_LOST, f"{stuck.message}{again}; {excluded_enough(plan)}")
         return
     spoilt = [loss for loss in replace(plan, lost) if loss.reason in FAILED_LAUNCHES]
