@@ -12,7 +12,8 @@ import pytest
 
 from lockstep.controller.workers.protocol import decode_report
 from lockstep.worker.checkpoints.inventory import CommitWatch
-from lockstep.worker.checkpoints.unrecognised import LOOKED_AT, MOST, bounded, left_behind
+from lockstep.worker.checkpoints.tiers import scan_tier
+from lockstep.worker.checkpoints.unrecognised import LOOKED_AT, MOST, being_saved, bounded, left_behind
 from lockstep.worker.settings import Settings, Tier
 from lockstep.worker.start import Launch
 from support import checkpoint_layouts as layouts
@@ -39,6 +40,10 @@ NOISE = [
     "step-20.lockstep-invalid-2/model.pt",
     "profile/trace.json",
     "core.1234",
+    "tmp_ckpt.pt",
+    "ckpt_10.tmp.pt",
+    "memory_snapshot_0.pkl",
+    "cached_features_train.pt",
 ]
 SAVES = {
     "ckpt_30.pt": "ckpt_30.pt",
@@ -88,6 +93,68 @@ def test_logs_descriptions_caches_and_empty_files_are_no_saves(tmp_path: Path, n
     written(attempt_of(tmp_path) / name, b"" if name.startswith("empty") else b"x" * 9000)
     assert left_behind(settings(tmp_path), 0) == []
     assert CommitWatch(settings(tmp_path), launch()).poll().unrecognised == []
+
+
+@pytest.mark.parametrize("form", ["Auto", "TorchDCP", "Manifest"])
+@pytest.mark.parametrize(
+    "files", [("profile_10/trace.json", "profile_20/trace.json"), ("rank-0/log.txt", "rank-1/log.txt"), ("100/a.png",)]
+)
+def test_numbered_directories_without_tensors_are_no_begun_saves(
+    tmp_path: Path, files: tuple[str, ...], form: str
+) -> None:
+    for name in files:
+        written(attempt_of(tmp_path) / name, b"x" * 9000)
+    found = scan_tier("shared", str(tmp_path / "ns/one"), UID, form=form)
+    assert {row["format"] for row in found} <= {""}
+    given = settings(tmp_path, checkpoint_format=form)
+    assert left_behind(given, 0) == []
+    assert CommitWatch(given, launch()).poll().unrecognised == []
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        ("Manifest", "step_300/rank0.pt"),
+        ("Manifest", "ckpt_300/rank0.pt"),
+        ("Accelerate", "step-10/model.safetensors"),
+        ("Torch:ckpt.pt", "ckpt.pt"),
+        ("Torch:ckpt_{step}.pt", "ckpt_10.pt"),
+    ],
+)
+def test_the_first_save_of_the_format_that_was_named_is_none_while_it_is_written(
+    tmp_path: Path, form: str, name: str
+) -> None:
+    written(attempt_of(tmp_path) / name, b"half of it" * 900)
+    given = settings(tmp_path, checkpoint_format=form)
+    assert left_behind(given, 0) == []
+    assert CommitWatch(given, launch()).poll().unrecognised == []
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["train", "--out={mount}/out"], ["ckpt_1.pt"]),
+        (["train", "--out", "{mount}/out"], ["ckpt_1.pt"]),
+        (["train", "--data={mount}/out"], []),
+        (["train", "--init-from", "{mount}/out"], []),
+        (["train", "--out={mount}/"], []),
+        (["train", "--out={mount}/ns/other/" + OTHER_UID + "/a1"], []),
+    ],
+)
+def test_where_the_command_says_that_it_saves_is_looked_at_and_what_it_reads_is_not(
+    tmp_path: Path, command: list[str], told: list[str]
+) -> None:
+    now = time.time()
+    torch_file(tmp_path / "out" / "ckpt_1.pt")
+    torch_file(tmp_path / "ns/other" / OTHER_UID / "a1" / "ckpt_2.pt")
+    given = settings(tmp_path, command=[word.format(mount=tmp_path) for word in command])
+    assert names(being_saved(given, 0, 1, now - 60)) == told
+
+
+def test_a_spare_looks_too_as_it_may_become_the_rank_that_does(tmp_path: Path) -> None:
+    torch_file(attempt_of(tmp_path) / "ckpt.pt")
+    assert names(left_behind(settings(tmp_path), -1)) == ["ckpt.pt"]
+    assert left_behind(settings(tmp_path), 1) == []
 
 
 def test_what_an_inventory_has_is_not_told_again_and_with_another_format_named_it_is(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ That nothing is recognised is no evidence that nothing was saved.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from posixpath import dirname
 
 from lockstep.api.checkpoint_status import UnrecognisedSave
 from lockstep.api.run_status import TrainingRunStatus
@@ -18,7 +19,7 @@ from lockstep.core.model.tiers import LOCAL
 
 MOST = 4
 """Kept in status, and named in messages."""
-MANY_STEPS = 100
+MANY_STEPS = 1000
 """A program that has done so many more has not been cut off in that save."""
 REMEDY = (
     "name their format (checkpoint.format, checkpoint.pattern), or commit each save with a manifest.json "
@@ -59,7 +60,8 @@ def unknown_saves(
     known = {(each.tier, each.path) for each in status.checkpoint.unrecognised}
     told = not view.silent and all(report.unrecognised is not None for report in view.reports.values())
     held = {(each.tier, each.path) for each in candidates}
-    found = [_as_saved(row) for row in seen if row.attempt or (row.tier, row.path) in known]
+    beside = {(tier, dirname(path)) for tier, path in known}  # of many only the first are kept, and the newest reported
+    found = [_as_saved(row) for row in seen if row.attempt or (row.tier, dirname(row.path)) in beside]
     found += [
         each
         for each in status.checkpoint.unrecognised
@@ -82,7 +84,7 @@ def _left_begun(candidates: Sequence[Candidate], highest_step: int) -> list[Cand
     """Saves that were never committed although the program went on: what cut it off has cut off the last one alone."""
     begun: dict[tuple[str, int], list[Candidate]] = defaultdict(list)
     for each in candidates:
-        if each.verdict is Verdict.INVALID and not each.committed and not each.lacking:
+        if each.verdict is Verdict.INVALID and each.format and not each.committed and not each.lacking:
             begun[each.tier, each.attempt].append(each)
     left = []
     for saves in begun.values():

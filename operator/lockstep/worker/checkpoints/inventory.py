@@ -7,7 +7,7 @@ import os
 import time
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from lockstep.worker.checkpoints.formats.catalogue import is_stranger
+from lockstep.worker.checkpoints.formats.catalogue import is_stranger, may_be_begun
 from lockstep.worker.checkpoints.formats.examination import commit_mark, examine, has_marker
 from lockstep.worker.checkpoints.formats.findings import UNKNOWN, VALID, Finding
 from lockstep.worker.checkpoints.tiers import (
@@ -181,9 +181,9 @@ class CommitWatch:
                         else:
                             begun = begun or shard not in self._begun
                             self._begun.add(shard)
-                            if step != newest and finding is not None:
+                            if step != newest and finding is not None and may_be_begun(shard):
                                 left.append(never_committed(name, launch.attempt, shard, finding.reason))
-        if self._seen_valid:
+        if self._seen_valid or launch.resume_path:
             return Commits(rows, begun)
         left += being_saved(settings, launch.rank, launch.attempt, self._started)
         return Commits(rows, begun, bounded(left))

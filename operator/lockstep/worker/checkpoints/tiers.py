@@ -8,7 +8,7 @@ import re
 from typing import Dict, Iterator, List, Optional, Set, Tuple
 
 from lockstep.worker.checkpoints.formats import nvrx
-from lockstep.worker.checkpoints.formats.catalogue import AUTO, is_stranger, step_of
+from lockstep.worker.checkpoints.formats.catalogue import AUTO, is_stranger, may_be_begun, step_of
 from lockstep.worker.checkpoints.formats.examination import examine, of_a_copy
 from lockstep.worker.checkpoints.formats.findings import INVALID, UNKNOWN, VALID, Finding
 from lockstep.worker.checkpoints.formats.megatron import MEGATRON
@@ -68,6 +68,8 @@ def scan_tier(
                 strangers += 1
                 if strangers > _STRANGERS_TOLD:
                     continue
+            if finding.verdict == INVALID and not may_be_begun(shard):
+                finding = finding._replace(format="")
             rows.append(inventory_row(tier, step, attempt, shard, finding, per_node))
             if finding.verdict == VALID:
                 valid.add(step)

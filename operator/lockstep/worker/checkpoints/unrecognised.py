@@ -8,28 +8,33 @@ import re
 from typing import Iterable, Iterator, List, NamedTuple, Set
 
 from lockstep.worker.checkpoints.formats import nvrx
-from lockstep.worker.checkpoints.formats.catalogue import AUTO, PASSED_OVER, is_foreign, step_of
+from lockstep.worker.checkpoints.formats.catalogue import (
+    AUTO,
+    PASSED_OVER,
+    TENSORS,
+    is_foreign,
+    is_of_another_format,
+    step_of,
+)
 from lockstep.worker.checkpoints.formats.megatron import MEGATRON
 from lockstep.worker.checkpoints.tiers import ATTEMPT_NAME, shards
 from lockstep.worker.settings import JSON, LOCAL, SHARED, Settings, attempt_directory
 
 MOST = 8  # told of, newest first
-LOOKED_AT = 2000  # names, in one tier
+LOOKED_AT = 10_000  # names, in one tier
 DEEPEST = 4  # directories in one another: lightning_logs/version_0/checkpoints/x.ckpt
 MAX_PATH = 512
 NO_FORMAT = "no format that Lockstep knows"
 
-# Tensors, by what their libraries call their files; a number behind a word, as flax and TensorFlow name theirs.
-_TENSORS = re.compile(
-    r"\.(?:pt|pth|ckpt|safetensors|bin|pkl|npz|distcp|msgpack|h5|hdf5|keras|gguf|pdparams|pdopt)(?:\.(?:tar|gz|zst))?$"
-    r"|\.data-\d+-of-\d+$|^(?:checkpoint|ckpt|step|model)[-_]?\d+$",
-    re.IGNORECASE,
-)
 _NO_SAVES = re.compile(
     r"^(?:training_args|args|config|hparams|tokenizer|vocab|meta|train|val|valid|validation|test|dataset)\.[a-z]+$"
     r"|^(?:events\.out|core\.)",
     re.IGNORECASE,
 )
+_IN_PASSING = re.compile(
+    r"tmp|cache|partial|incomplete|pred(?:iction)?s?[-_.]|memory_snapshot|profil|trace", re.IGNORECASE
+)
+_INPUT = re.compile(r"data|model|token|teacher|base|pretrain|init|load|resume|cache|vocab|input|from", re.IGNORECASE)
 _NOT_LOOKED_INTO = re.compile(r"^\.|^tmp|cache|^(?:models|datasets)--|^(?:hub|wandb|mlruns)$|\.tmp$", re.IGNORECASE)
 _UID = re.compile(r"^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
 _IN_COMMAND = re.compile(r"[\s='\",:;]+")
@@ -66,7 +71,8 @@ class _Walk:
         return 0.0
 
     def _file(self, entry: os.DirEntry[str]) -> float:
-        if entry.name.startswith(".") or not _TENSORS.search(entry.name) or _NO_SAVES.search(entry.name):
+        name = entry.name
+        if name.startswith(".") or not TENSORS.search(name) or _NO_SAVES.search(name) or _IN_PASSING.search(name):
             return 0.0
         found = entry.stat(follow_symlinks=False)
         return found.st_mtime if found.st_size and found.st_mtime >= self._since else 0.0
@@ -112,8 +118,8 @@ def _of_run(settings: Settings, tier: str) -> str:
 
 
 def _looked_into(settings: Settings, rank: int) -> List[str]:
-    """All see the same shared tier: one looks."""
-    return [name for name in settings.tiers if name == LOCAL or rank == 0]
+    """All see the same shared tier: one looks, and each spare, as it may become that one."""
+    return [name for name in settings.tiers if name == LOCAL or rank <= 0]
 
 
 def _in_attempt(walk: _Walk, settings: Settings, tier: str, directory: str) -> Iterator[_Found]:
@@ -131,9 +137,13 @@ def _in_attempt(walk: _Walk, settings: Settings, tier: str, directory: str) -> I
 def _is_known(entry: os.DirEntry[str], form: str, tier: str) -> bool:
     with contextlib.suppress(OSError):
         is_file = entry.is_file(follow_symlinks=False)
+        if is_file and entry.name == form.partition(":")[2]:
+            return True  # called as the pattern says; its step is inside, once it is whole
         if step_of(entry.path, entry.name, form, is_file) is None:
             return False
-        return not all(is_foreign(shard, form) for shard in shards(entry.path, tier))
+        if form == AUTO:
+            return not all(is_foreign(shard, form) for shard in shards(entry.path, tier))
+        return not all(is_of_another_format(shard, form) for shard in shards(entry.path, tier))
     return True  # an inventory has it as unknown
 
 
@@ -165,7 +175,10 @@ def _beside(settings: Settings, tier: str, walk: _Walk) -> Iterator[_Found]:
                 yield _Found(written, entry.path)
     mount = os.path.dirname(namespace) if usual else root
     for path in _named_in(settings.command, mount):
-        if path not in seen and not path.startswith((run_root + "/", root + "/")) and path not in (root, run_root):
+        inside = path.startswith((run_root + "/", root + "/") if usual else run_root + "/")
+        above = (root + "/").startswith(path + "/") or (run_root + "/").startswith(path + "/")
+        others = any(_UID.match(part) and part != settings.run_uid for part in path.split("/"))
+        if path not in seen and not inside and not above and not others:
             seen.add(path)
             for entry in walk.entries(path):
                 written = walk.newest(entry)
@@ -174,10 +187,13 @@ def _beside(settings: Settings, tier: str, walk: _Walk) -> Iterator[_Found]:
 
 
 def _named_in(command: Iterable[str], mount: str) -> Iterator[str]:
+    """Where it may save: what it reads is named by options that say so."""
+    before = ""
     for argument in command:
         for word in _IN_COMMAND.split(argument[: 1 << 16]):
-            if word.startswith(mount.rstrip("/") + "/"):
+            if word.startswith(mount.rstrip("/") + "/") and not _INPUT.search(before):
                 yield os.path.normpath(word)
+            before = word
 
 
 def _rows(tier: str, attempt: int, found: Iterable[_Found]) -> List[JSON]:

@@ -148,7 +148,7 @@ def test_what_counts_is_of_an_attempt_or_was_told_while_one_ran(
 def begun(step: int, attempt: int = 1, **changes: object) -> Candidate:
     lacking = "no trainer_state.json: it was never committed"
     found = Candidate(
-        "shared", step, f"/shared/a{attempt}/checkpoint-{step}", Verdict.INVALID, lacking, attempt=attempt
+        "shared", step, f"/shared/a{attempt}/checkpoint-{step}", Verdict.INVALID, lacking, "HuggingFace", attempt
     )
     return replace(found, **changes)  # type: ignore[arg-type]
 
@@ -160,6 +160,7 @@ def begun(step: int, attempt: int = 1, **changes: object) -> Candidate:
         ([begun(30), begun(30, 2)], 35, []),  # in each attempt
         ([begun(10), begun(20), begun(30)], 35, [20, 10]),  # the program went on after two of them
         ([begun(10)], 10 + MANY_STEPS, [10]),
+        ([begun(10, format=""), begun(20, format="")], 25, []),  # numbered directories of logs
         ([begun(10, committed=True), begun(20)], 25, []),  # counts as saved anyway
         ([begun(10, lacking=True), begun(20)], 25, []),
         ([begun(10, verdict=Verdict.VALID), begun(20)], 25, []),

@@ -32,6 +32,14 @@ FORMATS: Dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in _I
 MARKERS = tuple(dict.fromkeys(marker for each in (manifest.FORMAT, *FORMATS.values()) for marker in each.markers))
 PASSED_OVER = re.compile(r"\.lockstep-(?:invalid|passed-over)-\d+(?:-\d+)?$")
 
+# Tensors, by what their libraries call their files; a number behind a word, as flax and TensorFlow name theirs.
+TENSORS = re.compile(
+    r"\.(?:pt|pth|ckpt|safetensors|bin|pkl|npz|distcp|msgpack|h5|hdf5|keras|gguf|pdparams|pdopt)(?:\.(?:tar|gz|zst))?$"
+    r"|\.data-\d+-of-\d+$|^(?:checkpoint|ckpt|step|model)[-_]?\d+$",
+    re.IGNORECASE,
+)
+_NAMES = 2000  # looked at in one directory and below
+
 # A number behind such a word is the step: one that follows it is of something else, as in step-2-backup-20251101.
 _NAMED_STEP = re.compile(r"(?:step[-_=]?|(?:iter|checkpoint|ckpt)[-_=])(\d{1,15})", re.IGNORECASE)
 _TRAILING_NUMBER = re.compile(r"^(?!tmp-)(?:.*[^0-9])?(\d{1,15})$")
@@ -72,6 +80,41 @@ def is_foreign(path: str, form: str) -> bool:
         return form != AUTO and not (format_named(form)[0].recognises(entry) or nvrx.is_local(entry))
     except OSError:
         return False
+
+
+def is_of_another_format(path: str, form: str) -> bool:
+    """Somebody has begun to save one of a format that is known, and that is not ``form``."""
+    try:
+        entry = list_entry(path)
+        found = recognise(entry, AUTO)
+        by_name_alone = found is manifest.FORMAT and manifest.MARKER not in entry.files
+        if found is None or by_name_alone:
+            return False
+        return not (format_named(form)[0].recognises(entry) or nvrx.is_local(entry))
+    except OSError:
+        return False
+
+
+def may_be_begun(path: str) -> bool:
+    """A format but the manifest's own recognises it, or there are tensors in it: other numbered directories hold logs,
+    pictures, profiles. True also where that cannot be told."""
+    try:
+        entry = list_entry(path)
+    except OSError:
+        return True
+    found = recognise(entry, AUTO)
+    return entry.is_file or (found is not None and found is not manifest.FORMAT) or _holds_tensors(path)
+
+
+def _holds_tensors(path: str) -> bool:
+    left = _NAMES
+    for _, _, names in os.walk(path):
+        if any(map(TENSORS.search, names)):
+            return True
+        left -= 1 + len(names)
+        if left < 0:
+            return True
+    return False
 
 
 def step_of(path: str, name: str, form: str, is_file: bool) -> Optional[int]:
