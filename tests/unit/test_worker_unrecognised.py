@@ -161,9 +161,10 @@ def test_what_an_inventory_has_is_not_told_again_and_with_another_format_named_i
     layouts.dcp(attempt_of(tmp_path) / "step-30")
     written(attempt_of(tmp_path) / "step-20" / "rank-0.pt", b"torn")
     assert left_behind(settings(tmp_path), 0) == []
-    for form in ("HuggingFace", "Orbax", "DeepSpeed"):
+    # Of Orbax and DeepSpeed step-20 may be a name of their own, of one that is being written.
+    for form, told in (("HuggingFace", ["step-20", "step-30"]), ("Orbax", ["step-30"]), ("DeepSpeed", ["step-30"])):
         rows = left_behind(settings(tmp_path, checkpoint_format=form), 0)
-        assert sorted(names(rows)) == ["step-20", "step-30"], form
+        assert sorted(names(rows)) == told, form
 
 
 TORN: dict[str, tuple[str, Callable[[Path], object], str]] = {
