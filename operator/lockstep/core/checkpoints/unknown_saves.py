@@ -21,6 +21,8 @@ MOST = 4
 """Kept in status, and named in messages."""
 MANY_STEPS = 1000
 """A program that has done so many more has not been cut off in that save."""
+FEW_STEPS = 5
+"""Ranks that lose one another each save what they have, so many steps apart at most: all of these were cut off."""
 REMEDY = (
     "name their format (checkpoint.format, checkpoint.pattern), or commit each save with a manifest.json "
     "(docs/checkpoints.md); with checkpoint.start.mode: Fresh it is step 0 all the same"
@@ -89,7 +91,7 @@ def _left_begun(candidates: Sequence[Candidate], highest_step: int) -> list[Cand
     left = []
     for saves in begun.values():
         last = max(each.step for each in saves)
-        left += [each for each in saves if each.step < last or each.step + MANY_STEPS <= highest_step]
+        left += [each for each in saves if each.step + FEW_STEPS <= last or each.step + MANY_STEPS <= highest_step]
     return sorted(left, key=lambda each: (-each.step, each.tier, each.path))
 
 

@@ -26,6 +26,8 @@ from lockstep.worker.errors import trouble
 from lockstep.worker.settings import JSON, SHARED, Settings, attempt_directory
 from lockstep.worker.start import Launch
 
+FEW_STEPS = 5  # as many apart at most are what ranks save that lose one another
+
 At = Callable[[str], None]
 """Is told what is looked at from now on; nothing: empty."""
 
@@ -181,7 +183,8 @@ class CommitWatch:
                         else:
                             begun = begun or shard not in self._begun
                             self._begun.add(shard)
-                            if step != newest and finding is not None and may_be_begun(shard):
+                            gone_on = newest is not None and step + FEW_STEPS <= newest
+                            if gone_on and finding is not None and may_be_begun(shard):
                                 left.append(never_committed(name, launch.attempt, shard, finding.reason))
         if self._seen_valid or launch.resume_path:
             return Commits(rows, begun)

@@ -160,6 +160,7 @@ def begun(step: int, attempt: int = 1, **changes: object) -> Candidate:
         ([begun(30), begun(30, 2)], 35, []),  # in each attempt
         ([begun(10), begun(20), begun(30)], 35, [20, 10]),  # the program went on after two of them
         ([begun(10)], 10 + MANY_STEPS, [10]),
+        ([begun(10), begun(11)], 11, []),  # ranks that lost one another, each at its step
         ([begun(10, format=""), begun(20, format="")], 25, []),  # numbered directories of logs
         ([begun(10, committed=True), begun(20)], 25, []),  # counts as saved anyway
         ([begun(10, lacking=True), begun(20)], 25, []),
