@@ -12,6 +12,7 @@ from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.snapshot import PodPhase, PodView
 from lockstep.core.run.regression import LONGEST_HOLD
 from support.world import World, node, spec
+from support.world import training as gang_that_saves
 
 AT_ONCE = {"withinQueue": "LowerPriority", "minRuntime": "0s"}
 CLASS = {"priorityClassName": "low"}
@@ -237,3 +238,49 @@ def test_what_most_ranks_were_started_with_is_believed_over_status() -> None:
     assert plan.status is not None
     assert plan.status.start is not None
     assert plan.status.start.attempt == 99
+
+
+def on_hold_with_ranks_that_listen() -> World:
+    """Everybody trains, and somebody's pod in the gang's name is bound in a slot that it does not have."""
+    w = gang_that_saves(2, 1)
+    w.saves_succeed = False
+    first = next(iter(w.pods.values()))
+    w.pods["stray"] = replace(first, name="stray", uid="stray", slot=5, node="n2")
+    w.settle()
+    assert is_held(w)
+    return w
+
+
+@pytest.mark.parametrize("wish", [{"cancel": True}, {"suspend": True}])
+def test_a_stop_on_hold_waits_for_its_save_no_longer_than_any_other(wish: dict[str, bool]) -> None:
+    w = on_hold_with_ranks_that_listen()
+    w.apply("one", spec(2, **wish))
+    w.pass_time(900, step=20)
+    save = w.status("one").checkpoint.save
+    assert save is not None
+    assert save.outcome
+    assert phase(w) in (Phase.FINISHED, Phase.SUSPENDED)
+
+
+def test_the_end_of_a_hold_lets_the_ranks_save_first() -> None:
+    w = on_hold_with_ranks_that_listen()
+    w.saves_succeed = True
+    w.pass_time(LONGEST_HOLD + 120, step=20)
+    save = w.status("one").checkpoint.save
+    assert save is not None
+    assert save.outcome == "Saved"
+
+
+def test_a_new_leader_hears_the_workers_before_it_ends_a_hold() -> None:
+    w = gang_that_saves(2, 1)
+    w.work_reports_only()
+    w.wipe_status("one")
+    w.crash()
+    w.reconcile("one")
+    w.now += LONGEST_HOLD + 60
+    w.crash()
+    w.reconcile("one")
+    assert w.status("one").stop is None
+    w.work()
+    w.reconcile("one")
+    assert not is_held(w)

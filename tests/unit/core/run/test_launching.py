@@ -288,3 +288,47 @@ def test_a_worker_is_ready_for_the_attempt_that_status_tells_of() -> None:
     assert all(report.phase is WorkerPhase.READY for report in w.reports[uid].values())
     w.amend("one", attempt=w.status("one").attempt + 1)
     assert [at.stage for at in stages_of_ranks(w.plan("one"))] == [Stage.PREPARING] * 2
+
+
+def replaced_after(w: World, most: float) -> float:
+    """Seconds until the first attempt's slot 0 is made again, by a step of 20; ``most`` if it is not by then."""
+    begun, incarnation = w.now, w.status("one").assignment.incarnations[0]
+    while w.now - begun < most and w.status("one").assignment.incarnations[0] == incarnation:
+        w.pass_time(20, step=20)
+    return w.now - begun
+
+
+def test_how_slow_the_launch_was_says_nothing_of_a_pod_that_is_made_again_a_day_later() -> None:
+    w = world(7)
+    pace = {"start": 2700.0, "register": 1.0}
+    w.delays = lambda slot: (1.0, pace["start"], pace["register"] if slot == 0 else 1.0, 1.0)
+    w.roll_out("one", spec(4))
+    w.pass_time(2800, step=20)
+    w.train("one", 5)
+    w.work()
+    for _ in range(10):
+        w.now += 1800
+        w.train("one", 5)
+        w.work()
+        w.reconcile("one")
+    pace.update(start=5.0, register=1e9)
+    w.fail_pod("one", 0)
+    w.pass_time(20, step=20)
+    assert replaced_after(w, 1200) <= 200
+
+
+def test_a_node_whose_clock_is_ahead_holds_back_no_verdict_on_others() -> None:
+    w = world(7)
+    w.delays = lambda slot: (1.0, 5.0, 1e9 if slot == 0 else 1.0, 1.0)
+    kubelets = w.kubelets
+
+    def with_a_clock_ahead() -> None:
+        before = {name: pod.started_at for name, pod in w.pods.items()}
+        kubelets()
+        for name, pod in [*w.pods.items()]:
+            if pod.node == "n3" and pod.started_at is not None and before.get(name) is None:
+                w.pods[name] = replace(pod, started_at=pod.started_at + 1800)
+
+    w.kubelets = with_a_clock_ahead  # type: ignore[method-assign]
+    w.roll_out("one", spec(4))
+    assert replaced_after(w, 1200) <= 240

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.core.admission.cache.ledger import Ledger, held, is_of_its_run, taken, with_strangers
 from lockstep.core.admission.cache.memory import CycleMemory
@@ -22,6 +23,7 @@ LOST = run("a", 2, status={"assignment": vacated(A.status.assignment, [1], NOW)}
 WAITS = run("b")
 
 
+PAUSED = {names.ANNOTATION_PAUSED: "true"}
 UNREAD = run("a", 2, status={"assignment": changed(A.status.assignment, nodes=(), incarnations=(), config_map="x")})
 
 
@@ -30,6 +32,9 @@ UNREAD = run("a", 2, status={"assignment": changed(A.status.assignment, nodes=()
     [
         (A, {}, False, True),
         (A, {"bound": False}, False, True),
+        (replace(A, annotations=PAUSED), {"bound": False}, False, True),
+        (replace(WAITS, annotations=PAUSED), {"owner_uid": "uid-b", "run_uid": "uid-b", "bound": True}, False, False),
+        (replace(WAITS, spec=None), {"owner_uid": "uid-b", "run_uid": "uid-b", "bound": True}, False, False),
         (A, {"bound": False, "deleting": True}, False, False),
         (A, {"incarnation": 0}, False, True),
         (A, {"incarnation": 2}, False, False),
@@ -46,6 +51,9 @@ UNREAD = run("a", 2, status={"assignment": changed(A.status.assignment, nodes=()
     ids=[
         "its own",
         "that nobody has bound yet",
+        "the same, while the run is paused",
+        "of a paused run that holds nothing",
+        "of a run that nobody can read and that holds nothing",
         "that nobody will bind any more",
         "an earlier one",
         "one that it never asked for",
