@@ -10,6 +10,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 import yaml
 
+import lockstep
 from lockstep.api.run_spec import LauncherType
 from lockstep.cli.errors import CliError, UsageError
 from lockstep.cli.main import main
@@ -206,7 +207,7 @@ def test_help_loads_neither_the_models_nor_the_client() -> None:
         "with contextlib.suppress(SystemExit): main(['--help'])\n"
         "sys.exit(str({'kubernetes', 'pydantic', 'kopf', 'rich'} & sys.modules.keys() or ''))\n"
     )
-    path = str(Path(render.__file__).parents[2])
+    path = str(Path(lockstep.__file__).parents[1])
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=False
     )

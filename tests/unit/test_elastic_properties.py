@@ -104,7 +104,7 @@ class Sizes(RuleBasedStateMachine):
     @invariant()
     def only_allowed_sizes_are_started(self) -> None:
         for record in self.w.starts.values():
-            size = sum(len(slots_of(ranges)) for ranges, _ in record.members)
+            size = sum(len(slots_of(ranges)) for ranges in (member.slots for member in record.members))
             assert size % MULTIPLE == 0
             assert size >= MIN
 

@@ -13,7 +13,7 @@ import typer
 
 from lockstep.cli.errors import CliError
 from lockstep.core.model import sanitise
-from lockstep.core.model.lifecycle import Outcome, Phase
+from lockstep.core.model.reasons import Outcome, Phase
 from lockstep.present.amounts import NONE
 
 _COLOURS: Mapping[str, str] = {

@@ -4,33 +4,12 @@ The table is not consulted to allow a move, it is what the moves are: the tests 
 change of ``decide`` and ``admit`` against it, and docs/architecture.md draws it.
 """
 
-from enum import StrEnum
-
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.reasons import ConditionType
-
-
-class Phase(StrEnum):
-    """Where a run stands."""
-
-    PENDING = "Pending"
-    LAUNCHING = "Launching"
-    RUNNING = "Running"
-    RECOVERING = "Recovering"
-    STOPPING = "Stopping"
-    SUSPENDED = "Suspended"
-    FINISHED = "Finished"
-
-
-class Outcome(StrEnum):
-    """How a run has ended: its state in place of the phase ``Finished``."""
-
-    SUCCEEDED = "Succeeded"
-    FAILED = "Failed"
-    CANCELLED = "Cancelled"
-
+from lockstep.core.model.reasons import Outcome as Outcome
+from lockstep.core.model.reasons import Phase as Phase
 
 TRANSITIONS: tuple[tuple[Phase, str, Phase], ...] = (
     (Phase.PENDING, "nodes for the whole gang are found", Phase.LAUNCHING),

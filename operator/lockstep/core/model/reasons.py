@@ -11,6 +11,26 @@ Recorded = NewType("Recorded", str)
 """A reason as it stands in status, of this version's enumerations or not."""
 
 
+class Phase(StrEnum):
+    """Where a run stands."""
+
+    PENDING = "Pending"
+    LAUNCHING = "Launching"
+    RUNNING = "Running"
+    RECOVERING = "Recovering"
+    STOPPING = "Stopping"
+    SUSPENDED = "Suspended"
+    FINISHED = "Finished"
+
+
+class Outcome(StrEnum):
+    """How a run has ended: its state in place of the phase ``Finished``."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+
+
 class ConditionType(StrEnum):
     """Types of the conditions of runs, arrays and queues."""
 
