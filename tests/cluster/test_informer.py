@@ -72,21 +72,21 @@ async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
         await asyncio.sleep(0.02)
 
 
-def named(run: str, run_uid: str, slot: int = 0) -> str:
-    return names.pod_name(run, run_uid, slot, 1)
+def named(gang: str, slot: int = 0) -> str:
+    return names.pod_name("llama", gang, slot, 1)
 
 
-def pod(run: str, run_uid: str, slot: int = 0) -> dict[str, Any]:
-    owner = {"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "name": run, "uid": run_uid, "controller": True}
+def pod(gang: str, slot: int = 0) -> dict[str, Any]:
+    owner = {"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "name": "llama", "uid": gang, "controller": True}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": named(run, run_uid, slot),
+            "name": named(gang, slot),
             "ownerReferences": [owner],
             "labels": {
-                names.LABEL_RUN: run,
-                names.LABEL_RUN_UID: run_uid,
+                names.LABEL_RUN: "llama",
+                names.LABEL_RUN_UID: gang,
                 names.LABEL_SLOT: str(slot),
                 names.LABEL_INCARNATION: "1",
             },
@@ -108,70 +108,76 @@ def run(name: str) -> dict[str, Any]:
     }
 
 
+@pytest.fixture
+async def gang(kube: KubeClient, crds_installed: None, namespace: str) -> str:
+    """UID of a run. Pods of one that is not there would be deleted by Kubernetes' own garbage collector."""
+    return str(orjson.loads(await kube.create(RUNS, run("llama"), namespace))["metadata"]["uid"])
+
+
 async def delete_now(kube: KubeClient, name: str, namespace: str) -> None:
     uid = orjson.loads(await kube.get(PODS, name, namespace))["metadata"]["uid"]
     await kube.delete(PODS, name, namespace, uid=uid, grace=0)
 
 
-async def test_the_store_follows_pods_from_creation_to_deletion(kube: KubeClient, namespace: str) -> None:
+async def test_the_store_follows_pods_from_creation_to_deletion(kube: KubeClient, namespace: str, gang: str) -> None:
     async with Following(kube) as following:
         store = following.store
-        await asyncio.gather(*(kube.create(PODS, pod(f"p{n}", namespace, n), namespace) for n in range(40)))
-        await until(lambda: len(store.pods_of(namespace)) == 40)
-        await until(lambda: all(p.reason == "Unschedulable" for p in store.pods_of(namespace)))
-        await asyncio.gather(*(delete_now(kube, named(f"p{n}", namespace, n), namespace) for n in range(40)))
-        await until(lambda: not store.pods_of(namespace))
+        await asyncio.gather(*(kube.create(PODS, pod(gang, n), namespace) for n in range(40)))
+        await until(lambda: len(store.pods_of(gang)) == 40)
+        await until(lambda: all(p.reason == "Unschedulable" for p in store.pods_of(gang)))
+        await asyncio.gather(*(delete_now(kube, named(gang, n), namespace) for n in range(40)))
+        await until(lambda: not store.pods_of(gang))
 
 
-async def test_the_answer_to_a_create_and_the_watch_agree(kube: KubeClient, namespace: str) -> None:
+async def test_the_answer_to_a_create_and_the_watch_agree(kube: KubeClient, namespace: str, gang: str) -> None:
     async with Following(kube) as following:
-        answer = await kube.create(PODS, pod("p0", namespace), namespace)
+        answer = await kube.create(PODS, pod(gang), namespace)
         following.store.apply_pod(answer)
-        assert [p.run for p in following.store.pods_of(namespace)] == ["p0"]
-        await until(lambda: following.store.pods_of(namespace)[0].reason == "Unschedulable")
+        assert [p.slot for p in following.store.pods_of(gang)] == [0]
+        await until(lambda: following.store.pods_of(gang)[0].reason == "Unschedulable")
         following.store.apply_pod(answer)  # read late: it must not undo what the watch said since
-        assert following.store.pods_of(namespace)[0].reason == "Unschedulable"
+        assert following.store.pods_of(gang)[0].reason == "Unschedulable"
 
 
-async def test_pages_and_streamed_lists_agree(kube: KubeClient, namespace: str) -> None:
-    await asyncio.gather(*(kube.create(PODS, pod(f"p{n}", namespace, n), namespace) for n in range(7)))
+async def test_pages_and_streamed_lists_agree(kube: KubeClient, namespace: str, gang: str) -> None:
+    await asyncio.gather(*(kube.create(PODS, pod(gang, n), namespace) for n in range(7)))
     async with Following(kube) as streamed:
         pages = Following(kube)
         for informer in (pages.pods, pages.others, pages.nodes, pages.namespaces):
             informer._streams_lists = False  # type: ignore[attr-defined]
         async with pages:
-            assert set(pages.store.pods_of(namespace)) == set(streamed.store.pods_of(namespace))
+            assert set(pages.store.pods_of(gang)) == set(streamed.store.pods_of(gang))
 
 
 async def test_informers_survive_a_restart_of_the_api_server_and_miss_no_deletion(
-    cluster: LocalCluster, kube: KubeClient, namespace: str
+    cluster: LocalCluster, kube: KubeClient, namespace: str, gang: str
 ) -> None:
     for number in range(3):
-        await kube.create(PODS, pod(f"p{number}", namespace, number), namespace)
+        await kube.create(PODS, pod(gang, number), namespace)
     async with Following(kube) as following:
         store = following.store
-        await until(lambda: len(store.pods_of(namespace)) == 3)
+        await until(lambda: len(store.pods_of(gang)) == 3)
         await asyncio.to_thread(cluster.stop_component, "apiserver")
         with pytest.raises(KubeError):
-            await kube.get(PODS, named("p0", namespace), namespace)
+            await kube.get(PODS, named(gang), namespace)
         await asyncio.to_thread(cluster.start_component, "apiserver")
-        await delete_now(kube, named("p0", namespace), namespace)
-        await kube.create(PODS, pod("p9", namespace, 9), namespace)
-        await until(lambda: {p.run for p in store.pods_of(namespace)} == {"p1", "p2", "p9"})
+        await delete_now(kube, named(gang), namespace)
+        await kube.create(PODS, pod(gang, 9), namespace)
+        await until(lambda: {p.slot for p in store.pods_of(gang)} == {1, 2, 9})
 
 
-async def test_a_deletion_nobody_watched_is_found_by_the_next_list(kube: KubeClient, namespace: str) -> None:
+async def test_a_deletion_nobody_watched_is_found_by_the_next_list(kube: KubeClient, namespace: str, gang: str) -> None:
     for number in range(2):
-        await kube.create(PODS, pod(f"p{number}", namespace, number), namespace)
+        await kube.create(PODS, pod(gang, number), namespace)
     async with Following(kube) as first:
         store = first.store
-        await until(lambda: len(store.pods_of(namespace)) == 2)
-    await delete_now(kube, named("p0", namespace), namespace)
+        await until(lambda: len(store.pods_of(gang)) == 2)
+    await delete_now(kube, named(gang), namespace)
     again: Informer[PodView | ForeignPod] = Informer(
         "gang pods", kube, SystemClock(), PODS, parse_pod, store.gang_pods, labels=names.LABEL_RUN_UID
     )
     task = asyncio.create_task(again.run())
-    await until(lambda: [p.run for p in store.pods_of(namespace)] == ["p1"])
+    await until(lambda: [p.slot for p in store.pods_of(gang)] == [1])
     task.cancel()
 
 
@@ -219,20 +225,20 @@ async def test_a_status_is_written_only_over_the_version_it_was_decided_on(kube:
 
 
 async def test_a_strict_dry_run_stores_nothing_and_says_what_is_wrong(kube: KubeClient, namespace: str) -> None:
-    await kube.create(PODS, pod("fine", "u"), namespace, dry_run=True)
+    await kube.create(PODS, pod("u"), namespace, dry_run=True)
     with pytest.raises(ApiError) as absent:
-        await kube.get(PODS, "fine", namespace)
+        await kube.get(PODS, named("u"), namespace)
     assert absent.value.status == 404
-    typo = pod("typo", "u")
+    typo = pod("u")
     typo["spec"]["containers"][0]["imagePolicy"] = "Always"
     with pytest.raises(ApiError, match="imagePolicy"):
         await kube.create(PODS, typo, namespace, dry_run=True)
 
 
-async def test_a_delete_never_hits_another_object_of_the_same_name(kube: KubeClient, namespace: str) -> None:
-    await kube.create(PODS, pod("p0", "u"), namespace)
+async def test_a_delete_never_hits_another_object_of_the_same_name(kube: KubeClient, namespace: str, gang: str) -> None:
+    await kube.create(PODS, pod(gang), namespace)
     wrong = "00000000-0000-0000-0000-000000000000"
-    assert await kube.delete(PODS, named("p0", "u"), namespace, uid=wrong, grace=0) is None
-    assert orjson.loads(await kube.get(PODS, named("p0", "u"), namespace))["metadata"]["name"] == named("p0", "u")
+    assert await kube.delete(PODS, named(gang), namespace, uid=wrong, grace=0) is None
+    assert orjson.loads(await kube.get(PODS, named(gang), namespace))["metadata"]["name"] == named(gang)
     with pytest.raises(ApiError, match="AlreadyExists"):
-        await kube.create(PODS, pod("p0", "u"), namespace)
+        await kube.create(PODS, pod(gang), namespace)
