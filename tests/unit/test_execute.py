@@ -43,7 +43,7 @@ from lockstep.core.model.plan import (
     Plan,
     QueueStatusWrite,
 )
-from lockstep.core.model.snapshot import TOLD_AFTER, ClusterSnapshot, DryRunResult, Leadership
+from lockstep.core.model.snapshot import TOLD_AFTER, ClusterSnapshot, DryRunResult, Leadership, RunView
 from lockstep.core.model.tunables import Tunables
 from support.manual_clock import ManualClock
 from support.stored_runs import run, stored
@@ -123,6 +123,24 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
+
+
+async def test_runs_whose_nodes_cannot_be_read_are_all_asked_for_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has its time to be given; one after the other they would keep everybody waiting for the sum of it."""
+    asked: list[str] = []
+
+    async def unanswered(view: RunView) -> bool:
+        asked.append(view.name)
+        raise UnreachableError(view.name)
+
+    views = tuple(dataclasses.replace(stored(world.store), name=name, uid=name) for name in ("one", "two"))
+    monkeypatch.setattr(world.store, "unread", lambda: views)
+    monkeypatch.setattr(world.reconciler, "_is_read", unanswered)
+    with pytest.raises(UnreachableError, match="one"):
+        await world.reconciler._read_what_is_unread()
+    assert asked == ["one", "two"]
 
 
 async def test_a_pod_that_a_webhook_would_hold_back_for_good_is_refused_by_the_dry_run(world: World) -> None:

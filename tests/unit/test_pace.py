@@ -11,7 +11,7 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.controller.kube.workqueue import run_key
 from lockstep.controller.reconcile import pace as limits
-from lockstep.controller.reconcile.pace import LOOK_SECONDS, RESTS, ProcessorTime, RunPace
+from lockstep.controller.reconcile.pace import LARGE_GANG, LOOK_SECONDS, RESTS, ProcessorTime, RunPace
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.core import decide as core
 from lockstep.core.model.plan import Event, Plan
@@ -168,6 +168,15 @@ async def test_a_run_whose_look_took_long_is_looked_at_again_after_a_hundred_tim
     assert sum(name == "calm" for name, _ in scene.looks) > 300, "it goes on meanwhile"
     assert scene.tallies.paced["Processor"] == 4
     assert scene.operator.said == [EventReason.PACED]
+
+
+@pytest.mark.parametrize(("gang", "rests"), [(0, True), (LARGE_GANG, True), (4 * LARGE_GANG, False)])
+def test_a_larger_gang_may_take_as_much_longer_as_it_is_larger(gang: int, rests: bool) -> None:
+    used = iter([0.0, 2 * LOOK_SECONDS])
+    pace = RunPace(ManualClock(), Tallies(), lambda: next(used))
+    with pace.measured("run/team/wide", gang):
+        pass
+    assert (pace.rest("run/team/wide") > 0) is rests
 
 
 async def test_a_look_that_raises_has_cost_as_much(scene: Scene) -> None:

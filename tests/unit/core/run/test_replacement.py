@@ -6,7 +6,7 @@ from dataclasses import replace as with_fields
 import pytest
 
 from lockstep.core.failures.evidence import Loss, LossKind
-from lockstep.core.failures.failure_memory import LEAST_EXCLUDED, exclude
+from lockstep.core.failures.failure_memory import LEAST_EXCLUDED, exclude, excluded_enough
 from lockstep.core.failures.recovery_record import count_lost_pods, remember_first_failure
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
@@ -155,6 +155,16 @@ def test_what_its_nodes_refuse_is_never_the_run_and_waits_once_no_more_nodes_may
     assert plan.status.recovery.consecutive_no_progress == 0
     assert plan.status.stop is not None
     assert plan.status.stop.reason == StopReason.NODES_LOST
+
+
+def test_a_node_that_refuses_when_no_more_may_be_avoided_is_not_where_admission_puts_the_run_again() -> None:
+    plan = gang()
+    while not excluded_enough(plan):
+        exclude(plan, f"x{len(plan.status.recovery.excluded_nodes)}", "bad", LONG)
+    replace_before_start(plan, [loss(LossKind.POD, LossReason.NODE_REFUSED)])
+    assert plan.status.stop is not None
+    (refused,) = [entry for entry in plan.status.recovery.excluded_nodes if entry.node == "n1"]
+    assert refused.until == plan.stamp + plan.tunables.excluded_shortly_seconds
 
 
 def over_its_limit(w: World) -> PlanBuilder:
