@@ -22,6 +22,7 @@ from localcluster.build import required_version
 from localcluster.kwok import NodeBatch
 from support.helm import CHART, NAMESPACE, ROOT, VALUES, Helm, HelmError, only, parsed
 from support.kueue_at_work import CRDS as KUEUE_CRDS
+from support.kueue_at_work import remove_definitions
 
 pytestmark = pytest.mark.cluster
 
@@ -181,7 +182,7 @@ def test_an_upgrade_has_kueue_used_once_its_api_is_served_and_as_long_as_it_is(
             installed("upgrade", *RELEASE, "--reset-then-reuse-values")
             assert is_used()
     finally:
-        kubectl("delete", "-f", str(KUEUE_CRDS))
+        remove_definitions(kubectl)
     wait_for("Kueue is gone", lambda: "kueue.x-k8s.io" not in kubectl("api-versions"), seconds=60)
     installed("upgrade", *RELEASE, "--reset-then-reuse-values")
     assert not is_used()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.kube import wait_until_established
+from harness.waiting import wait_for
 from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
 from localcluster.errors import ApiError, KubectlError
@@ -129,10 +130,22 @@ def kueue_at_work(cluster: LocalCluster, namespace: str, nodes: Sequence[str], *
     finally:
         work.stop()
         thread.join()
-        with contextlib.suppress(KubectlError):
-            cluster.kubectl("delete", "--wait=true", "--timeout=60s", "-f", str(CRDS))
+        remove_definitions(cluster.kubectl)
 
 
 def _make(cluster: LocalCluster, place: str, kind: str, name: str, spec: Json) -> None:
     body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": spec}
     cluster.api.send(Request("POST", f"{API}/{place}", body))
+
+
+def remove_definitions(kubectl: Callable[..., str]) -> None:
+    """Kueue is removed. A definition that is deleted just after it was made may stay ("storage is (re)initializing"):
+    the API server looks at it again when it changes."""
+    kubectl("delete", "--wait=false", "--ignore-not-found", "-f", str(CRDS))
+
+    def are_gone() -> bool:
+        with contextlib.suppress(KubectlError):  # of those that are gone
+            kubectl("annotate", "--overwrite", "-f", str(CRDS), f"looked-at={time.time():.0f}")
+        return "kueue.x-k8s.io" not in kubectl("get", "crds", "-o", "name")
+
+    wait_for("Kueue's definitions are gone", are_gone, seconds=60, every=1.0)
