@@ -37,6 +37,14 @@ def targets() -> set[str]:
     return set(re.findall(r"^([a-z0-9-]+):", database, re.MULTILINE))
 
 
+def test_no_question_of_the_makefile_is_answered_by_make_itself() -> None:
+    asked = set(re.findall(r"\$\(if \$\((\w+)\)", (ROOT / "Makefile").read_text(encoding="utf-8")))
+    told = ["make", "--print-data-base", "--question", "--file=/dev/null"]
+    of_make = subprocess.run(told, capture_output=True, text=True, check=False).stdout
+    assert asked
+    assert not asked & set(re.findall(r"^# default\n(\w+) =", of_make, re.MULTILINE))
+
+
 @by_workflow
 def test_a_workflow_makes_only_what_the_makefile_has(path: Path) -> None:
     said = [word for step in steps(path) for found in MAKE.findall(step.get("run", "")) for word in found.split()]
