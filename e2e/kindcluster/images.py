@@ -129,6 +129,17 @@ def operator(docker: Docker, underneath: str, report: Report) -> str:
     return name
 
 
+def tests(docker: Docker, underneath: str, report: Report) -> str:
+    """What the operator's image has, and pytest. Its name."""
+    name = f"{_OPERATOR}-tests:{version()}"
+    arguments = _arguments(docker, underneath, REPOSITORY, _revision())
+    with told(report, f"building {name}"):
+        docker.build(_STAGE, REPOSITORY / "Dockerfile", REPOSITORY, arguments, stage="build")
+        values = {name: value for name, value in arguments.items() if name == _PYTHON_INDEX}
+        docker.build(name, DOCKERFILES / "tests.Dockerfile", DOCKERFILES, values | {"OPERATOR_BUILD": _STAGE})
+    return name
+
+
 def former_operator(docker: Docker, underneath: str, source: Path, revision: str, report: Report) -> str:
     """The operator's image on a base as another commit makes it, whose files are in `source`. Its name.
 
