@@ -530,7 +530,7 @@ async def test_a_verdict_stands_whatever_comes_between_two_of_its_kind(world: Wo
     assert note("u1", "p", RefusedCreate(2.0, "quota"))
     assert not note("u1", "p", RefusedCreate(50.0, "Conflict", is_verdict=False))
     assert not note("u1", "p", RefusedCreate(51.0, "quota"))
-    assert world.store._refused["u1"]["p"] == RefusedCreate(2.0, "quota")
+    assert world.store._refused.of("u1")["p"] == RefusedCreate(2.0, "quota")
 
 
 async def test_what_is_heard_of_a_run_that_is_gone_is_not_kept(world: World) -> None:
@@ -539,7 +539,7 @@ async def test_what_is_heard_of_a_run_that_is_gone_is_not_kept(world: World) -> 
     assert not world.store.note_refused_create("u1", "llama-p1", RefusedCreate(1.0, "quota"))
     world.store.set_dry_run("u1", DryRunResult(1, True))
     world.store.apply_run(run(version=11), assignment=AssignmentStatus(nodes=("n0",), incarnations=(1,)))
-    kept = (world.store._refused, world.store._dry_runs, world.store._views, world.store._whole._assignments)
+    kept = (world.store._refused._refused, world.store._dry_runs, world.store._views, world.store._whole._assignments)
     assert not any(kept)
 
 
