@@ -177,8 +177,10 @@ def _count_refusals(plan: PlanBuilder, lost: Sequence[Loss], may_not_avoid: str)
     enough = min(max(LEAST_REFUSING, int(REFUSING_SHARE * plan.world)), MAX_REFUSALS, nodes_large_enough(plan))
     for loss in lost:
         plan.status = record_refusal(plan.status, loss.node, loss.message, 1 if may_not_avoid else enough)
-    refusals = plan.status.recovery.refusals
-    if lost and refusals is not None and refusals.waits and plan.status.stop is None:
+    refusals, elastic = plan.status.recovery.refusals, plan.spec.elastic
+    left = sum(map(bool, plan.status.assignment.nodes))
+    may_shrink = elastic is not None and left >= elastic.min
+    if lost and refusals is not None and refusals.waits and not may_shrink and plan.status.stop is None:
         which = f"{len(refusals.nodes)} nodes refused its pods in a row: {named_nodes(refusals.nodes)}"
         begin_stop(plan, StopReason.NODES_LOST, f"{lost[-1].message}; {which}")
 

@@ -15,7 +15,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import AttemptCause, AttemptEnd, ConditionType, LossReason, StopReason
 from lockstep.core.model.snapshot import PodPhase
 from lockstep.core.run.backoff import LEAST_ATTEMPTS
-from lockstep.core.run.replacement import replace, replace_before_start
+from lockstep.core.run.replacement import LEAST_REFUSING, replace, replace_before_start
 from support.world import World, node, world_with_gang
 
 SHORTLY, LONG = 900.0, 86_400.0
@@ -233,3 +233,12 @@ def test_what_a_spare_is_refused_stops_nobody() -> None:
         replace(plan, [Loss(2, f"r{number}", LossKind.POD, LossReason.NODE_REFUSED, "OutOfcpu", 0.0)])
     assert plan.status.recovery.refusals is None
     assert plan.status.stop is None
+
+
+@pytest.mark.parametrize(("least", "stops"), [(1, False), (2, True)])
+def test_an_elastic_gang_that_may_go_on_without_what_is_refused_keeps_its_nodes(least: int, stops: bool) -> None:
+    w = world_with_gang(2, 20, elastic={"min": least})
+    plan = w.plan("one")
+    for number in range(LEAST_REFUSING):
+        replace(plan, [Loss(1, f"r{number}", LossKind.POD, LossReason.NODE_REFUSED, "OutOfcpu", 0.0)])
+    assert (plan.status.stop is not None) is stops
