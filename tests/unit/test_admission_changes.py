@@ -148,7 +148,8 @@ class Cluster:
         # The run vouches for it now, later, or never.
         incarnation, bound = self.chance.choice([1, 1, 2]), self.chance.random() < 0.7
         requests = {"nvidia.com/gpu": self.chance.randrange(3)}
-        return replace(view, incarnation=incarnation, bound=bound, requests=requests)
+        owner = view.owner_uid if self.chance.random() < 0.7 else "somebody-else"  # then it takes what it requests
+        return replace(view, incarnation=incarnation, bound=bound, requests=requests, owner_uid=owner)
 
     def change_pod(self) -> None:
         if (view := self.some_pod()) is not None:
@@ -212,7 +213,8 @@ class Cluster:
         """What is kept is of this very snapshot, and that has the pods that runs vouch for now."""
         of_runs = [
             view.uid
-            for view in self.store._pods.all_of_gangs()
+            for pods in self.store._pods._of.values()
+            for view in pods.values()
             if is_of_its_run(view, self.store.runs.get(view.run_uid), gone=self.store.runs.is_gone(view.run_uid))
         ]
         assert [view.uid for view in self.store.snapshot_cluster(LEADER).gang_pods] == of_runs

@@ -1,4 +1,4 @@
-"""A gang whose status is behind what lives obeys whoever may stop it; who owns it cannot make it so at will."""
+"""A gang that is behind its status, or that is left alone, obeys whoever may stop it; no owner can help that."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +7,8 @@ import pytest
 from msgspec import structs
 
 from lockstep.core.decide import decide
-from lockstep.core.model.conditions import is_true
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.snapshot import PodPhase, PodView
 from lockstep.core.run.regression import LONGEST_HOLD
@@ -284,3 +285,212 @@ def test_a_new_leader_hears_the_workers_before_it_ends_a_hold() -> None:
     w.work()
     w.reconcile("one")
     assert not is_held(w)
+
+
+def paused() -> World:
+    w = training()
+    w.annotate("one", paused="true")
+    w.settle()
+    assert w.status("one").reason == "Paused"
+    return w
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_paused_gang_obeys(order: Callable[[World], None]) -> None:
+    w = paused()
+    order(w)
+    assert stopped(w, 450)
+    w.pass_time(60, step=10)
+    if order is preempt:
+        assert w.status("urgent").start is not None
+    if phase(w) is not Phase.FINISHED:
+        assert not w.pods or order is preempt, "it gets no nodes again while it is paused"
+        assert not w.status("one").assignment.nodes
+
+
+def test_a_paused_gang_saves_before_it_stops() -> None:
+    w = gang_that_saves(2, 1)
+    w.annotate("one", paused="true")
+    w.settle()
+    w.apply("one", spec(2, suspend=True))
+    w.pass_time(30)
+    save = w.status("one").checkpoint.save
+    assert save is not None
+    assert save.outcome == "Saved"
+    assert phase(w) is Phase.SUSPENDED
+
+
+def test_a_paused_run_that_is_deleted_gives_its_nodes_back() -> None:
+    w = paused()
+    w.runs["one"] = replace(w.runs["one"], deleting=True)
+    assert stopped(w, 60)
+
+
+def test_nothing_is_done_for_a_paused_gang_until_the_pause_is_over() -> None:
+    w = paused()
+    w.nodes["n2"] = node("n2")
+    names, before = set(w.pods), w.status("one")
+    w.exit_child("one", 0, 1)
+    w.lose_node("n1")
+    del w.nodes["n1"]
+    w.pass_time(300, step=10)
+    after = w.status("one")
+    assert set(w.pods) == names
+    assert (after.attempt, after.assignment, after.start) == (before.attempt, before.assignment, before.start)
+    assert not w.reconcile("one").events
+    w.annotate("one", paused="false")
+    w.pass_time(120, step=5)
+    assert phase(w) is Phase.RUNNING
+    assert w.status("one").attempt > before.attempt
+    assert w.status("one").assignment.nodes == ("n0", "n2")
+
+
+def test_a_paused_gang_is_charged_for_its_nodes() -> None:
+    w = paused()
+    w.pass_time(3_600, step=60)
+    assert float(w.status("one").goodput.gpu_hours) > 14
+
+
+def test_a_paused_gang_that_comes_to_its_end_has_succeeded_and_is_kept() -> None:
+    w = paused()
+    w.apply("one", spec(2, ttlAfterFinished="10s", **CLASS))
+    for rank in (0, 1):
+        w.exit_child("one", rank, 0)
+    w.pass_time(600, step=10)
+    assert w.status("one").state == "Succeeded"
+    assert all(pod.is_terminal for pod in w.pods.values())
+    assert "one" in w.runs
+    w.annotate("one", paused="false")
+    w.pass_time(10)
+    assert "one" not in w.runs
+
+
+def test_a_paused_run_that_waits_gets_no_nodes_and_can_be_cancelled() -> None:
+    w = World({"n0": node("n0")})
+    w.apply("one", spec(1))
+    w.annotate("one", paused="true")
+    w.pass_time(60, step=10)
+    assert not w.pods
+    w.apply("one", spec(1, cancel=True))
+    w.pass_time(10)
+    assert phase(w) is Phase.FINISHED
+
+
+def test_a_vacant_slot_of_a_paused_gang_is_not_filled() -> None:
+    w = training()
+    w.lose_node("n1")
+    del w.nodes["n1"]
+    w.pass_time(60, step=5)
+    assert slots.lacking(w.status("one").assignment)
+    w.annotate("one", paused="true")
+    w.nodes["n2"] = node("n2")
+    w.pass_time(60, step=5)
+    assert slots.lacking(w.status("one").assignment)
+    w.annotate("one", paused="false")
+    w.pass_time(60, step=5)
+    assert not slots.lacking(w.status("one").assignment)
+
+
+def unreadable(w: World) -> World:
+    """Its user has put something into the template that nobody can read."""
+    view = w.runs["one"]
+    w.runs["one"] = replace(view, spec_error="spec.podTemplate: is nested too deeply", generation=view.generation + 1)
+    w.settle()
+    told = find(w.status("one"), "Accepted")
+    assert told is not None
+    assert (told.status, told.message) == ("False", "spec.podTemplate: is nested too deeply")
+    assert phase(w) is Phase.RUNNING
+    return w
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_gang_of_whose_spec_a_part_cannot_be_read_obeys(order: Callable[[World], None]) -> None:
+    w = unreadable(training())
+    order(w)
+    assert stopped(w, 450)
+    w.pass_time(60, step=10)
+    assert not w.status("one").assignment.nodes or phase(w) is Phase.FINISHED, "it is admitted no more"
+    if order is preempt:
+        assert w.status("urgent").start is not None
+
+
+@pytest.mark.parametrize(("order", "doubt"), [(suspend, DOUBTS[0]), (drain, DOUBTS[1]), (cancel, DOUBTS[2])])
+def test_so_it_does_on_hold(order: Callable[[World], None], doubt: Callable[[World], None]) -> None:
+    w = unreadable(training())
+    doubt(w)
+    w.reconcile("one")
+    order(w)
+    assert stopped(w, 450)
+
+
+def test_a_gang_goes_on_while_its_spec_cannot_be_read_and_is_mended_once_it_can() -> None:
+    w = unreadable(training())
+    names, before = set(w.pods), w.status("one").assignment
+    w.pass_time(1_800, step=30)
+    assert (set(w.pods), w.status("one").assignment) == (names, before)
+    w.exit_child("one", 0, 1)
+    w.pass_time(60, step=5)
+    assert w.status("one").attempt == 1
+    w.runs["one"] = replace(w.runs["one"], spec_error="")
+    w.pass_time(60, step=5)
+    assert (w.status("one").attempt, phase(w)) == (2, Phase.RUNNING)
+
+
+@pytest.mark.parametrize("doubt", [None, *DOUBTS])
+def test_a_gang_of_whose_spec_nothing_can_be_read_gives_its_nodes_back_after_a_while(
+    doubt: Callable[[World], None] | None,
+) -> None:
+    w = training()
+    w.runs["one"] = replace(w.runs["one"], spec=None, spec_error="spec: is no text")
+    if doubt is not None:
+        doubt(w)
+    w.settle()
+    names = set(w.pods)
+    w.pass_time(LONGEST_HOLD - 30, step=10)
+    assert set(w.pods) == names
+    assert stopped(w, 450)
+    w.pass_time(20, step=10)
+    let_forged_pods_end(w)
+    w.pass_time(20, step=10)
+    assert not w.status("one").assignment.nodes
+
+
+def test_one_that_is_told_to_make_room_does_so_at_once() -> None:
+    w = training()
+    w.apply("urgent", spec(2, priorityClassName="high"))
+    for _ in range(3):
+        w.reconcile("urgent")
+        w.admit()
+    assert w.status("one").preemption is not None
+    w.runs["one"] = replace(w.runs["one"], spec=None, spec_error="spec: is no text")
+    assert stopped(w, 450)
+
+
+def test_a_run_whose_status_is_gone_and_of_which_a_failed_pod_is_left_queues_again_and_starts() -> None:
+    w = training()
+    for rank in (0, 1):
+        w.fail_pod("one", rank)
+    w.reports.clear()
+    w.workers.clear()
+    w.wipe_status("one")
+    w.reconcile("one")
+    assert is_held(w)
+    left = set(w.pods)
+    w.pass_time(LONGEST_HOLD - 30, step=10)
+    assert is_held(w)
+    assert set(w.pods) == left
+    w.pass_time(120, step=10)
+    assert not is_held(w)
+    assert phase(w) is Phase.RUNNING
+    assert all(pod.incarnation == 2 for pod in w.pods.values() if not pod.is_terminal)
+
+
+def test_one_whose_pods_have_all_ended_well_waits_for_a_person() -> None:
+    w = training()
+    for rank in (0, 1):
+        w.end_pod("one", rank, 0)
+    w.reports.clear()
+    w.workers.clear()
+    w.wipe_status("one")
+    w.pass_time(2 * LONGEST_HOLD, step=30)
+    assert is_held(w)

@@ -11,9 +11,9 @@ import orjson
 import pytest
 
 from lockstep.controller.kube.cache import ObjectCache
-from lockstep.controller.kube.client import Page
 from lockstep.controller.kube.errors import ApiError, KubeError, UnreachableError
 from lockstep.controller.kube.informer import Informer
+from lockstep.controller.kube.pages import Page
 from lockstep.controller.runtime.resources import NAMESPACES, Resource
 from lockstep.core.model.cluster_objects import Unread, Versioned, parse_namespace, parse_unread
 from support.manual_clock import ManualClock
@@ -299,3 +299,16 @@ async def test_an_informer_feeds_any_sink() -> None:
     await clock.advance(1)
     running.cancel()
     assert sink.calls == ["replace 1", "remove a", "upsert b"]
+
+
+async def test_an_object_that_is_too_large_for_a_list_stays_as_it_was_known(world: World) -> None:
+    await world.play([event("ADDED", "a", 3), event("ADDED", "b", 4), bookmark(10, end=True)])
+
+    async def pages(*_: object, **__: object) -> AsyncGenerator[Page, None]:
+        found = msgspec.json.decode(b'{"metadata":{"resourceVersion":"20"}}', type=Page)
+        found.unread = ["a"]
+        yield found
+
+    world.kube.list_pages = pages  # type: ignore[assignment,method-assign]
+    await world.informer.refresh()
+    assert {name for name, _ in world.cache} == {"a"}

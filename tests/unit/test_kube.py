@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -9,6 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from lockstep.controller.kube import pages
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.credentials import Credentials
 from lockstep.controller.kube.errors import ApiError, UnknownOutcome, UnreachableError
@@ -454,3 +456,46 @@ async def test_a_lease_is_renewed_while_every_other_request_waits_for_its_answer
     finally:
         answered.set()
         await asyncio.gather(*others)
+
+
+async def test_an_answer_without_end_is_not_taken_in(
+    kube: KubeClient, fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = 0
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        response = web.StreamResponse()
+        await response.prepare(request)
+        with suppress(ConnectionError):
+            while True:
+                await response.write(b"x" * 2**16)
+                sent += 2**16
+        return response
+
+    monkeypatch.setattr(pages, "LONGEST_PAGE", 2**20)
+    fake.answers = [endless, says(200, {"metadata": {"resourceVersion": "7"}, "items": [{"n": 1}]})]
+    assert await kube.list_all(NODES) == ([{"n": 1}], "7")
+    assert [asked[2]["limit"] for asked in fake.asked] == ["500", "125"]
+    assert sent < 2**24
+
+
+async def test_of_an_object_that_is_too_large_only_its_metadata_is_read_and_no_list_passes_for_complete_without_it(
+    kube: KubeClient, fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "LONGEST_PAGE", 1_000)
+    monkeypatch.setattr(pages, "LONGEST_BODY", 1_000)
+    accepted = list[str]()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        accepted.append(request.headers["Accept"])
+        metadata = {"name": "large", "uid": "u1"}
+        data = {} if "PartialObjectMetadata" in accepted[-1] else {"data": "x" * 2_000}
+        return web.json_response({"metadata": {"resourceVersion": "7"}, "items": [{"metadata": metadata, **data}]})
+
+    fake.answers = [answer] * 20
+    found = [page async for page in kube.list_pages(PODS)]
+    assert [(page.items, page.unread) for page in found] == [([], ["u1"])]
+    assert accepted[-2:] == ["application/json", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"]
+    with pytest.raises(UnreachableError):
+        await kube.list_all(PODS)

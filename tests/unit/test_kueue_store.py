@@ -9,8 +9,9 @@ import msgspec
 import orjson
 import pytest
 
-from lockstep.controller.kube.client import KubeClient, Page
+from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError
+from lockstep.controller.kube.pages import Page
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.controller.reconcile import reconcile
 from lockstep.controller.reconcile.workload_writer import WorkloadWriter

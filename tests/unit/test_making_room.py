@@ -9,6 +9,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.decide import decide
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.plan import Plan
 from lockstep.core.model.snapshot import PodView
 from support.dying_world import DiedError, DyingWorld
 from support.values import not_none
@@ -258,12 +259,15 @@ def test_a_gang_that_lost_a_node_may_take_one_that_is_kept_and_others_are_then_l
 def test_nodes_that_do_not_come_free_in_time_are_given_up_for_others() -> None:
     w = reserved()
     reservation = not_none(w.status("urgent").reservation)
-    w.annotate("old", paused="true")  # it is told, and nothing is decided for it
+    usual = w.reconcile  # it is told, and nothing is decided for it, nor is it told again
+    w.runs["old"] = replace(w.runs["old"], unread=True)
+    w.reconcile = lambda name, **how: Plan() if name == "old" else usual(name, **how)  # type: ignore[method-assign]
     w.pass_time(reservation.deadline - w.now + 2, step=60)
     assert w.status("urgent").reservation is None
     assert w.status("old").preemption is None
     assert w.status("urgent").queue.reason == "Resources"
-    w.annotate("old", paused="false")
+    w.reconcile = usual  # type: ignore[method-assign]
+    w.runs["old"] = replace(w.runs["old"], unread=False)
     w.pass_time(20, step=2)
     assert nodes_of(w, "urgent") == {"n0", "n1"}
 

@@ -9,7 +9,8 @@ from typing import Any, cast
 import msgspec
 import orjson
 
-from lockstep.controller.kube.client import KubeClient, Page
+from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.pages import Page
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue
 from lockstep.controller.runtime.resources import RUNS
 from lockstep.controller.store.own_kinds import OwnKinds
@@ -82,3 +83,18 @@ async def test_a_run_whose_deletion_is_seen_is_gone_and_its_key_is_looked_at() -
     assert [run.name for run in store.runs] == ["two"]
     assert {await queue.get() for _ in range(2)} == {CLUSTER_KEY, "run/team/one"}
     assert len(queue) == 0
+
+
+async def test_a_run_that_a_list_has_and_nobody_can_read_stays_as_it_was_known() -> None:
+    clock = ManualClock()
+    store = Store(WorkQueue(clock), clock)
+    hear(store, listed("one", 5))
+
+    class Unreadable(Server):
+        async def list_pages(self, resource: Any, **_: str) -> AsyncGenerator[Page, None]:
+            found = page(20)
+            found.unread = ["uid-one"] if resource is RUNS else []
+            yield found
+
+    await OwnKinds(store, cast(KubeClient, Unreadable()), clock, no_credentials).list_now()
+    assert [run.name for run in store.runs] == ["one"]

@@ -192,6 +192,96 @@ async def test_a_look_that_raises_has_cost_as_much(scene: Scene) -> None:
     assert len(scene.looks) == 1
 
 
+def cancels(scene: Scene) -> None:
+    scene.api.apply("wild", cancel=True)
+
+
+def suspends(scene: Scene) -> None:
+    scene.api.apply("wild", suspend=True)
+
+
+def comes_to_its_limit(scene: Scene) -> None:
+    scene.api.apply("wild", timeLimit="20s")
+
+
+def is_deleted(scene: Scene) -> None:
+    wild = scene.api.runs["wild"]
+    wild["metadata"] |= {"deletionTimestamp": "1970-01-01T00:00:00Z", "finalizers": ["somebody/waits"]}
+    scene.api.apply("wild", timeLimit="24h")
+
+
+ORDERS = [cancels, suspends, comes_to_its_limit, is_deleted]
+
+
+def takes(scene: Scene, seconds: float) -> Callable[[RunSnapshot, Plan], Plan]:
+    def slow(_: RunSnapshot, plan: Plan) -> Plan:
+        scene.processor.seconds += seconds
+        return plan
+
+    return slow
+
+
+async def resting(scene: Scene, spoil: Callable[[RunSnapshot, Plan], Plan]) -> None:
+    await scene.begin("wild")
+    await scene.live(3)
+    assert len(scene.api.pods) == 1
+    scene.spoil = spoil
+    scene.operator.queue.add(WILD)
+    await scene.live(1)
+    assert scene.pace.rest(WILD) > 60
+    scene.looks.clear()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+async def test_a_run_that_rests_obeys_whoever_may_stop_it(scene: Scene, order: Callable[[Scene], None]) -> None:
+    await resting(scene, takes(scene, 1.0))
+    order(scene)
+    await scene.live(40)
+    assert not scene.api.pods
+    assert not scene.looks, "nothing is decided for it meanwhile"
+
+
+async def test_one_that_owes_writes_for_minutes_obeys_too(scene: Scene) -> None:
+    await scene.begin("wild")
+    await scene.live(3)
+    for _ in range(limits.WRITES_AT_ONCE + 60):
+        scene.pace.wrote(WILD)
+    scene.looks.clear()
+    scene.api.apply("wild", suspend=True)
+    await scene.live(40)
+    assert not scene.api.pods
+    assert not scene.looks
+
+
+async def test_a_run_that_rests_is_left_alone_where_nobody_asks_for_anything(scene: Scene) -> None:
+    await resting(scene, takes(scene, 1.0))
+    scene.writes.clear()
+    for _ in range(60):
+        scene.operator.queue.add(WILD)
+        await scene.live(1)
+    assert len(scene.api.pods) == 1
+    assert not scene.writes
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(0.001, 13), (1.0, 1)])
+async def test_looks_for_stop_orders_are_seldom_and_rest_as_long_as_others(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, seconds: float, most: int
+) -> None:
+    asked = list[float]()
+
+    def obeying(*_: object) -> Plan:
+        asked.append(scene.api.clock.now())
+        scene.processor.seconds += seconds
+        return Plan()
+
+    await resting(scene, takes(scene, 1.0))
+    monkeypatch.setattr("lockstep.controller.reconcile.reconcile.obeying_alone", obeying)
+    for _ in range(60):
+        scene.operator.queue.add(WILD)
+        await scene.live(1)
+    assert 1 <= len(asked) <= most
+
+
 async def test_what_a_run_has_cost_is_forgotten_with_it(scene: Scene) -> None:
     await scene.begin("wild")
     scene.spoil = never_content

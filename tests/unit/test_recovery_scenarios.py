@@ -8,10 +8,11 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.retention import RetentionPolicy, StoredCheckpoint, to_prune
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.plan import Plan
 from lockstep.core.model.quarantine import quarantine_of
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.settings import Deadlines
-from lockstep.core.model.snapshot import PodPhase, Verdict
+from lockstep.core.model.snapshot import PodPhase, RefusedCreate, RunSnapshot, Verdict
 from lockstep.core.model.tunables import Tunables
 from support.values import not_none
 from support.world import World, spec, world, world_with_gang
@@ -716,3 +717,69 @@ def test_a_pod_that_was_told_to_end_and_does_not_is_deleted_soon() -> None:
     assert old not in w.pods
     assert (state(w), status(w).attempt) == ("Running", 2)
     assert status(w).attempts[0].cause == "Disruption"
+
+
+class RefusingWorld(World):
+    """Its kubelets take no pod that is made from now on."""
+
+    refuses = True
+
+    def kubelets(self) -> None:
+        for name, pod in list(self.pods.items()):
+            if self.refuses and not (pod.bound or pod.is_terminal or pod.deleting):
+                words = "Node didn't have enough resource: cpu"
+                self.pods[name] = replace(pod, bound=True, phase=PodPhase.FAILED, reason="OutOfcpu", message=words)
+        super().kubelets()
+
+
+@pytest.mark.parametrize("worker", ["Enabled", "Disabled"])
+@pytest.mark.parametrize("nodes", [3, 12])
+def test_a_run_that_every_kubelet_refuses_waits_with_their_words_makes_few_pods_and_starts_once_they_take_it(
+    worker: str, nodes: int
+) -> None:
+    w = RefusingWorld(world(nodes).nodes)
+    w.apply(RUN, spec(2, worker=worker, recovery={"maxRestarts": 0}))
+    made, waits = set[str](), 0
+    for _ in range(6 * 60):
+        w.pass_time(60, step=20)
+        made |= w.pods.keys()
+        waits += status(w).queue.reason == "NodesRefusePods"
+        assert state(w) in ("Pending", "Launching", "Recovering")
+    told = status(w).queue
+    assert told.reason == "NodesRefusePods"
+    assert "OutOfcpu: Node didn't have enough resource: cpu" in told.message
+    assert waits > 300
+    assert 4 <= len(made) < 50
+    assert not status(w).assignment.nodes
+    assert status(w).totals.restarts == 0
+    assert status(w).recovery.consecutive_no_progress == 0
+    w.refuses = False
+    w.pass_time(4_500, step=30)
+    assert state(w) == "Running"
+    assert status(w).recovery.refusals is None
+
+
+def test_a_pod_without_a_verdict_gives_the_nodes_back_after_the_time_that_a_launch_has() -> None:
+    class Unjudged(World):
+        since: dict[str, float]
+
+        def _execute(self, name: str, plan: Plan, crash_after: int | None) -> None:
+            for pod in plan.creates:
+                self.since.setdefault(pod.name, self.now)
+            super()._execute(name, replace(plan, creates=()), crash_after)
+
+        def snapshot(self, name: str) -> RunSnapshot:
+            words = "failed calling webhook: context deadline exceeded"
+            refused = {pod: RefusedCreate(at, words, is_verdict=False) for pod, at in self.since.items()}
+            return replace(super().snapshot(name), refused_creates=refused)
+
+    w = Unjudged(world(4).nodes)
+    w.since = {}
+    w.apply(RUN, spec(2))
+    w.pass_time(w.tunables.deadlines.vacant - 10, step=10)
+    assert (state(w), len(w.since)) == ("Launching", 2)
+    w.pass_time(30, step=5)
+    assert state(w) == "Pending"
+    assert status(w).queue.reason == "BeginTime"
+    assert not status(w).assignment.nodes
+    assert status(w).recovery.requeues == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,7 +13,6 @@ import orjson
 import pytest
 
 from lockstep.api.base import names
-from lockstep.api.run_status import AssignmentStatus
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome
 from lockstep.controller.kube.events import EventRecorder
@@ -26,143 +24,19 @@ from lockstep.controller.reconcile.pace import RunPace
 from lockstep.controller.reconcile.run_set import RunSetReconciler
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.store.store import Store
-from lockstep.core.admission.admit import admit
 from lockstep.core.decide import decide
 from lockstep.core.model.cluster_objects import Unread, Versioned, parse_unread
 from lockstep.core.model.conditions import find
 from lockstep.core.model.reasons import ConditionType
-from lockstep.core.model.snapshot import Leadership, RunView
 from lockstep.core.model.tunables import Tunables
-from support.admission import run, world
 from support.manual_clock import ManualClock
+from support.sets_at_work import HOLDING, LEADER, RUN, SUCCEEDED, SUCCEEDED_AT, Api, Operator
 from support.values import not_none
-
-LEADER = Leadership(0.0)
-RUN = {"nodes": 1, "image": "trainer", "command": ["train"]}
-
-
-def merged(old: Any, patch: Any) -> Any:
-    """As the API server merges a patch (RFC 7386)."""
-    if not isinstance(patch, dict):
-        return patch
-    old = old if isinstance(old, dict) else {}
-    changed = {key: merged(old.get(key), value) for key, value in patch.items() if value is not None}
-    return {key: value for key, value in old.items() if key not in patch} | changed
-
-
-class Api:
-    """An API server for sets and runs, which fails on request."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        self.objects: dict[str, dict[str, Any]] = {}
-        self.version = 10
-        self.created: list[str] = []
-        self.deleted: list[str] = []
-        self.fail: dict[str, KubeError] = {}
-        self._clock = clock
-
-    def put(self, name: str, **parts: Any) -> dict[str, Any]:
-        self.version += 1
-        metadata = {
-            "namespace": "team",
-            "name": name,
-            "uid": f"uid-{name}-{self.version}",
-            "generation": 1,
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-            **parts.pop("metadata", {}),
-            "resourceVersion": str(self.version),
-        }
-        self.objects[name] = {**self.objects.get(name, {}), **parts, "metadata": metadata}
-        return self.objects[name]
-
-    async def create(self, resource: Any, body: Any, namespace: str) -> bytes:
-        self._check("create")
-        name = body["metadata"]["name"]
-        if name in self.objects:
-            raise ApiError(409, "AlreadyExists", f'"{name}" already exists')
-        self.created.append(name)
-        return orjson.dumps(self.put(name, **body))
-
-    async def get(self, resource: Any, name: str, namespace: str) -> bytes:
-        self._check("get")
-        if name not in self.objects:
-            raise ApiError(404, "NotFound", f'{resource.plural} "{name}" not found')
-        return orjson.dumps(self.objects[name])
-
-    async def patch_status(
-        self, resource: Any, name: str, namespace: str, *, resource_version: str, patch: Any
-    ) -> bytes:
-        self._check("patch")
-        found = self.objects[name]
-        if found["metadata"]["resourceVersion"] != resource_version:
-            raise ApiError(409, "Conflict", "the object has been modified")
-        status = merged(found.get("status", {}), patch)
-        return orjson.dumps(self.put(name, **{**found, "status": status}))
-
-    async def delete(self, resource: Any, name: str, namespace: str, *, uid: str, resource_version: str) -> None:
-        self.deleted.append(name)
-
-    def _check(self, verb: str) -> None:
-        if verb in self.fail:
-            raise self.fail.pop(verb)
-
-
-class Operator:
-    """One process, and what it was told."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-        self.queue = WorkQueue(self.clock)
-        self.store = Store(self.queue, self.clock)
-        self.api = Api(self.clock)
-        self.said: list[str] = []
-        events = SimpleNamespace(run_set_event=lambda view, event: self.said.append(event.reason))
-        kube = cast(KubeClient, self.api)
-        recorder = cast(EventRecorder, events)
-        self.sets = RunSetReconciler(kube, self.store, recorder, self.queue, self.clock, Tunables)
-
-    def apply(self, name: str = "sweep", **spec: Any) -> None:
-        known = self.api.objects.get(name, {})
-        generation = known.get("metadata", {}).get("generation", 0) + 1
-        metadata = known.get("metadata", {}) | {"uid": f"uid-{name}", "generation": generation}
-        body = self.api.put(name, metadata=metadata, spec={"indices": "0-4", "template": {"spec": RUN}} | spec)
-        self.store.run_sets.apply(body)
-
-    def annotate(self, annotations: dict[str, str]) -> None:
-        found = self.api.objects["sweep"]
-        metadata = found["metadata"] | {"annotations": annotations}
-        self.store.run_sets.apply(self.api.put("sweep", **{**found, "metadata": metadata}))
-
-    def change_run(self, name: str, **status: Any) -> None:
-        found = self.api.objects[name]
-        self.store.apply_run(self.api.put(name, **{**found, "status": status}))
-
-    def delete_run(self, name: str) -> None:
-        metadata = self.api.objects.pop(name)["metadata"]
-        self.store.remove_run("team", name, metadata["uid"])
-
-    async def look(self) -> None:
-        await self.sets.reconcile("team", "sweep")
-
-    def run(self, name: str) -> RunView:
-        return not_none(self.store.run("team", name))
-
-    def status(self) -> Any:
-        view = not_none(self.store.run_sets.named("team", "sweep"))
-        return view.status
 
 
 @pytest.fixture
 def operator() -> Operator:
     return Operator()
-
-
-SUCCEEDED_AT = 1_767_225_600.0
-SUCCEEDED = [
-    {"type": kind, "status": "True", "reason": "AllRanksSucceeded", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    for kind in ("Finished", "Succeeded")
-]
-HOLDING = {"assignment": {"nodes": ["n0"], "incarnations": [1]}}
 
 
 async def test_runs_are_made_and_put_on_record_and_the_next_look_finds_nothing_to_do(operator: Operator) -> None:
@@ -431,159 +305,12 @@ async def test_a_set_that_turns_out_to_be_gone_is_forgotten(operator: Operator) 
     await operator.look()
 
 
-def webhook(operator: Operator, refuses: set[str]) -> list[str]:
-    """An admission webhook; the names that it was asked about, in order."""
-    create, asked = operator.api.create, list[str]()
-
-    async def ask(resource: Any, body: Any, namespace: str) -> bytes:
-        asked.append(body["metadata"]["name"])
-        if asked[-1] in refuses:
-            raise ApiError(403, "Forbidden", f"admission webhook denied the request: not {asked[-1]}")
-        return await create(resource, body, namespace)
-
-    operator.api.create = ask  # type: ignore[method-assign]
-    return asked
-
-
-async def test_a_webhook_that_refuses_one_index_holds_up_no_other(operator: Operator) -> None:
-    operator.apply(maxRunning=2)
-    refuses = {"sweep-1"}
-    asked = webhook(operator, refuses)
-    for _ in range(4):
-        await operator.look()
-    assert operator.api.created == ["sweep-0", "sweep-2"]
-    assert (operator.status().refusal.indices, operator.status().reason) == ("1", "RunRefused")
-    assert (asked.count("sweep-1"), operator.said) == (1, ["RunRefused"])
-    for name in ("sweep-0", "sweep-2"):
-        operator.change_run(name, conditions=SUCCEEDED)
-    for _ in range(12):
-        await operator.look()
-        await operator.clock.advance(2)
-    assert operator.api.created == ["sweep-0", "sweep-2", "sweep-3", "sweep-4"]
-    for name in ("sweep-3", "sweep-4"):
-        operator.change_run(name, conditions=SUCCEEDED)
-    for _ in range(30):
-        await operator.look()
-        await operator.clock.advance(2)
-    assert 3 <= asked.count("sweep-1") <= 7, "in 84 s with waits that double"
-    refuses.clear()
-    await operator.clock.advance(300)
-    await operator.look()
-    await operator.look()
-    assert operator.api.created[-1] == "sweep-1"
-    assert (operator.status().refusal, operator.status().reason) == (None, "RunsActive")
-
-
-async def look_for(operator: Operator, seconds: int) -> None:
-    """Look each second, and let every run that was made succeed at once."""
-    for _ in range(seconds):
-        await operator.look()
-        for name in operator.api.created:
-            if not operator.api.objects[name].get("status"):
-                operator.change_run(name, conditions=SUCCEEDED)
-        await operator.clock.advance(1)
-
-
-async def test_many_refused_in_a_row_are_left_behind_within_minutes_at_a_width_of_one(operator: Operator) -> None:
-    operator.apply(indices="0-99", maxRunning=1)
-    asked = webhook(operator, {f"sweep-{index}" for index in range(1, 99)})
-    await look_for(operator, 300)
-    assert operator.api.created == ["sweep-0", "sweep-99"]
-    assert len(asked) <= 120, "and not each of them again and again"
-
-
-async def test_every_other_one_refused_holds_up_the_rest_for_seconds(operator: Operator) -> None:
-    operator.apply(indices="0-59", maxRunning=1)
-    asked = webhook(operator, {f"sweep-{index}" for index in range(0, 60, 2)})
-    await look_for(operator, 240)
-    assert operator.api.created == [f"sweep-{index}" for index in range(1, 60, 2)]
-    assert len(asked) <= 240
-
-
-async def test_no_more_are_taken_than_there_is_room_for_however_many_are_tried(operator: Operator) -> None:
-    operator.apply(indices="0-99", maxRunning=2)
-    refuses = {f"sweep-{index}" for index in range(100)}
-    webhook(operator, refuses)
-    for _ in range(200):
-        await operator.look()
-        await operator.clock.advance(1)
-    assert operator.api.created == []
-    refuses.clear()
-    for _ in range(320):
-        await operator.look()
-        await operator.clock.advance(1)
-    assert len(operator.api.created) == 2
-
-
-async def test_a_quota_that_refuses_every_run_is_asked_now_and_then_with_one_of_them(operator: Operator) -> None:
-    operator.apply(indices="0-999")
-    refuses = {f"sweep-{index}" for index in range(1000)}
-    asked = webhook(operator, refuses)
-    for _ in range(30):
-        await operator.look()
-        await operator.clock.advance(1)
-    assert (operator.api.created, operator.status().reason) == ([], "RunRefused")
-    assert len(asked) <= 64 + (1 + 2 + 4 + 8) + 4, "one look of all that may wait, then more the longer the wait"
-    refuses.clear()
-    await operator.clock.advance(300)
-    for _ in range(4):
-        await operator.look()
-    assert len(operator.api.created) == 64
-    assert operator.status().refusal is None
-
-
-async def test_a_new_operator_asks_no_sooner_about_an_index_that_was_refused(operator: Operator) -> None:
-    operator.apply(indices="0")
-    asked = webhook(operator, {"sweep-0"})
-    await operator.look()
-    await operator.look()
-    later = Operator()
-    later.store.run_sets.apply(operator.api.objects["sweep"])
-    later.api.objects = operator.api.objects
-    webhook(later, {"sweep-0"})
-    await later.look()
-    assert (asked, later.status().refusal.tries) == (["sweep-0"], 1)
-    assert later.api.created == []
-
-
 async def test_sets_and_runs_of_namespaces_that_are_not_ours_are_left_alone() -> None:
     clock = ManualClock()
     store = Store(WorkQueue(clock), clock, ["other"])
     spec = {"indices": "0", "template": {"spec": RUN}}
     store.run_sets.apply(Api(clock).put("sweep", spec=spec))
     assert store.run_sets.named("team", "sweep") is None
-
-
-def member(name: str, **status: Any) -> RunView:
-    return replace(run(name, status=status), set_uid="uid-sweep", set_name="sweep")
-
-
-def admitted(width: int | None, *runs: RunView, in_flight: frozenset[str] = frozenset()) -> tuple[list[str], list[str]]:
-    """Who gets nodes, and who is told to wait for the width."""
-    widths = {} if width is None else {("team", "uid-sweep"): width}
-    flying = {"uid-a": in_flight} if in_flight else {}
-    snapshot = replace(world(runs, 8), widths=widths, in_flight=flying)
-    plan = admit(snapshot, Tunables(), 1_000.0)
-    held = [write.name for write in plan.writes if write.status.queue.reason == "MaxRunning"]
-    return sorted(write.name for write in plan.writes if write.nodes), sorted(held)
-
-
-ON_A_NODE = AssignmentStatus(nodes=("n7",), incarnations=(1,), hash="h")
-
-
-def test_no_more_runs_of_a_set_get_nodes_than_its_width_allows() -> None:
-    five = [member(name) for name in "abcde"]
-    assert admitted(None, *five) == (["a", "b", "c", "d", "e"], [])
-    assert admitted(2, *five) == (["a", "b"], ["c", "d", "e"])
-    assert admitted(0, *five) == ([], ["a", "b", "c", "d", "e"])
-    assert admitted(2, member("h", assignment=ON_A_NODE), *five) == (["a"], ["b", "c", "d", "e"])
-    assert admitted(2, *five, in_flight=frozenset({"n0"}))[0] == ["b"], "a may have its nodes already"
-
-
-def test_the_width_of_a_set_is_nothing_to_other_runs() -> None:
-    assert admitted(1, run("other"), member("a"), member("b"))[0] == ["a", "other"]
-    elsewhere = replace(member("c", assignment=ON_A_NODE), namespace="other")
-    assert admitted(1, elsewhere, member("a"))[0] == ["a"], "a copied UID takes no room in the set"
 
 
 async def test_an_array_whose_look_takes_long_is_looked_at_again_after_a_hundred_times_as_long() -> None:

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.controller.store.whole_status import held_by_pods
 from support.admission import held, pod, run
@@ -16,7 +15,7 @@ UNREAD = replace(
 def test_a_gang_holds_what_its_pods_are_on_and_is_asked_for_nothing() -> None:
     view = held_by_pods(UNREAD, [pod(GANG, 0, "n0"), pod(GANG, 1, "n1")])
     assert view.status.assignment.nodes == ("n0", "n1")
-    assert view.annotations[names.ANNOTATION_PAUSED] == "true", "its notice could not be written"
+    assert view.unread, "its notice could not be written"
 
 
 def test_a_run_that_holds_nothing_asks_for_nothing() -> None:

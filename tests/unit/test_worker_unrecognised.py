@@ -13,7 +13,7 @@ import pytest
 from lockstep.controller.workers.protocol import decode_report
 from lockstep.worker.checkpoints.inventory import CommitWatch
 from lockstep.worker.checkpoints.tiers import scan_tier
-from lockstep.worker.checkpoints.unrecognised import LOOKED_AT, MOST, being_saved, bounded, left_behind
+from lockstep.worker.checkpoints.unrecognised import LOOKED_AT, LOOKS, MOST, being_saved, bounded, left_behind
 from lockstep.worker.settings import Settings, Tier
 from lockstep.worker.start import Launch
 from support import checkpoint_layouts as layouts
@@ -84,7 +84,7 @@ def test_what_may_be_a_save_of_an_earlier_attempt_is_told_with_its_name(tmp_path
         "tier": "shared", "attempt": 1, "path": str(attempt_of(tmp_path) / SAVES[name]),
         "reason": "no format that Lockstep knows",
     }  # fmt: skip
-    (same,) = CommitWatch(settings(tmp_path), launch()).poll().unrecognised
+    (same,) = CommitWatch(settings(tmp_path), launch()).poll(over=True).unrecognised
     assert same == row, "and while the attempt runs"
 
 
@@ -92,7 +92,7 @@ def test_what_may_be_a_save_of_an_earlier_attempt_is_told_with_its_name(tmp_path
 def test_logs_descriptions_caches_and_empty_files_are_no_saves(tmp_path: Path, name: str) -> None:
     written(attempt_of(tmp_path) / name, b"" if name.startswith("empty") else b"x" * 9000)
     assert left_behind(settings(tmp_path), 0) == []
-    assert CommitWatch(settings(tmp_path), launch()).poll().unrecognised == []
+    assert CommitWatch(settings(tmp_path), launch()).poll(over=True).unrecognised == []
 
 
 @pytest.mark.parametrize("form", ["Auto", "TorchDCP", "Manifest"])
@@ -108,7 +108,7 @@ def test_numbered_directories_without_tensors_are_no_begun_saves(
     assert {row["format"] for row in found} <= {""}
     given = settings(tmp_path, checkpoint_format=form)
     assert left_behind(given, 0) == []
-    assert CommitWatch(given, launch()).poll().unrecognised == []
+    assert CommitWatch(given, launch()).poll(over=True).unrecognised == []
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_the_first_save_of_the_format_that_was_named_is_none_while_it_is_written
     written(attempt_of(tmp_path) / name, b"half of it" * 900)
     given = settings(tmp_path, checkpoint_format=form)
     assert left_behind(given, 0) == []
-    assert CommitWatch(given, launch()).poll().unrecognised == []
+    assert CommitWatch(given, launch()).poll(over=True).unrecognised == []
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_save_of_a_known_format_that_was_cut_off_is_recognised_as_one(tmp_path
     if lacks:
         (attempt_of(tmp_path) / name / lacks).unlink()
     assert left_behind(settings(tmp_path), 0) == []
-    assert list(CommitWatch(settings(tmp_path), launch()).poll().unrecognised) == []
+    assert list(CommitWatch(settings(tmp_path), launch()).poll(over=True).unrecognised) == []
 
 
 def test_a_directory_called_by_a_number_alone_is_told_where_no_format_knows_what_it_holds(tmp_path: Path) -> None:
@@ -227,9 +227,10 @@ def test_while_it_trains_only_what_was_written_since_counts_there_and_where_its_
     age(torch_file(tmp_path / "ns/one" / "base" / "model.pt"))
     one = settings(tmp_path, command=["sh", "-c", f"python train.py --out={out} --data {tmp_path}/data"])
     watch = CommitWatch(one, launch())
-    assert watch.poll().unrecognised == []
+    assert watch.poll(over=True).unrecognised == []
     torch_file(out / "ckpt_10.pt")
     torch_file(tmp_path / "somebody-elses" / "ckpt.pt")
+    assert watch.poll().unrecognised == [], "it may still be written"
     (row,) = watch.poll().unrecognised
     assert (row["attempt"], row["path"]) == (0, str(out / "ckpt_10.pt"))
 
@@ -239,9 +240,9 @@ def test_in_one_directory_for_all_attempts_what_was_there_before_does_not_count(
     root = tmp_path / "ns/one"
     age(torch_file(root / "base.pt"))
     watch = CommitWatch(one, launch())
-    assert watch.poll().unrecognised == []
+    assert watch.poll(over=True).unrecognised == []
     torch_file(root / "ckpt.pt")
-    assert names(watch.poll().unrecognised) == ["ckpt.pt"]
+    assert names(watch.poll(over=True).unrecognised) == ["ckpt.pt"]
     assert {row["attempt"] for row in left_behind(one, 0)} == {0}
 
 
@@ -258,16 +259,16 @@ def test_saves_that_are_begun_and_left_so_are_told_but_the_last_may_still_be_und
 def test_with_a_valid_save_of_the_attempt_nobody_looks_any_more(tmp_path: Path) -> None:
     watch = CommitWatch(settings(tmp_path), launch())
     torch_file(attempt_of(tmp_path) / "final.pt")
-    assert names(watch.poll().unrecognised) == ["final.pt"]
+    assert names(watch.poll(over=True).unrecognised) == ["final.pt"]
     age(layouts.dcp(attempt_of(tmp_path) / "step-30"))
     assert len(watch.poll().rows) == 1
-    assert list(watch.poll().unrecognised) == []
+    assert list(watch.poll(over=True).unrecognised) == []
 
 
 def test_one_rank_looks_at_the_shared_tier(tmp_path: Path) -> None:
     torch_file(attempt_of(tmp_path) / "ckpt.pt")
     assert left_behind(settings(tmp_path), 1) == []
-    assert CommitWatch(settings(tmp_path), launch(rank=1)).poll().unrecognised == []
+    assert CommitWatch(settings(tmp_path), launch(rank=1)).poll(over=True).unrecognised == []
 
 
 def test_however_much_lies_there_the_look_ends_and_the_newest_few_are_told(tmp_path: Path) -> None:
@@ -302,3 +303,34 @@ def test_the_operator_reads_them_bounded_and_a_worker_of_the_release_before_says
     assert told is not None
     assert len(told) == 8
     assert all(len(each.path) <= 512 and "\x1b" not in each.path for each in told)
+
+
+def test_a_save_that_is_being_written_is_told_once_nobody_writes_to_it_or_the_program_has_ended(tmp_path: Path) -> None:
+    directory = attempt_of(tmp_path) / "30"
+    watch = CommitWatch(settings(tmp_path), launch())
+    for number in range(3):
+        age(safetensors_file(directory / f"part-{number}.safetensors"), 100 + number)
+        assert list(watch.poll().unrecognised) == [], "it grows"
+    assert names(watch.poll().unrecognised) == ["30"]
+    safetensors_file(directory / "part-3.safetensors")
+    assert list(watch.poll().unrecognised) == []
+    assert names(watch.poll(over=True).unrecognised) == ["30"]
+
+
+def test_a_save_of_a_known_format_that_begins_with_files_of_none_is_never_told(tmp_path: Path) -> None:
+    directory = attempt_of(tmp_path) / "30"
+    watch = CommitWatch(settings(tmp_path), launch())
+    safetensors_file(directory / "unet.safetensors")
+    assert list(watch.poll().unrecognised) == []
+    layouts.dcp(directory)
+    assert list(watch.poll().unrecognised) == []
+    assert list(watch.poll().unrecognised) == []
+
+
+def test_what_is_written_again_before_each_look_is_told_all_the_same(tmp_path: Path) -> None:
+    watch = CommitWatch(settings(tmp_path), launch())
+    told = []
+    for number in range(LOOKS):
+        age(torch_file(attempt_of(tmp_path) / "ckpt.pt"), 100 + number)
+        told.append(names(watch.poll().unrecognised))
+    assert told == [[]] * (LOOKS - 1) + [["ckpt.pt"]]

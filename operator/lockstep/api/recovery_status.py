@@ -147,6 +147,17 @@ class RuleUse(StatusModel):
     """Times."""
 
 
+class NodeRefusalsStatus(StatusModel):
+    """Kubelets that would not take a pod of the run: UnexpectedAdmissionError, OutOfcpu, NodePorts and the like."""
+
+    nodes: Annotated[tuple[str, ...], Field(max_length=32)] = ()
+    """Their nodes, the latest last."""
+    message: str = ""
+    """What the latest said."""
+    waits: bool = False
+    """Whether they are so many that the run waits for longer before it tries others."""
+
+
 class RecoveryStatus(StatusModel):
     """Budgets and back-off."""
 
@@ -186,3 +197,5 @@ class RecoveryStatus(StatusModel):
     """Nodes that recovery keeps the run off."""
     requeues: int = 0
     """Times in a row that the gang gave back its nodes and queued again, without having started in between."""
+    refusals: NodeRefusalsStatus | None = None
+    """Kubelets that would not take pods of the run, since all of them were last up."""

@@ -61,6 +61,7 @@ from lockstep.core.run.requests import obey_annotations
 from lockstep.core.run.spares import seat_spares
 from lockstep.core.run.stopping import OUT_OF_SHARE, carry_out_stop, finish, stop_after_save
 from lockstep.core.run.time_limit import end_pods_by_the_limit, keep_to_limits, save_by_the_limit, time_is_over
+from lockstep.core.run.undecidable import delete_pods_given_up, obey_without_spec
 from lockstep.core.run.waiting import forget_when_due, give_up_waiting, leave_drained_queue, stop_for_preemption
 
 DRY_RUN_AGAIN_AFTER = 60.0
@@ -76,16 +77,18 @@ Last = Callable[[PlanBuilder, Handover], None]
 def decide(snapshot: RunSnapshot, tunables: Tunables, now: float) -> Plan:
     """What is to be done for one run at ``now``."""
     context = RunContext(snapshot, tunables, now)
-    if snapshot.run.annotations.get(names.ANNOTATION_PAUSED) == "true" or tunables.mode is Mode.REPORT_ONLY:
+    if tunables.mode is Mode.REPORT_ONLY:
         # What runs goes on as status has it; nothing is decided.
         return Plan(directive=directive_for(RunState(context), Handover()))
     plan, known = PlanBuilder(context), Handover()
-    for step in STEPS:
+    looks_on = snapshot.run.is_left_alone
+    for step in LOOKING_ON if looks_on else STEPS:
         known = step(plan, known)
         if known.is_last:
             break
-    for always in ALWAYS:
+    for always in ALWAYS_LOOKING_ON if looks_on else ALWAYS:
         always(plan, known)
+    plan.delete_run = plan.delete_run and not looks_on
     return plan.build()
 
 
@@ -124,17 +127,34 @@ def hold_when_status_is_behind(plan: PlanBuilder) -> bool:
     whoever may stop it."""
     if not hold_or_rebuild(plan):
         return False
-    if plan.run.spec is not None:
-        settle_save(plan)
-        _ = _stop_as_asked(plan, frozenset(), on_hold=True) or stop_for_preemption(plan) or end_long_hold(plan)
+    _ = obey_stop_orders(plan) or stop_for_preemption(plan) or end_long_hold(plan)
     return True
+
+
+def hold_unless_paused(plan: PlanBuilder) -> bool:
+    """The same of a run that is not paused."""
+    return not plan.run.is_paused and hold_when_status_is_behind(plan)
+
+
+def report_unreadable_spec(plan: PlanBuilder) -> bool:
+    """A gang that runs goes on, and waits for a spec that can be read."""
+    if plan.run.spec_error:
+        plan.condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID_SPEC, plan.run.spec_error)
+    return False
+
+
+def obey_stop_orders(plan: PlanBuilder) -> bool:
+    """What is asked of a run for which nothing else is done: to stop, after a save, for whoever may have it stopped,
+    and the end of a stop that has begun. True when it stops, or nothing more can be known of it."""
+    if plan.run.spec is None:
+        obey_without_spec(plan)
+        return True
+    settle_save(plan)
+    return _stop_as_asked(plan, frozenset(), on_hold=True)
 
 
 def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
     """Accepted: the spec parses, makes sense, and the API server would take its pod."""
-    if plan.run.spec is None:
-        plan.condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID_SPEC, plan.run.spec_error)
-        return True  # a gang that runs goes on, and waits for a spec that can be read
     if plan.phase not in (Phase.PENDING, Phase.SUSPENDED):
         plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "the spec is valid")
         return False
@@ -239,6 +259,14 @@ def wait_for_admission(plan: PlanBuilder) -> bool:
     return True
 
 
+def wait_without_asking(plan: PlanBuilder) -> bool:
+    """Without nodes it asks for none."""
+    if plan.phase not in (Phase.PENDING, Phase.SUSPENDED):
+        return False
+    delete_pods_given_up(plan)
+    return True
+
+
 def finish_or_yield(plan: PlanBuilder) -> bool:
     """Exits that were seen outlive the pods: they are in status before anything rests on them. Then, whether it is
     to make room for another run."""
@@ -340,6 +368,17 @@ STEPS: tuple[Step, ...] = (
     _step(follow_the_training),
 )
 """Tried in order, until one has the last word."""
+LOOKING_ON: tuple[Step, ...] = (
+    _step(delete_pods_of_deleted_run),
+    _step(leave_the_finished_alone),
+    _step(report_unreadable_spec),
+    _step(hold_unless_paused),
+    _step(obey_stop_orders),
+    _step(wait_without_asking),
+    _step(finish_or_yield),
+)
+"""In place of ``STEPS`` for a run that is paused, or whose spec cannot be read: what it owes to others, and nothing for
+itself."""
 ALWAYS: tuple[Last, ...] = (
     _always(end_pods_by_the_limit),
     _always(forget_test_only),
@@ -352,6 +391,15 @@ ALWAYS: tuple[Last, ...] = (
     _always(delete_ended_groups),
 )
 """Follow in order, whichever step had the last word: they rest on the status as it was decided."""
+ALWAYS_LOOKING_ON: tuple[Last, ...] = (
+    _always(end_pods_by_the_limit),
+    _always(follow_kueue),
+    _always(keep_account),
+    report_status,
+    answer_workers,
+    _always(delete_ended_groups),
+)
+"""Follow these."""
 
 
 def _finish_if_succeeded(plan: PlanBuilder) -> bool:

@@ -149,6 +149,7 @@ WAITS: Mapping[str, str] = {
     WaitReason.QUEUE_HELD: "for its queue to be opened",
     WaitReason.QUEUE_NOT_FOUND: "for a queue that does not exist",
     WaitReason.BEGIN_TIME: "before it tries again",
+    WaitReason.NODES_REFUSE_PODS: "before it tries again, as nodes refuse its pods",
     WaitReason.EARLIER_PODS: "for its own old pods to end",
     WaitReason.PAUSED: "for the pause to be taken off",
     WaitReason.CLUSTER_DISRUPTION: "for the cluster to calm down",

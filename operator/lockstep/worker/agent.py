@@ -365,7 +365,7 @@ class Worker:
         if self.child and time.monotonic() < self.watch_after:
             return
         self.last_look, self.watch_after = self.child is not None, time.monotonic() + self._watch_interval()
-        training.look_for_commits()
+        training.look_for_commits(over=not self.child)
 
     def _grace(self) -> float:
         return float(self.desired.get("stopGraceSeconds", 30))

@@ -26,7 +26,9 @@ UNREADABLE = "cannot be read: some of it is no UTF-8"
 
 T = TypeVar("T")
 _NO_SIGNS = bytes(byte for byte in range(256) if byte not in b'"[]{}')
-_STEPS = bytes({0x7B: 1, 0x5B: 1, 0x7D: 255, 0x5D: 255}.get(byte, 0) for byte in range(256))  # +1, and -1 as a byte
+_ONE_KIND = bytes.maketrans(b"[]", b"{}")
+_STEPS = bytes({0x7B: 1, 0x7D: 255}.get(byte, 0) for byte in range(256))  # +1, and -1 as a byte
+_PEELS = 8
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NEXT_BRACKET = re.compile(rb'[^"\[\]{}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"\[\]{}]*+)*+[\[\]{}]', re.DOTALL)
 CUT_OFF = orjson.dumps(TOO_DEEP)
@@ -34,17 +36,28 @@ CUT_OFF = orjson.dumps(TOO_DEEP)
 
 
 def is_deep(text: bytes, levels: int = DEEPEST) -> bool:
-    """Whether it has more than so many levels, whether or not it is JSON. One pass, no recursion, a GiB or so a second.
+    """Whether it has more than so many levels, whether or not it is JSON. No recursion, a GiB or so a second.
 
-    Pairs of quotes with no bracket between them go first: no bracket is in or out of a string by them.
+    There are no more levels than brackets that open, but for those that are closed at once, of which no two are in one
+    another: that mostly answers. Where it does not, pairs of quotes with no bracket between them go first: no bracket
+    is in or out of a string by them. Then brackets that hold none are peeled off, a level at a time; only what is left
+    after a few such peels is counted sign by sign.
     """
-    if text.count(b"{") + text.count(b"[") <= levels:
+    signs = text.translate(_ONE_KIND, _NO_SIGNS)
+    opened = signs.count(b"{")
+    if opened <= levels or opened - signs.count(b"{}") < levels:
         return False
     if b"\\" in text:
         text = text.replace(rb"\\", b"").replace(rb"\"", b"")
-    signs = text.translate(None, _NO_SIGNS).replace(b'""', b"")
+        signs = text.translate(_ONE_KIND, _NO_SIGNS)
+    signs = signs.replace(b'""', b"")
     if b'"' in signs:
         signs = b"".join(signs.split(b'"')[::2])
+    left = signs
+    for peeled in range(_PEELS):
+        if left.count(b"{") <= levels - peeled:
+            return False
+        left = left.replace(b"{}", b"")
     return max(accumulate(array("b", signs.translate(_STEPS))), default=0) > levels
 
 

@@ -40,11 +40,11 @@ def page(run: RunView, nodes: Mapping[str, NodeView], levels: Mapping[str, str],
     """The page. ``nodes`` may be empty; ``levels`` are the topology's, narrowest first."""
     status = run.status
     yield from _facts(_head(run, now))
-    if run.spec is not None:
+    if run.spec_error:
+        yield f"Spec:       {run.spec_error}"
+    elif run.spec is not None:
         yield ""
         yield from _facts(_wishes(run, run.spec))
-    elif run.spec_error:
-        yield f"Spec:       {run.spec_error}"
     if status.conditions:
         yield ""
         yield from _conditions(status, now)

@@ -42,7 +42,7 @@ def show(run: RunView, slot: int, form: str) -> None:
 
 def rendered(run: RunView, slot: int) -> Json:
     """The pod. Raises CliError on a spec that does not parse and on a slot that there is not."""
-    if run.spec is None:
+    if run.spec is None or run.spec_error:
         raise CliError(f"the spec of {run.name} is not valid: {run.spec_error}")
     count = len(run.status.assignment.nodes) or run.spec.nodes + run.spec.spare_nodes
     if not 0 <= slot < count:

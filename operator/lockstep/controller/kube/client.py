@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import aiohttp
 import msgspec
@@ -21,15 +21,22 @@ import orjson
 from lockstep.api.base import names, nesting
 from lockstep.controller.kube.credentials import Credentials
 from lockstep.controller.kube.errors import ApiError, UnknownOutcome, UnreachableError, refusal_of
+from lockstep.controller.kube.pages import (
+    LONGEST_BODY,
+    LongBodyError,
+    Page,
+    TooLongError,
+    body_of,
+    pages_of,
+    read_as,
+)
 from lockstep.controller.kube.watch_lines import TOO_LONG, WatchLines
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.guarded_body import GuardedBody
 from lockstep.controller.runtime.in_flight_limit import AdaptiveWindow
-from lockstep.controller.runtime.left_out import CUT, LeftOut, name_in
+from lockstep.controller.runtime.left_out import LeftOut, name_in
 from lockstep.controller.runtime.resources import LEASES, PODS, Resource
 
-T = TypeVar("T")
-PAGE_SIZE = 500
 _CONNECTIONS = 256
 _LEASE_CONNECTIONS = 2  # one that hangs does not hold up the next try
 _READ_TIMEOUT = 60.0
@@ -43,23 +50,6 @@ _MERGE_PATCH = "application/merge-patch+json"
 _JSON = "application/json"
 
 
-class _ListMeta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class Page(msgspec.Struct):
-    """One page of a list. ``items`` are JSON texts."""
-
-    metadata: _ListMeta
-    items: list[msgspec.Raw] = []
-
-    @property
-    def resource_version(self) -> str:
-        """Version of the whole list, the same on every page."""
-        return self.metadata.resource_version
-
-
 class _Served(msgspec.Struct):
     name: str
 
@@ -68,7 +58,6 @@ class _ResourceList(msgspec.Struct):
     resources: list[_Served] = []
 
 
-_pages = msgspec.json.Decoder(Page)
 _resources = msgspec.json.Decoder(_ResourceList)
 
 
@@ -127,34 +116,27 @@ class KubeClient:
             if error.status == 404:
                 return frozenset()
             raise
-        return frozenset(resource.name for resource in _read_as(_resources, reply, "discover").resources)
+        return frozenset(resource.name for resource in read_as(_resources, reply, "discover").resources)
 
-    async def list_pages(
+    def list_pages(
         self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
     ) -> AsyncGenerator[Page, None]:
         """Read a whole collection, consistently, in pages.
 
         Raises ApiError, with status 410 when the list grew too old between two pages.
         """
-        params = {"limit": str(PAGE_SIZE), **_selectors(labels, fields)}
-        while True:
-            reply, cut = await self._read("list", resource, resource.path(namespace), params), list[bool]()
-            page = _read_as(_pages, reply, f"list of {resource.plural}", partial(cut.append, True))
-            for item in page.items if cut else ():
-                if nesting.CUT_OFF in bytes(item):
-                    self._left_out.note(resource.plural, name_in(item), hash(bytes(item)), CUT)
-            yield page
-            if not page.metadata.continue_:
-                return
-            params["continue"] = page.metadata.continue_
+        read = partial(self._read, "list", resource, resource.path(namespace))
+        return pages_of(read, resource.plural, _selectors(labels, fields), self._left_out)
 
     async def list_all(
         self, resource: Resource, namespace: str = "", *, labels: str = ""
     ) -> tuple[list[dict[str, Any]], str]:
-        """Read a whole collection as dicts, and its resourceVersion."""
+        """Read a whole collection as dicts, and its resourceVersion. Raises any KubeError."""
         items: list[dict[str, Any]] = []
         version = ""
         async for page in self.list_pages(resource, namespace, labels=labels):
+            if page.unread:
+                raise TooLongError(f"list of {resource.plural}: an object of it is too large to be read")
             for item in page.items:
                 with self._left_out.if_it_fails(resource.plural, name_in(item), hash(bytes(item))):
                     items.append(nesting.read_object(item))
@@ -278,7 +260,7 @@ class KubeClient:
         try:
             async with self._send(request) as response:
                 if response.status != 200:
-                    raise refusal_of(response, await response.read())
+                    raise refusal_of(response, await body_of(response))
                 lines = WatchLines(partial(self._left_out.note, resource.plural, "an event", "", TOO_LONG))
                 async for chunk in response.content.iter_any():
                     if found := list(lines.feed(chunk)):
@@ -294,13 +276,17 @@ class KubeClient:
         params: Mapping[str, str] | None = None,
         *,
         within: float = _READ_TIMEOUT,
+        most: int = LONGEST_BODY,
+        accept: str = "",
     ) -> bytes:
         limits = aiohttp.ClientTimeout(total=within, sock_connect=min(10.0, within))
-        request = _Request(verb, "GET", resource, path, params or {}, limits)
+        request = _Request(verb, "GET", resource, path, params or {}, limits, accept=accept)
         for tries_left in reversed(range(_TOO_MANY_REQUESTS_TRIES)):
             try:
                 async with self._send(request) as response:
-                    body = await response.read()
+                    body = await body_of(response, most)
+            except LongBodyError as error:
+                raise TooLongError(f"{verb} {path}: {error}") from error
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise UnreachableError(f"{verb} {path}: {_words(error)}") from error
             if response.status < 300:
@@ -341,7 +327,7 @@ class KubeClient:
                 begun = self._clock.monotonic()
                 try:
                     async with self._send(request) as response:
-                        reply = await response.read()
+                        reply = await body_of(response)
                 except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
                     raise UnreachableError(f"{verb} {path}: {_words(error)}") from error
                 except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -385,6 +371,8 @@ class KubeClient:
         credentials, authorization = await self._credentials_now(stale=None)
         for renewed in (False, True):
             headers = {"Content-Type": request.content_type} if request.content is not None else {}
+            if request.accept:
+                headers["Accept"] = request.accept
             if authorization:
                 headers["Authorization"] = authorization
             content: bytes | GuardedBody | None = request.content
@@ -441,16 +429,7 @@ class _Request:
     content_type: str = _JSON
     guarded: bool = False
     server_timeout: int = 0
-
-
-def _read_as(
-    decoder: msgspec.json.Decoder[T], text: bytes, what: str, when_cut: Callable[[], object] = lambda: None
-) -> T:
-    """Raises UnreachableError: what answers so is no API server."""
-    try:
-        return nesting.decode(decoder, text, when_cut)
-    except msgspec.DecodeError as error:
-        raise UnreachableError(f"{what}: the answer cannot be read: {error}") from error
+    accept: str = ""
 
 
 def _session(connections: int) -> aiohttp.ClientSession:

@@ -137,6 +137,7 @@ class Informer(Generic[T]):
         self._unread = set()
         async for page in self._kube.list_pages(self._resource, labels=self._labels, fields=self._fields):
             items += [item for raw in page.items if (item := self._parsed(raw)) is not None]
+            self._unread.update(page.unread)
             version = int(page.resource_version)
             self._heard()
         return items, version

@@ -29,6 +29,10 @@ LEAST_GANG = 5
 LOOK_SECONDS, RESTS, LARGE_GANG = 0.5, 100, 2048
 """A look that takes the processor for longer is followed by a rest of so many times as long. Larger gangs have as much
 longer as they are larger."""
+LONG_REST = 10.0
+"""Seconds. A run that rests for longer is looked at meanwhile for stop orders alone, after which others may wait …"""
+OBEYS_EVERY = 5.0
+"""… no more often than that, nor for more of the processor than any other slow look has."""
 TOLD_EVERY = 600.0
 
 _WORDS: dict[Excess, str] = {
@@ -81,12 +85,13 @@ class RunPace:
             "Events": RateLimit(clock, per_second=EVENTS_A_MINUTE / 60, burst=EVENTS_AT_ONCE),
         }
         self._rests: dict[str, float] = {}  # until when, monotonic
+        self._obeys: dict[str, float] = {}  # from when on stop orders are looked for again, monotonic
         self._told: dict[str, float] = {}
 
     @property
     def remembered(self) -> int:
         """Keys of which something is known, each as often as that is so."""
-        return sum(map(len, self._limits.values())) + len(self._rests) + len(self._told)
+        return sum(map(len, self._limits.values())) + len(self._rests) + len(self._obeys) + len(self._told)
 
     def rest(self, key: str) -> float:
         """Seconds until the key may be looked at again; 0: now."""
@@ -94,7 +99,15 @@ class RunPace:
         left = self._rests.get(key, now) - now
         if left <= 0:
             self._rests.pop(key, None)
-        return max(0.0, left, self._limits["Writes"].debt(key), self._limits["Events"].debt(key))
+        rest = max(0.0, left, self._limits["Writes"].debt(key), self._limits["Events"].debt(key))
+        if not rest:
+            self._obeys.pop(key, None)
+        return rest
+
+    def rest_of_orders(self, key: str) -> float:
+        """Seconds until a run that rests may be looked at for stop orders; 0: now."""
+        now = self._clock.monotonic()
+        return max(0.0, self._obeys.get(key, now) - now)
 
     def rest_of_pods(self, key: str) -> float:
         """Seconds until more pods may be made for it; 0: now."""
@@ -125,6 +138,16 @@ class RunPace:
                 self._rests[key] = self._clock.monotonic() + RESTS * took
                 self._tallies.paced["Processor"] += 1
 
+    @contextmanager
+    def obeying(self, key: str) -> Iterator[None]:
+        """Measures the look for stop orders that is taken within, as ``measured`` does."""
+        begun = self._processor()
+        try:
+            yield
+        finally:
+            wait = max(OBEYS_EVERY, RESTS * (self._processor() - begun))
+            self._obeys[key] = self._clock.monotonic() + wait
+
     def news(self, key: str) -> str:
         """Why it waits, in words, if that has not been told lately; else empty."""
         now = self._clock.monotonic()
@@ -139,6 +162,7 @@ class RunPace:
         for limit in self._limits.values():
             limit.forget(key)
         self._rests.pop(key, None)
+        self._obeys.pop(key, None)
         self._told.pop(key, None)
 
     def _why(self, key: str) -> Excess | None:

@@ -13,6 +13,7 @@ from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key, 
 from lockstep.controller.reconcile.execute import Executor, StaleError
 from lockstep.controller.reconcile.failing import AGAIN, Failing
 from lockstep.controller.reconcile.node_marks import REST, NodeMarker
+from lockstep.controller.reconcile.pace import LONG_REST
 from lockstep.controller.reconcile.recoveries import Recoveries
 from lockstep.controller.reconcile.run_set import RunSetReconciler
 from lockstep.controller.reconcile.threaded_admission import decide_cycle
@@ -38,7 +39,7 @@ from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.reservation import RESERVATION_KEY
 from lockstep.core.model.snapshot import ClusterSnapshot, Lag, Leadership, RunSnapshot, RunView
 from lockstep.core.model.tunables import Mode, Tunables
-from lockstep.core.run.undecidable import without_deciding
+from lockstep.core.run.undecidable import obeying_alone, without_deciding
 
 log = logging.getLogger("lockstep.reconcile")
 _INTERVAL_LIVES = 60.0
@@ -143,18 +144,38 @@ class Reconciler:
         if rest := pace.rest(key):
             self._queue.wake_at(key, self._clock.now() + rest)
             self._executor.tell_of_pace(run)
+            if rest > LONG_REST:
+                await self._obey(run)
             return
         if is_assignment_missing(run):
             await self._read_assignment(run)
         await self._read_last_words(run)
-        leadership = dataclasses.replace(self._leadership, workers=self._recent_workers(), lag=self._lag())
-        snapshot = self._store.snapshot_run(namespace, name, self._book.reports(run.uid), leadership)
+        snapshot = self._snapshot(run)
         if snapshot is None or is_assignment_missing(snapshot.run):
             return
         await self._decide(snapshot)
         if _has_nobody_left(snapshot):
             self._book.forget(run.uid)
             self._recoveries.forget(run.uid)
+
+    async def _obey(self, run: RunView) -> None:
+        """Of a run that rests for long: whoever may stop it does not wait for that."""
+        key, pace = run_key(run.namespace, run.name), self._executor.pace
+        if wait := pace.rest_of_orders(key):
+            self._queue.wake_at(key, self._clock.now() + wait)
+            return
+        if is_assignment_missing(run):
+            await self._read_assignment(run)
+        with pace.obeying(key):
+            snapshot = self._snapshot(run)
+            if snapshot is None or is_assignment_missing(snapshot.run):
+                return
+            plan = obeying_alone(snapshot, self._tunables(), self._clock.now())
+        await self._executor.run_plan(snapshot.run, plan)
+
+    def _snapshot(self, run: RunView) -> RunSnapshot | None:
+        leadership = dataclasses.replace(self._leadership, workers=self._recent_workers(), lag=self._lag())
+        return self._store.snapshot_run(run.namespace, run.name, self._book.reports(run.uid), leadership)
 
     async def _decide(self, snapshot: RunSnapshot) -> None:
         """Raises what is worth another try. What fails again and again is in status, and still obeys stop orders."""

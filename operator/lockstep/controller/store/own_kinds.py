@@ -20,7 +20,7 @@ from lockstep.controller.kube.credentials import Credentials
 from lockstep.controller.kube.errors import ApiError, KubeError
 from lockstep.controller.kube.kopf_session import KopfSession, WatchedKind
 from lockstep.controller.runtime.clock import Clock
-from lockstep.controller.runtime.left_out import name_in
+from lockstep.controller.runtime.left_out import name_in, uid_in
 from lockstep.controller.runtime.resources import QUEUES, RUN_SETS, RUNS, Resource
 from lockstep.controller.store.store import Store
 from lockstep.core.model.cluster_objects import Unread, Versioned, parse_unread
@@ -169,15 +169,15 @@ class OwnKinds:
 
     async def _list_runs(self) -> None:
         begun, seen = self._clock.monotonic(), self.runs.version
-        runs, version = await self._read(RUNS)
-        self.store.compare_runs(runs, version, begun, seen=seen)
+        runs, version, unread = await self._read(RUNS)
+        self.store.compare_runs(runs, version, begun, seen=seen, unread=unread)
         self._listed(self.runs, version)
 
     async def _list_run_sets(self) -> None:
         seen = self.run_sets.version
-        run_sets, version = await self._read(RUN_SETS)
+        run_sets, version, unread = await self._read(RUN_SETS)
         self.serves_run_sets = True
-        self.store.run_sets.compare(run_sets, version, seen=seen)
+        self.store.run_sets.compare(run_sets, version, seen=seen, unread=unread)
         self._listed(self.run_sets, version)
 
     async def _list_queues(self) -> None:
@@ -185,16 +185,20 @@ class OwnKinds:
         self.store.queues.replace(queues, version)
         self._listed(self.queues, int(version))
 
-    async def _read(self, resource: Resource) -> tuple[list[Versioned[Unread]], int]:
-        """What a quorum says there is, and as of which version."""
-        items: list[Versioned[Unread]] = []
+    async def _read(self, resource: Resource) -> tuple[list[Versioned[Unread]], int, set[str]]:
+        """What a quorum says there is, as of which version, and UIDs of what is there and cannot be read."""
+        items, unread = list[Versioned[Unread]](), set[str]()
         version = 0
         async for page in self._kube.list_pages(resource):
+            unread.update(page.unread)
             for item in page.items:
-                with self.store.left_out.if_it_fails(resource.plural, name_in(item), hash(bytes(item))):
+                try:
                     items.append(parse_unread(item))
+                except Exception as error:  # whatever it is, it is one object's
+                    self.store.left_out.note(resource.plural, name_in(item), hash(bytes(item)), error)
+                    unread.add(uid_in(item))
             version = int(page.resource_version)
-        return items, version
+        return items, version, unread
 
     def _listed(self, kind: WatchedKind, version: int) -> None:
         kind.version = version

@@ -1,22 +1,36 @@
 """Every pod that is known, by what decisions ask of pods: whose they are, where, and what the others take."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from lockstep.controller.kube.workqueue import run_key
 from lockstep.controller.runtime.clock import Clock
-from lockstep.controller.store.change_log import ChangeLog
+from lockstep.controller.store.change_log import AdmissionChanges
+from lockstep.core.admission.cache.ledger import is_in_doubt, is_of_its_run, with_strangers
 from lockstep.core.model.cluster_objects import ForeignPod
-from lockstep.core.model.snapshot import PodView, Resources
+from lockstep.core.model.snapshot import PodView, Resources, RunView
 
 
 class PodIndex:
-    """Pods of gangs one by one; of all others the sums of what they request on each node."""
+    """Pods of gangs one by one; of all others the sums of what they request on each node.
 
-    def __init__(self, clock: Clock, changed_nodes: ChangeLog[None]) -> None:
+    A pod that its run does not vouch for is no pod of a gang to admission: it takes what it requests. ``run`` is asked
+    for the run with a UID, and ``is_gone`` whether one is known to be no more.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        changes: AdmissionChanges,
+        run: Callable[[str], RunView | None],
+        is_gone: Callable[[str], bool],
+    ) -> None:
         self._clock = clock
-        self._changed_nodes = changed_nodes
+        self._changes = changes
+        self._run = run
+        self._is_gone = is_gone
+        self._strangers: dict[str, PodView] = {}  # pods, by UID, for which the run that they name does not vouch
         self._of: dict[str, dict[str, PodView]] = {}  # run UID -> pod UID -> pod
         self._named: dict[str, Counter[str]] = {}  # run key -> run UID -> number of pods
         self._on: dict[str, dict[str, str]] = {}  # node -> pod UID -> key of the run
@@ -29,6 +43,18 @@ class PodIndex:
 
     def change(self, old: PodView | ForeignPod | None, new: PodView | ForeignPod | None) -> None:
         """One pod came, changed or went."""
+        self._keep(old, new)
+        gangs = new if isinstance(new, PodView) else old
+        if isinstance(gangs, PodView):
+            self._sort_out(gangs.uid)
+
+    def run_changed(self, run_uid: str) -> None:
+        """It may vouch for others of its pods now."""
+        for pod in self.for_run(run_uid):
+            if self._is_stranger(pod) != (pod.uid in self._strangers):
+                self._sort_out(pod.uid)
+
+    def _keep(self, old: PodView | ForeignPod | None, new: PodView | ForeignPod | None) -> None:
         self._count_foreign(old, -1)
         self._count_foreign(new, +1)
         if isinstance(new, PodView):
@@ -49,13 +75,17 @@ class PodIndex:
         """Every pod of a run that still exists; a label is anybody's to copy."""
         return self._of.get(run_uid, {}).values()
 
-    def get(self, pod_uid: str) -> PodView | None:
-        """A gang's pod, or one that says so."""
-        return self._known.get(pod_uid)
+    def vouched_for(self, run_uid: str) -> tuple[PodView, ...]:
+        """Those of them that are not only said to be its."""
+        return tuple(pod for pod in self.for_run(run_uid) if pod.uid not in self._strangers)
 
     def all_of_gangs(self) -> Iterable[PodView]:
-        """The pods of all runs, and those that say so."""
-        return (pod for pods in self._of.values() for pod in pods.values())
+        """The pods of all runs that vouch for them."""
+        return (pod for pods in self._of.values() for pod in pods.values() if pod.uid not in self._strangers)
+
+    def in_doubt(self) -> Iterable[PodView]:
+        """Those of a run that does not vouch for them, and does not start beside them either."""
+        return (pod for pod in self._strangers.values() if is_in_doubt(pod, self._run(pod.run_uid)))
 
     def runs_on(self, node: str) -> set[str]:
         """Keys of the runs that have pods there."""
@@ -72,7 +102,21 @@ class PodIndex:
     @property
     def foreign_requests(self) -> Mapping[str, Resources]:
         """By node: the sums of what everything but gangs requests there, with the pods themselves counted."""
-        return MappingProxyType(self._foreign)
+        return with_strangers(MappingProxyType(self._foreign), self._strangers.values())
+
+    def _sort_out(self, pod_uid: str) -> None:
+        """Whose a pod is, by what is known now: admission sees it, or only what it requests."""
+        pod, before = self._known.get(pod_uid), self._strangers.pop(pod_uid, None)
+        stranger = pod if pod is not None and self._is_stranger(pod) else None
+        if stranger is not None:
+            self._strangers[pod_uid] = stranger
+        self._changes.pods.note(pod_uid, None if stranger is not None else pod)
+        for each in (before, stranger):
+            if each is not None:
+                self._changes.nodes.note(each.node, None)
+
+    def _is_stranger(self, pod: PodView) -> bool:
+        return not is_of_its_run(pod, self._run(pod.run_uid), gone=self._is_gone(pod.run_uid))
 
     def _add(self, pod: PodView) -> None:
         self._known[pod.uid] = pod
@@ -110,6 +154,6 @@ class PodIndex:
             else:
                 sums.pop(name, None)
         self._foreign[pod.node] = sums
-        self._changed_nodes.note(pod.node, None)
+        self._changes.nodes.note(pod.node, None)
         if not sums:
             del self._foreign[pod.node]

@@ -1,7 +1,7 @@
 """The arrays there are, which runs are theirs, and what they say to them."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -145,11 +145,13 @@ class RunSets:
         """It is no version that is known: what a watch repeats of our own writes need not even be decoded."""
         return self._is_watched(item.view.namespace) and self.cache.version(item.uid) < item.version
 
-    def replace(self, items: Iterable[Versioned[Unread]], version: int, *, reset: bool = False) -> None:
-        """Take in a complete, consistent list; with ``reset`` even where older versions say otherwise."""
+    def replace(
+        self, items: Iterable[Versioned[Unread]], version: int, *, reset: bool = False, unread: Collection[str] = ()
+    ) -> None:
+        """As ``Store.replace_runs``."""
         ours = [item for item in items if self._is_watched(item.view.namespace)]
         listed = filter(None, [self._listed(item, anew=reset) for item in ours])
-        self.cache.replace(listed, version, reset=reset)
+        self.cache.replace(listed, version, reset=reset, unread=unread)
 
     def _listed(self, item: Versioned[Unread], *, anew: bool) -> Versioned[RunSetView] | None:
         """As of a run: what is known is taken as it is, and of one that cannot be read the last that could stays."""
@@ -163,9 +165,11 @@ class RunSets:
             self._left_out.note(names.RUN_SETS, which, item.version, error)
             return None if known is None else Versioned(item.uid, version, known)
 
-    def compare(self, items: Iterable[Versioned[Unread]], version: int, *, seen: int = 0) -> None:
+    def compare(
+        self, items: Iterable[Versioned[Unread]], version: int, *, seen: int = 0, unread: Collection[str] = ()
+    ) -> None:
         """As ``replace``, of a list read from a quorum. One older than what was ``seen`` is of a restored backup."""
-        self.replace(items, version, reset=version < max(self._compared_at, seen))
+        self.replace(items, version, reset=version < max(self._compared_at, seen), unread=unread)
         self._compared_at = version
 
     # -- changes --------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from lockstep.controller.store.change_log import AdmissionChanges
 from lockstep.controller.store.kueue import KueueStore
 from lockstep.controller.store.node_flaps import NodeFlaps
 from lockstep.controller.store.pod_index import PodIndex
-from lockstep.controller.store.refusals import Refusals
+from lockstep.controller.store.refusals import Refusals, RefusedCreates
 from lockstep.controller.store.run_sets import RunSets
 from lockstep.controller.store.successors import Successors
 from lockstep.controller.store.training_queues import TrainingQueues
@@ -39,7 +39,6 @@ from lockstep.controller.store.whole_status import (
     without_reservation,
 )
 from lockstep.controller.store.writes_under_way import WritesUnderWay
-from lockstep.core.admission.cache.ledger import is_in_doubt, is_of_its_run, with_strangers
 from lockstep.core.arrays.members import governed, is_recorded
 from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model.assignment import bookable
@@ -55,7 +54,6 @@ from lockstep.core.model.conditions import is_true
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import (
-    TOLD_AFTER,
     ClusterSnapshot,
     DryRunResult,
     Leadership,
@@ -76,9 +74,6 @@ _FREED = 1.0  # other people's pods come and go all day; whether one made room c
 
 _log = logging.getLogger(__name__)
 _FOREVER = sys.maxsize
-
-_UNJUDGED_AGAIN = 120.0
-"""Seconds without any after which it is news that the API server does not judge something."""
 
 
 class Store:
@@ -116,14 +111,12 @@ class Store:
         self._nodes_by_name: dict[str, NodeView] = {}
         self._labels_of: dict[str, Mapping[str, str]] = {}  # namespace -> labels
         self.changes = AdmissionChanges()
-        self._pods = PodIndex(clock, self.changes.nodes)
-        self._strangers: dict[str, PodView] = {}  # pods, by UID, for which the run that they name does not vouch
+        self._pods = PodIndex(clock, self.changes, self.runs.get, self.runs.is_gone)
         self._class_values: dict[str, int] = {}  # PriorityClass -> value
         self._runs_listed_at = float("-inf")
         self._runs_version = 0
         self._dry_runs: dict[str, DryRunResult] = {}
-        self._refused: dict[str, dict[str, RefusedCreate]] = {}  # run UID -> pod name -> refusal
-        self._unjudged_told: dict[str, float] = {}  # run UID -> when what lasts without a verdict was met last
+        self._refused = RefusedCreates()
         self.writes = WritesUnderWay(queue, lambda uid: self._view_of_run(self.runs.get(uid)))
         self._views: dict[str, RunView] = {}  # run UID -> the run as admission cycles see it
         self._unread: set[str] = set()  # UIDs of runs of which a ConfigMap has not been read
@@ -175,18 +168,29 @@ class Store:
         else:
             self.remove_run(known.namespace, known.name, uid)
 
-    def replace_runs(self, items: Iterable[Versioned[Unread]], version: int, *, reset: bool = False) -> None:
-        """Take in a complete, consistent list; with ``reset`` even where older versions say otherwise."""
+    def replace_runs(
+        self, items: Iterable[Versioned[Unread]], version: int, *, reset: bool = False, unread: Collection[str] = ()
+    ) -> None:
+        """Take in a complete, consistent list; with ``reset`` even where older versions say otherwise. ``unread``: UIDs
+        of others that are there and cannot be read."""
         ours = [item for item in items if self._is_watched(item.view.namespace)]
         listed = filter(None, [self._listed(item, anew=reset) for item in ours])
-        self.runs.replace(listed, version, reset=reset)
+        self.runs.replace(listed, version, reset=reset, unread=unread)
 
-    def compare_runs(self, items: Iterable[Versioned[Unread]], version: int, begun_at: float, *, seen: int = 0) -> None:
+    def compare_runs(
+        self,
+        items: Iterable[Versioned[Unread]],
+        version: int,
+        begun_at: float,
+        *,
+        seen: int = 0,
+        unread: Collection[str] = (),
+    ) -> None:
         """As ``replace_runs``, of a list read from a quorum that was asked for at ``begun_at`` (monotonic seconds).
 
         One that is older than what was ``seen`` by then is of a restored backup.
         """
-        self.replace_runs(items, version, reset=version < max(self._runs_version, seen))
+        self.replace_runs(items, version, reset=version < max(self._runs_version, seen), unread=unread)
         self._runs_version = version
         self._runs_listed_at = max(self._runs_listed_at, begun_at)
 
@@ -238,31 +242,14 @@ class Store:
         return self._nodes_by_name.values()
 
     def note_refused_create(self, run_uid: str, pod: str, refused: RefusedCreate) -> bool:
-        """Keep why the API server did not take a pod, or ``pod`` of another name; True when that is news.
-
-        What is no verdict is news once a run, and only when it lasts: many pods meet with it at once, when the server
-        is the least able to take events.
-        """
+        """Keep why the API server did not take a pod, or ``pod`` of another name; True when that is news."""
         if self.runs.get(run_uid) is None:
             return False  # it is gone, and nobody would forget what was kept of it
-        refusals, now = self._refused.setdefault(run_uid, {}), refused.since
-        before = refusals.get(pod)
-        if before is not None and before.is_verdict and not refused.is_verdict:
-            return False  # a verdict and its deadline stand, whatever comes between two of its kind
-        if before is not None and before.is_verdict == refused.is_verdict:
-            refused = replace(refused, since=before.since)
-        refusals[pod] = refused
-        if refused.is_verdict:
-            return before is None or before.message != refused.message
-        if now - refused.since < TOLD_AFTER:
-            return False
-        told_before, self._unjudged_told[run_uid] = self._unjudged_told.get(run_uid, 0.0), now
-        return now - told_before > _UNJUDGED_AGAIN
+        return self._refused.note(run_uid, pod, refused)
 
     def forget_refused_create(self, run_uid: str, pod: str) -> None:
         """The API server has taken it."""
-        if run_uid in self._refused:
-            self._refused[run_uid].pop(pod, None)
+        self._refused.forget(run_uid, pod)
 
     def keep_assignment(self, run_uid: str, content: str) -> None:
         """Take in the content of the ConfigMap that a run's status names.
@@ -323,7 +310,7 @@ class Store:
 
     def vouched_pods_of(self, run_uid: str) -> tuple[PodView, ...]:
         """Those of them that are not only said to be its."""
-        return tuple(pod for pod in self._pods.for_run(run_uid) if pod.uid not in self._strangers)
+        return self._pods.vouched_for(run_uid)
 
     def snapshot_run(
         self, namespace: str, name: str, reports: Mapping[int, WorkerReport], leadership: Leadership
@@ -346,7 +333,7 @@ class Store:
             leadership=leadership,
             dry_run=self._dry_runs.get(run.uid),
             namespace_labels=self._labels_of.get(namespace, {}),
-            refused_creates=MappingProxyType(self._refused.get(run.uid, {})),
+            refused_creates=self._refused.of(run.uid),
             jobs=self.archive_jobs.for_run(run.uid),
             origin=self._origin(run),
             successors=tuple(
@@ -382,10 +369,8 @@ class Store:
             runs=tuple(views.values()),
             queues=self.queues.by_name,
             nodes=MappingProxyType(self._nodes_by_name),
-            gang_pods=tuple(pod for pod in self._pods.all_of_gangs() if pod.uid not in self._strangers),
-            doubtful_pods=tuple(
-                pod for pod in self._strangers.values() if is_in_doubt(pod, self.runs.get(pod.run_uid))
-            ),
+            gang_pods=tuple(self._pods.all_of_gangs()),
+            doubtful_pods=tuple(self._pods.in_doubt()),
             foreign_requests=self.foreign_requests,
             in_flight=self.writes.in_flight,
             leadership=leadership,
@@ -413,7 +398,7 @@ class Store:
     @property
     def foreign_requests(self) -> Mapping[str, Resources]:
         """By node: the sums of what everything but gangs requests there, with the pods themselves counted."""
-        return with_strangers(self._pods.foreign_requests, self._strangers.values())
+        return self._pods.foreign_requests
 
     def orphaned_pods(self, namespace: str, name: str) -> tuple[PodView, ...]:
         """Gang pods of a run of this name that is known to be gone, to be deleted.
@@ -472,8 +457,7 @@ class Store:
             self._unread.discard(run.uid)
             self._dry_runs.pop(run.uid, None)
             self._whole.forget(run.uid)
-            self._refused.pop(run.uid, None)
-            self._unjudged_told.pop(run.uid, None)
+            self._refused.forget_run(run.uid)
             self.kueue.forget(run.namespace, workload_name(run))
             if self._run_uids.get(run.key) == run.uid:
                 del self._run_uids[run.key]
@@ -486,27 +470,11 @@ class Store:
             if namesake != run.uid:
                 self.runs.remove(namesake, self.runs.version(run.uid))
             self._view_of_run(new)
-        for pod in self._pods.for_run(run.uid):
-            if self._is_stranger(pod) != (pod.uid in self._strangers):
-                self._sort_out(pod.uid)
+        self._pods.run_changed(run.uid)
         self.run_sets.run_changed(old, new)
         self._queue.add(run_key(run.namespace, run.name))
         if old is None or new is None or _admission_differs(old, new):
             self._queue.add(CLUSTER_KEY)
-
-    def _sort_out(self, pod_uid: str) -> None:
-        """Whose a pod is, by what is known now: admission sees it, or only what it requests."""
-        pod, before = self._pods.get(pod_uid), self._strangers.pop(pod_uid, None)
-        stranger = pod if pod is not None and self._is_stranger(pod) else None
-        if stranger is not None:
-            self._strangers[pod_uid] = stranger
-        self.changes.pods.note(pod_uid, None if stranger is not None else pod)
-        for each in (before, stranger):
-            if each is not None:
-                self.changes.nodes.note(each.node, None)
-
-    def _is_stranger(self, pod: PodView) -> bool:
-        return not is_of_its_run(pod, self.runs.get(pod.run_uid), gone=self.runs.is_gone(pod.run_uid))
 
     def _uid_named(self, key: str) -> str:
         return self._run_uids.get(key, "")
@@ -574,15 +542,12 @@ class Store:
 
     def _pod_changed(self, old: PodView | ForeignPod | None, new: PodView | ForeignPod | None) -> None:
         self._pods.change(old, new)
-        gangs = new if isinstance(new, PodView) else old
-        if isinstance(gangs, PodView):
-            self._sort_out(gangs.uid)
         if isinstance(old, ForeignPod) and not isinstance(new, PodView) and old != new:
             self._queue.wake_at(CLUSTER_KEY, self._clock.now() + _FREED)
         pod = new if isinstance(new, PodView) else old if isinstance(old, PodView) else None
         if pod is None:
             return
-        self._refused.get(pod.run_uid, {}).pop(pod.name, None)
+        self._refused.forget(pod.run_uid, pod.name)
         key = run_key(pod.namespace, pod.run)
         if isinstance(new, PodView) and not (new.is_terminal or new.deleting):
             self._reconcile_soon(key, pod.run_uid)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.preemption_status import ReservationStatus
 from lockstep.api.run_status import AssignmentStatus
@@ -90,15 +89,14 @@ def without_reservation(run: RunView) -> RunView:
 
 
 def held_by_pods(run: RunView, pods: Iterable[PodView]) -> RunView:
-    """The run whose nodes cannot be read, for others to keep away from: what its pods are on. Never to be written: it
-    is asked for nothing, as if it were paused, and asks for nothing itself."""
+    """The run whose nodes cannot be read, for others to keep away from: what its pods are on. Never to be written, so
+    nobody is to wait for its answer; and it asks for nothing itself."""
     live = {pod.slot: pod.node for pod in pods if not pod.is_terminal}
     nodes = tuple(live.get(slot, "") for slot in range(max(live, default=-1) + 1))
     assignment = changed(run.status.assignment, nodes=nodes, vacant=(), rank_to_slot=())
     whole = replace(run, status=changed(run.status, assignment=assignment)) if is_assignment_missing(run) else run
-    paused = {**run.annotations, names.ANNOTATION_PAUSED: "true"}
     asks = run.spec if slots.is_held(whole.status.assignment) else None
-    return replace(without_reservation(whole), spec=asks, annotations=paused)
+    return replace(without_reservation(whole), spec=asks, unread=True)
 
 
 def is_known_by_pods(run: RunView, pods: Iterable[PodView]) -> bool:

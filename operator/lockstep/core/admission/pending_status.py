@@ -31,6 +31,7 @@ _MADE_OF = attrgetter("made_of")
 _OF_NODES = (WaitReason.RESOURCES, WaitReason.WINDOW)
 _NOT_ITS_TURN = (
     WaitReason.BEGIN_TIME,
+    WaitReason.NODES_REFUSE_PODS,
     WaitReason.DEPENDENCY,
     WaitReason.DEPENDENCY_NEVER_SATISFIED,
     WaitReason.HELD_BY_ADMINISTRATOR,

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterable, Mapping
 
-from lockstep.api.base import names
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.run_spec import TrainingRunSpec
@@ -79,7 +78,7 @@ def goes_anyway(run: RunView, pods: Iterable[PodView], now: float) -> bool:
         return all(pod.is_terminal or is_ending_in_time(pod, now) for pod in pods)
     if run.status.stop is not None:
         return now < run.status.stop.deadline + ENDING
-    return is_leaving(run) and not _is_paused(run)
+    return is_leaving(run) and not run.unread
 
 
 def is_ending_in_time(pod: PodView, now: float) -> bool:
@@ -88,11 +87,7 @@ def is_ending_in_time(pod: PodView, now: float) -> bool:
 
 
 def _would_go(run: RunView) -> bool:
-    """A notice would make it stop: it does not stop already, and decisions about it are made."""
+    """A notice would make it stop: it does not stop already, and can be told."""
     notified = run.status.preemption is not None
     kueues = run.status.kueue is not None  # Kueue says who is preempted
-    return not (kueues or is_leaving(run) or notified or _is_paused(run))
-
-
-def _is_paused(run: RunView) -> bool:
-    return run.annotations.get(names.ANNOTATION_PAUSED) == "true"
+    return not (kueues or is_leaving(run) or notified or run.unread)

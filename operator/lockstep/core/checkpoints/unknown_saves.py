@@ -14,7 +14,7 @@ from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.verdicts import Candidate, RankView
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, EventReason
-from lockstep.core.model.snapshot import UnrecognisedReport, Verdict
+from lockstep.core.model.snapshot import UnrecognisedReport, Verdict, WorkerReport
 from lockstep.core.model.tiers import LOCAL
 
 MOST = 4
@@ -32,7 +32,8 @@ REMEDY = (
 def report_unknown_saves(plan: PlanBuilder) -> None:
     """Say so at the first save: after the first failure it is too late."""
     checkpoint = plan.status.checkpoint
-    seen = [row for report in plan.snapshot.reports.values() for row in report.unrecognised or ()]
+    reports = plan.snapshot.reports.values()
+    seen = [row for report in reports for row in report.unrecognised or () if _is_its(row, report)]
     if not seen and not checkpoint.unrecognised:
         return
     if checkpoint.latest or latest_valid(plan.snapshot, plan.status):
@@ -47,6 +48,12 @@ def report_unknown_saves(plan: PlanBuilder) -> None:
     if new and not known:
         words = f"no save of this run can be resumed from: {named(new)}; {REMEDY}"
         plan.event(EventReason.UNKNOWN_SAVES, words, action=ActionWord.REPORT, warning=True)
+
+
+def _is_its(row: UnrecognisedReport, report: WorkerReport) -> bool:
+    """The program wrote it. At the barrier, what lies where others may write may be of another run: the last one with
+    the same path exported its weights there, and a new one has every right to step 0."""
+    return bool(row.attempt) or 0 < report.attempt >= report.ready_for
 
 
 def unknown_saves(

@@ -354,7 +354,8 @@ def _within_budgets(action: Action, cause: Cause, case: Case) -> Action:
     if action.verb in (Verb.STOP, Verb.COMPLETE, Verb.WAIT):
         return action
     cap = case.recovery.max_restarts
-    if cap is not None and case.restarts >= cap:
+    is_refused = cause.reason == LossReason.NODE_REFUSED  # nothing of it ran
+    if cap is not None and case.restarts >= cap and not is_refused:
         return _stop(cause, StopReason.MAX_RESTARTS, f"recovery.maxRestarts is {cap}", charged=action.charged)
     streak = 0 if case.progressed else case.streak + action.charged
     if action.charged and streak >= case.allowed:

@@ -1,6 +1,7 @@
 """What a run remembers of its failures: bounded, in status, and forgotten when it no longer tells anything."""
 
 import math
+from collections.abc import Sequence
 
 from lockstep.api.base import names
 from lockstep.api.recovery_status import ExcludedNode, RecoveryStatus
@@ -11,6 +12,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunState
 
 ONE_HOUR = 3600.0
+_NODES_NAMED = 4
 LEAST_EXCLUDED = 2
 EXCLUDED_SHARE = 0.10
 """So many nodes, or this share of those the gang could run on, may be excluded within an hour."""
@@ -40,7 +42,7 @@ def excluded_enough(state: RunState, more: int = 1) -> str:
     """
     since = [entry.since for entry in state.status.recovery.excluded_nodes if entry.since is not None]
     recent = sum(1 for at in since if state.now - at < ONE_HOUR)
-    most = max(LEAST_EXCLUDED, int(EXCLUDED_SHARE * _pool(state)))
+    most = max(LEAST_EXCLUDED, int(EXCLUDED_SHARE * nodes_large_enough(state)))
     if recent + more <= most:
         return ""
     these = f", and these would be {more}" if more > 1 else ""
@@ -72,7 +74,13 @@ def _is_mended(state: RunState, entry: ExcludedNode) -> bool:
     return entry.condition not in node.conditions
 
 
-def _pool(state: RunState) -> int:
+def nodes_large_enough(state: RunState) -> int:
     """Nodes that are large enough for the gang."""
     gpus = state.status.resolved.gpus_per_node
     return sum(1 for node in state.snapshot.nodes.values() if node.allocatable.get(names.GPU_RESOURCE, 0) >= gpus)
+
+
+def named_nodes(nodes: Sequence[str]) -> str:
+    """The latest of them, for people."""
+    more = len(nodes) - _NODES_NAMED
+    return ", ".join(nodes[-_NODES_NAMED:]) + (f" and {more} more" if more > 0 else "")

@@ -10,6 +10,7 @@ from lockstep.api.recovery_status import (
     ExcludedNode,
     FailureRoot,
     FirstFailure,
+    NodeRefusalsStatus,
     RecoveryStatus,
     RuleUse,
     SlotLosses,
@@ -22,6 +23,7 @@ from lockstep.core.model.reasons import EndReason
 MAX_EXCLUDED = 64
 MAX_FIRST_FAILURES = 32
 MAX_ROOTS = 16
+MAX_REFUSALS = 32
 FAILURES_OF_A_ROOT = 8
 
 
@@ -131,14 +133,22 @@ def record_requeue(status: TrainingRunStatus, until: float) -> TrainingRunStatus
     return _with(status, changed(status.recovery, requeues=status.recovery.requeues + 1, not_before=until))
 
 
+def record_refusal(status: TrainingRunStatus, node: str, message: str, enough: int) -> TrainingRunStatus:
+    """The kubelet of ``node`` would not take a pod. ``enough``: so many of them are not their nodes' fault any more."""
+    known = status.recovery.refusals or NodeRefusalsStatus()
+    nodes = (*(other for other in known.nodes if other != node), node)[-MAX_REFUSALS:]
+    refusals = NodeRefusalsStatus(nodes=nodes, message=message[:256], waits=known.waits or len(nodes) >= enough)
+    return _with(status, changed(status.recovery, refusals=refusals))
+
+
 def forget_requeues(status: TrainingRunStatus) -> TrainingRunStatus:
     """The gang is up: the next time that it queues again is the first one."""
-    return _with(status, changed(status.recovery, requeues=0))
+    return _with(status, changed(status.recovery, requeues=0, refusals=None))
 
 
 def record_start(status: TrainingRunStatus, resumed_step: int | None) -> TrainingRunStatus:
     """An attempt starts, from a step or (None) from the beginning: nothing that was waited for holds it any more."""
-    recovery = changed(status.recovery, not_before=None, requeues=0, fenced_at=None)
+    recovery = changed(status.recovery, not_before=None, requeues=0, refusals=None, fenced_at=None)
     if resumed_step is not None and resumed_step > recovery.best_step:
         # Saved too late in the last attempt to be heard of before its end: it made progress after all.
         recovery = changed(recovery, best_step=resumed_step, consecutive_no_progress=0)

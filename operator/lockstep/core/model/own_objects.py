@@ -18,7 +18,8 @@ from lockstep.core.model.snapshot import QueueView, RunView
 
 
 def parse_run(raw: Mapping[str, Any], known: RunView | None = None) -> RunView:
-    """A TrainingRun. A spec that does not parse is explained in ``spec_error``, field by field.
+    """A TrainingRun. A spec that does not parse is explained in ``spec_error``, field by field, and what of it does is
+    known.
 
     Of a status that does not parse, as a newer operator may have left it, what does counts. The rest reads as never
     written: decisions then treat it as lost, not as true. The spec of one
@@ -53,7 +54,16 @@ def _spec_of_run(raw: Mapping[str, Any]) -> tuple[TrainingRunSpec | None, str]:
     try:
         return TrainingRunSpec.model_validate(raw), ""
     except ValidationError as error:
-        return None, _in_words(error)
+        return _legible(raw, error), _in_words(error)
+
+
+def _legible(raw: Mapping[str, Any], error: ValidationError) -> TrainingRunSpec | None:
+    """The spec without the fields that do not parse: others rely on its queue, its limits and its cancel."""
+    unreadable = {each["loc"][0] for each in error.errors() if each["loc"]}
+    try:
+        return TrainingRunSpec.model_validate({name: value for name, value in raw.items() if name not in unreadable})
+    except (ValidationError, AttributeError):  # which is a spec that is no object
+        return None
 
 
 def _status_of_run(raw: Mapping[str, Any]) -> TrainingRunStatus:

@@ -73,6 +73,7 @@ class WaitReason(AnyReason):
     MAX_RUNNING = "MaxRunning"
     WINDOW = "Window"  # it would overrun the beginning of a maintenance window
     BEGIN_TIME = "BeginTime"
+    NODES_REFUSE_PODS = "NodesRefusePods"  # kubelet after kubelet
     DEADLINE_UNREACHABLE = "DeadlineUnreachable"
     TIME_LIMIT_TOO_LONG = "TimeLimitTooLong"
     DEPENDENCY = "Dependency"

@@ -12,6 +12,7 @@ from typing import Annotated, TypeVar
 
 from msgspec import Meta, Struct
 
+from lockstep.api.base import names
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
@@ -291,7 +292,8 @@ class WorkerReport:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A TrainingRun. ``spec`` is None when it does not parse; ``spec_error`` then says why."""
+    """A TrainingRun. Of a spec that does not parse ``spec_error`` says why, and ``spec`` is what of it does, if that is
+    any: nothing is done by it but what others may ask of the run."""
 
     namespace: str
     name: str
@@ -309,11 +311,22 @@ class RunView:
     deleting: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)  # those of Kueue alone
+    unread: bool = False  # not all nodes that it holds are known: it is not written, so nobody waits for its answer
 
     @property
     def key(self) -> str:
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def is_paused(self) -> bool:
+        """Its user has the operator do nothing for it but stop it."""
+        return self.annotations.get(names.ANNOTATION_PAUSED) == "true"
+
+    @property
+    def is_left_alone(self) -> bool:
+        """It is asked for nothing but to stop, and gets nothing."""
+        return self.is_paused or self.spec is None or bool(self.spec_error)
 
 
 @dataclass(frozen=True, slots=True)

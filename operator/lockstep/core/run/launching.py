@@ -326,7 +326,7 @@ def _stage(state: RunState, slot: int) -> SlotStage:
         if refused is None or (unjudged and not state.reached(refused.since + TOLD_AFTER)):
             return SlotStage(slot, Stage.SCHEDULING, None)  # it is made in this very reconcile
         if unjudged:
-            return SlotStage(slot, Stage.REFUSED, None, refused.message)
+            return SlotStage(slot, Stage.REFUSED, refused.since + limits.vacant + lag.allowance, refused.message)
         return SlotStage(slot, Stage.REFUSED, refused.since + limits.scheduled, refused.message)
     detail = ": ".join(filter(None, (pod.reason, pod.message)))
     made = max(pod.created_at, calm_since) + lag.allowance

@@ -44,7 +44,15 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.ranges import format_ranges
-from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, ConditionType, EventReason, Recorded
+from lockstep.core.model.reasons import (
+    ActionWord,
+    AttemptCause,
+    ConditionReason,
+    ConditionType,
+    EventReason,
+    LossReason,
+    Recorded,
+)
 from lockstep.core.model.run_state import RunState
 from lockstep.core.run.backoff import allowed_without_progress, backoff
 from lockstep.core.run.replacement import (
@@ -324,10 +332,11 @@ def _begin_next(plan: PlanBuilder, cause: Cause, action: Action, case: Case, los
     lost = [loss for loss in lost if loss.slot not in {left.slot for left in leaving}]
     totals = status.totals
     in_place = totals.restarts_in_place + (not lost and not leaving and plan.has_workers)
+    was_run = cause.reason != LossReason.NODE_REFUSED  # nothing of it ran, so nothing is run again
     plan.status = changed(
         plan.status,
         attempt=number,
-        totals=changed(totals, restarts=totals.restarts + 1, restarts_in_place=in_place),
+        totals=changed(totals, restarts=totals.restarts + was_run, restarts_in_place=in_place),
     )
     plan.status = hold_back_attempt(plan.status, plan.stamp + wait if wait else None)
     # The last word of those that trained: what the gang is asked to read on its way to the barrier rests on it.

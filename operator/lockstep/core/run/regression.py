@@ -20,7 +20,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.ranges import parse_order, parse_ranges
 from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionType, EventReason, StopReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import PodView, WorkerReport
+from lockstep.core.model.snapshot import PodPhase, PodView, WorkerReport
 from lockstep.core.model.start_record import CollectiveStart, to_status
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.plain_pods import plain_reports
@@ -58,17 +58,45 @@ def anything_to_stop(state: RunState) -> bool:
 
 
 def end_long_hold(plan: PlanBuilder) -> bool:
-    """Stop a gang that nobody has helped in time; its nodes stay booked until its pods are gone. A run that has
-    neither pods nor nodes is in nobody's way. True when it stops."""
+    """Stop a gang that nobody has helped in time; its nodes stay booked until its pods are gone. One of which only pods
+    are left that have failed queues again; any other without pods or nodes is in nobody's way. True when it stops."""
     held = find(plan.status, ConditionType.STATE_REGRESSION)
-    if held is None or not (anything_to_stop(plan) or slots.is_held(plan.run.status.assignment)):
+    is_in_the_way = anything_to_stop(plan) or slots.is_held(plan.run.status.assignment)
+    if held is None or not (is_in_the_way or _has_failed(plan)):
         return False
     # A new leader has yet to hear of the workers that would settle it.
     if not plan.reached(max(held.last_transition_time, plan.snapshot.leadership.since) + LONGEST_HOLD):
         return False
     words = f"status was behind for {LONGEST_HOLD / 60:.0f} minutes ({held.message}); it queues again"
+    if not is_in_the_way:
+        _count_as_past(plan)
+        plan.event(EventReason.STATUS_REBUILT, words, action=ActionWord.REBUILD_STATUS, warning=True)
+        return False
     stop_after_save(plan, StopReason.REQUEUED, words)
     return True
+
+
+def _has_failed(state: RunState) -> bool:
+    """Its pods have ended, and not all of them well: it was not over."""
+    return any(pod.phase is PodPhase.FAILED for pod in _own_pods(state)) and not state.damage
+
+
+def _count_as_past(plan: PlanBuilder) -> None:
+    """What its pods were is behind it: the next ones are called otherwise, and the next attempt is another one."""
+    known, pods = plan.status.assignment, _own_pods(plan)
+    used = [*known.incarnations, *[0] * (plan.spec.nodes + plan.spec.spare_nodes - len(known.incarnations))]
+    for pod in pods:
+        if pod.slot < len(used):
+            used[pod.slot] = max(used[pod.slot], pod.incarnation)
+    past = slots.released(changed(known, incarnations=tuple(used)))
+    attempt = max([plan.status.attempt, 1, *(pod.attempt for pod in pods)])
+    plan.status = changed(plan.status, assignment=past, attempt=attempt)
+    plan.status = without_condition(plan.status, ConditionType.STATE_REGRESSION)
+    plan.admission_changed = True
+
+
+def _own_pods(state: RunState) -> list[PodView]:
+    return [pod for pod in state.snapshot.pods if pod.owner_uid == state.run.uid and _proves_something(state, pod)]
 
 
 def _hold(plan: PlanBuilder, why: str, doubt: str) -> bool:
@@ -110,7 +138,7 @@ def _regression(state: RunState) -> str | None:
     """How the status is behind, in words; None when it is not."""
     status = state.status
     assignment = status.assignment
-    own = [pod for pod in state.snapshot.pods if pod.owner_uid == state.run.uid and _proves_something(state, pod)]
+    own = _own_pods(state)
     if own and not status.attempt:
         return f"pod {own[0].name} exists, but status knows of no attempt"
     live = {pod.uid: pod for pod in own if not pod.is_terminal}

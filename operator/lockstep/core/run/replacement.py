@@ -11,10 +11,14 @@ from lockstep.core.failures.failure_memory import (
     excluded_enough,
     first_failures_on,
     lost_pods,
+    named_nodes,
+    nodes_large_enough,
 )
 from lockstep.core.failures.recovery_record import (
+    MAX_REFUSALS,
     count_attempts_without_progress,
     count_lost_pods,
+    record_refusal,
     remember_first_failure,
     remember_root,
 )
@@ -43,6 +47,9 @@ FAILED_LAUNCHES = (LossReason.POD_FAILED, LossReason.LAUNCH_DEADLINE)
 """Reasons of losses before START for which the run may be as much to blame as the node."""
 UNFIT_NODES = (LossReason.NOT_SCHEDULED, LossReason.NODE_CHECK_FAILED)
 """Reasons of losses that another pod on the same node would meet as well; a moment later it may not."""
+LEAST_REFUSING, REFUSING_SHARE = 3, 0.10
+"""Nodes, or this share of the gang, whose kubelets refuse its pods before it has started: then it waits, and says why,
+instead of trying node after node. Where there are fewer nodes, all of them."""
 SOMEBODY_ELSES_DOING = (LossReason.POD_DELETED, LossReason.POD_TERMINATED)
 
 
@@ -59,6 +66,9 @@ def replace_before_start(plan: PlanBuilder, lost: Sequence[Loss]) -> None:
         if stuck.reason is LossReason.NODE_REFUSED:
             again = ""
             exclude(plan, stuck.node, stuck.message, plan.tunables.excluded_shortly_seconds)  # else it comes back there
+            _count_refusals(plan, [loss for loss in lost if _is_refusal(plan, loss)], excluded_enough(plan))
+            if plan.status.stop is not None:
+                return
         begin_stop(plan, StopReason.NODES_LOST, f"{stuck.message}{again}; {excluded_enough(plan)}")
         return
     spoilt = [loss for loss in replace(plan, lost) if loss.reason in FAILED_LAUNCHES]
@@ -110,6 +120,7 @@ def replace(plan: PlanBuilder, lost: Sequence[Loss], condition: str = "") -> lis
 
     ``condition``: the node condition for which a node is left; it is excluded no longer than that lasts.
     """
+    refused, may_not_avoid = [loss for loss in lost if _is_refusal(plan, loss)], excluded_enough(plan)
     vacate: list[int] = []
     stay: list[int] = []
     given_up: list[Loss] = []
@@ -151,7 +162,27 @@ def replace(plan: PlanBuilder, lost: Sequence[Loss], condition: str = "") -> lis
             node=loss.node if elsewhere else "",
         )
     seat_spares(plan)
+    _count_refusals(plan, refused, may_not_avoid)
     return given_up
+
+
+def _is_refusal(state: RunState, loss: Loss) -> bool:
+    """Nobody waits for a spare."""
+    return loss.reason is LossReason.NODE_REFUSED and state.rank(loss.slot) >= 0
+
+
+def _count_refusals(plan: PlanBuilder, lost: Sequence[Loss], may_not_avoid: str) -> None:
+    """What kubelet after kubelet refuses is hardly their fault: the gang gives its nodes back, and waits for longer. So
+    it does where it ``may_not_avoid`` the nodes that refuse it."""
+    enough = min(max(LEAST_REFUSING, int(REFUSING_SHARE * plan.world)), MAX_REFUSALS, nodes_large_enough(plan))
+    for loss in lost:
+        plan.status = record_refusal(plan.status, loss.node, loss.message, 1 if may_not_avoid else enough)
+    refusals, elastic = plan.status.recovery.refusals, plan.spec.elastic
+    left = sum(map(bool, plan.status.assignment.nodes))
+    may_shrink = elastic is not None and left >= elastic.min
+    if lost and refusals is not None and refusals.waits and not may_shrink and plan.status.stop is None:
+        which = f"{len(refusals.nodes)} nodes refused its pods in a row: {named_nodes(refusals.nodes)}"
+        begin_stop(plan, StopReason.NODES_LOST, f"{lost[-1].message}; {which}")
 
 
 def report_exclusion_limit(plan: PlanBuilder, why: str) -> None:

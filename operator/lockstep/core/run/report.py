@@ -18,6 +18,7 @@ from lockstep.core.model.reasons import (
     Recorded,
     ShownReason,
     StopReason,
+    WaitReason,
 )
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import Verdict
@@ -253,6 +254,8 @@ def _state_and_reason(state: RunState, phase: Phase) -> tuple[Phase | Outcome, s
     if phase is Phase.STOPPING:
         reason = status.stop.reason if status.stop is not None else ""
         return phase, _SAVING_FIRST.get(reason, ShownReason.SAVING_BEFORE_END) if state.trains else reason
+    if state.run.is_paused and phase not in (Phase.PENDING, Phase.SUSPENDED):
+        return phase, WaitReason.PAUSED
     for kind in (ConditionType.STATE_REGRESSION, ConditionType.CLUSTER_DISRUPTION):
         found = find(status, kind)
         if found is not None and found.status == "True":

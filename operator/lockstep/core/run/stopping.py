@@ -36,6 +36,8 @@ REQUEUES = (
 """Reasons of stops after which the run queues again."""
 OUT_OF_SHARE = (StopReason.TIME_LIMIT, StopReason.BUDGET_SPENT)
 """Reasons of ends after which no pod is waited for any longer than it takes to end."""
+LONGEST_WAIT = 4
+"""Times ``excluded_shortly_seconds``, for a gang whose pods kubelet after kubelet refuses."""
 _AT_REST = (WorkerPhase.EXITED, WorkerPhase.READY, WorkerPhase.PREPARING)
 
 
@@ -168,6 +170,9 @@ def _release(plan: PlanBuilder, reason: str) -> None:
         tunables = plan.tunables
         requeues = plan.status.recovery.requeues
         wait = backoff(requeues + 2, tunables.backoff_base, tunables.backoff_max, plan.run.uid)
+        refusals, avoided = plan.status.recovery.refusals, tunables.excluded_shortly_seconds
+        if refusals is not None and refusals.waits:  # for as long, too, as it keeps off these nodes
+            wait = max(wait, backoff(requeues + 2, avoided, LONGEST_WAIT * avoided, plan.run.uid))
         plan.status = record_requeue(plan.status, float(int(plan.now + wait)))
     plan.status = given_back(plan.status, reason, plan.stamp)
     plan.admission_changed = True

@@ -1,8 +1,9 @@
-"""What is done for a run that ``decide`` fails with, which is a defect of the operator: what it owes to others.
+"""What is done for a run without deciding anything for it: what it owes to others.
 
-The run is told, and whoever wants its nodes back gets them: its deletion, cancel, suspend, its queue, its time limit,
-Kueue, a preemptor, and everybody who waits while a launch makes no pod. What trains goes on, to its end. Nothing is
-made, replaced, resumed or saved here, and no pod is deleted but those of a gang that stops or has stopped.
+For one that ``decide`` fails with, which is a defect of the operator, and for one that rests, as deciding for it costs
+the others too much. Whoever wants its nodes back gets them: its deletion, cancel, suspend, its queue, its time limit,
+Kueue, a preemptor; of one that fails also everybody who waits while a launch makes no pod. What trains goes on, to its
+end. Nothing is made, replaced or resumed here, and no pod is deleted but those of a gang that stops or has stopped.
 
 It rests on the status, the pods, and who has been heard of at rest; each question is asked by itself, so that a defect
 in one keeps no other from being asked.
@@ -10,13 +11,14 @@ in one keeps no other from being asked.
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
-from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import QueueLimits
 from lockstep.api.run_status import ExitsStatus
 from lockstep.core.accounting.account import keep_account, over_budget
+from lockstep.core.checkpoints.saves import settle_save
 from lockstep.core.failures.evidence import succeeded_ranks
 from lockstep.core.failures.recovery_record import forget_lost_pods, record_requeue
 from lockstep.core.kueue.choice import workload_name
@@ -37,12 +39,31 @@ from lockstep.core.pods.pod_groups import let_go_of_group
 from lockstep.core.run.backoff import backoff
 from lockstep.core.run.directive import directive_for
 from lockstep.core.run.handover import Handover
-from lockstep.core.run.stopping import OUT_OF_SHARE, REQUEUES, begin_stop, finish, given_back
+from lockstep.core.run.regression import LONGEST_HOLD, anything_to_stop
+from lockstep.core.run.stopping import (
+    OUT_OF_SHARE,
+    REQUEUES,
+    begin_stop,
+    carry_out_stop,
+    finish,
+    given_back,
+    stop_after_save,
+)
+from lockstep.core.run.time_limit import save_by_the_limit
 
 WITHOUT_PODS = 15.0
 """Seconds after which a gang gives its nodes back that has no pod: one that was made just now has been heard of."""
 _AT_REST = (WorkerPhase.EXITED, WorkerPhase.READY, WorkerPhase.PREPARING)
 _HOLDING_NODES = (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING)
+_SAVED_FIRST = (
+    StopReason.CANCELLED,
+    StopReason.SUSPENDED,
+    StopReason.QUEUE_DRAINED,
+    StopReason.EVICTED_BY_KUEUE,
+    StopReason.BUDGET_SPENT,
+    StopReason.PREEMPTED,
+)
+"""What a run that rests is stopped for after a save: for the others there is no time left, or nothing to save."""
 
 Wish = tuple[StopReason, str]
 """What a gang is to stop for, and the words for it."""
@@ -50,23 +71,75 @@ Wish = tuple[StopReason, str]
 
 def without_deciding(snapshot: RunSnapshot, tunables: Tunables, now: float, error: str) -> Plan:
     """What is to be done for one run at ``now``; ``error`` is the kind of what ``decide`` raises."""
-    paused = snapshot.run.annotations.get(names.ANNOTATION_PAUSED) == "true"
-    if paused or tunables.mode is Mode.REPORT_ONLY:
+    if tunables.mode is Mode.REPORT_ONLY:
         return Plan()
+    plan = _begun(snapshot, tunables, now)
+    if not _is_over(plan):
+        _tell(plan, error)
+        _keep_to(plan, _wish(plan), saves=False)
+        _tried(_charge, plan)
+        _conclude(plan, ConditionType.UNDECIDABLE.value)
+    _answer_workers(plan)
+    return plan.build()
+
+
+def obeying_alone(snapshot: RunSnapshot, tunables: Tunables, now: float) -> Plan:
+    """What is to be done at ``now`` for one run that rests: nothing but to begin the stop that somebody asks for, and
+    to carry out one that has begun."""
+    if tunables.mode is Mode.REPORT_ONLY:
+        return Plan()
+    plan = _begun(snapshot, tunables, now)
+    if not _is_over(plan):
+        wish = _wish(plan)
+        if wish is None and plan.status.stop is None:
+            return plan.build()
+        _keep_to(plan, wish, saves=True)
+        _tried(_charge, plan)
+        _conclude(plan, EventReason.PACED.value)
+    _answer_workers(plan)
+    return plan.build()
+
+
+def obey_without_spec(plan: PlanBuilder) -> None:
+    """Of a run of whose spec nothing can be read: what can be asked of it all the same, and the end of a stop. A gang
+    that nobody knows a queue, a limit or a class of gives its nodes back after a while."""
+    if plan.status.stop is not None:
+        _carry_out_stop(plan)
+        return
+    wish = (_wish(plan) if plan.phase in _HOLDING_NODES else None) or _unreadable_for_long(plan)
+    if wish is not None:
+        begin_stop(plan, *wish)
+
+
+def _unreadable_for_long(state: RunState) -> Wish | None:
+    told = find(state.run.status, ConditionType.ACCEPTED)
+    if told is None or told.status != "False" or not (state.phase in _HOLDING_NODES or anything_to_stop(state)):
+        return None
+    if not state.reached(told.last_transition_time + LONGEST_HOLD):
+        return None
+    return StopReason.REQUEUED, f"its spec cannot be read for {LONGEST_HOLD / 60:.0f} minutes ({state.run.spec_error})"
+
+
+def _begun(snapshot: RunSnapshot, tunables: Tunables, now: float) -> PlanBuilder:
     plan = PlanBuilder(RunContext(snapshot, tunables, now))
     plan.status = snapshot.run.status  # a damaged assignment too: it holds nodes
-    if snapshot.run.deleting:
+    return plan
+
+
+def _is_over(plan: PlanBuilder) -> bool:
+    """The run is being deleted or has ended, and what is left of it goes."""
+    if plan.run.deleting:
         plan.delete_live_pods("the run is being deleted")
-    elif plan.phase is Phase.FINISHED:
+        return True
+    if plan.phase is Phase.FINISHED:
         _end_pods(plan)
-    else:
-        _tell(plan, error)
-        _keep_to_wishes(plan)
-        _tried(_charge, plan)
-        _conclude(plan)
+        return True
+    return False
+
+
+def _answer_workers(plan: PlanBuilder) -> None:
     with suppress(Exception):  # workers that are not answered go on, and those of a gang that stops lose their pods
         plan.directive = directive_for(plan, Handover())
-    return plan.build()
 
 
 def _tell(plan: PlanBuilder, error: str) -> None:
@@ -81,20 +154,39 @@ def _tell(plan: PlanBuilder, error: str) -> None:
     plan.condition(ConditionType.UNDECIDABLE, True, ConditionReason.DECISION_FAILS, message)
 
 
-def _keep_to_wishes(plan: PlanBuilder) -> None:
+def _wish(state: RunState) -> Wish | None:
+    """What the run is to be stopped for, if it is not stopping yet."""
+    if state.status.stop is not None:
+        return None
+    questions = _WISHES if state.phase in _HOLDING_NODES else (_end_of_waiting,)
+    return next((wish for question in questions if (wish := _answer(question, state)) is not None), None)
+
+
+def _keep_to(plan: PlanBuilder, wish: Wish | None, *, saves: bool) -> None:
+    """``saves``: the gang is stopped as usual, after a save, as far as that can be decided."""
     if _tried(_finish_if_succeeded, plan):
         return
     if plan.status.stop is not None:
-        _carry_out_stop(plan)
-    elif plan.phase in _HOLDING_NODES:
-        wish = next((wish for question in _WISHES if (wish := _answer(question, plan)) is not None), None)
-        if wish is not None:
-            begin_stop(plan, *wish)
-    else:
-        wish = _answer(_end_of_waiting, plan)
+        if plan.damage or not (saves and _tried(_carry_out_as_usual, plan)):
+            _carry_out_stop(plan)
+    elif plan.phase not in _HOLDING_NODES:
         if wish is not None:
             finish(plan, False, *wish)
-        _delete_pods_given_up(plan)
+        delete_pods_given_up(plan)
+    elif wish is not None and not (saves and wish[0] in _SAVED_FIRST and _tried(partial(_save_first, wish=wish), plan)):
+        begin_stop(plan, *wish)
+
+
+def _carry_out_as_usual(plan: PlanBuilder) -> bool:
+    settle_save(plan)
+    save_by_the_limit(plan)
+    carry_out_stop(plan, frozenset())
+    return True
+
+
+def _save_first(plan: PlanBuilder, wish: Wish) -> bool:
+    stop_after_save(plan, *wish)
+    return True
 
 
 def _answer(question: Callable[[RunState], Wish | None], state: RunState) -> Wish | None:
@@ -275,7 +367,7 @@ def _give_back(plan: PlanBuilder, reason: str) -> None:
     plan.admission_changed = True
 
 
-def _delete_pods_given_up(plan: PlanBuilder) -> None:
+def delete_pods_given_up(plan: PlanBuilder) -> None:
     """Creations whose answers came late. What status does not know of may be a gang that it has lost."""
     known = plan.status.assignment.incarnations
     for pod in plan.live_pods:
@@ -293,8 +385,8 @@ def _end_pods(plan: PlanBuilder) -> None:
         plan.delete_live_pods("the run has finished", tunables.stop_grace if is_out_of_share else None)
 
 
-def _conclude(plan: PlanBuilder) -> None:
-    """The words for people, as far as they follow from the phase."""
+def _conclude(plan: PlanBuilder, otherwise: str) -> None:
+    """The words for people, as far as they follow from the phase. ``otherwise``: the reason of what does not stop."""
     phase, status = plan.phase, changed(plan.status, observed_generation=plan.run.generation)
     if phase is Phase.FINISHED:
         ended = find(status, ConditionType.FINISHED)
@@ -305,7 +397,7 @@ def _conclude(plan: PlanBuilder) -> None:
         _deny(plan, ConditionReason.FINISHED)
         return
     stop = status.stop
-    reason = stop.reason if stop is not None else ConditionType.UNDECIDABLE.value
+    reason = stop.reason if stop is not None else otherwise
     plan.status = changed(status, state=phase.value, reason=reason)
     if phase in (Phase.PENDING, Phase.SUSPENDED):
         _deny(plan, ConditionReason(phase.value))

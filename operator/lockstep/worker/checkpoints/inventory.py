@@ -21,7 +21,7 @@ from lockstep.worker.checkpoints.tiers import (
     scan_tier,
     shards,
 )
-from lockstep.worker.checkpoints.unrecognised import being_saved, bounded, never_committed
+from lockstep.worker.checkpoints.unrecognised import Settling, being_saved, bounded, never_committed
 from lockstep.worker.errors import trouble
 from lockstep.worker.settings import JSON, SHARED, Settings, attempt_directory
 from lockstep.worker.start import Launch
@@ -125,6 +125,7 @@ class CommitWatch:
         self._settings, self._launch = settings, launch
         self._told: Dict[str, Tuple[int, int]] = {}  # the commits
         self._begun: Set[str] = set()
+        self._settling = Settling()
         self._started, self._seen_valid = time.time(), False
         if settings.fenced:
             self._know_what_is_there()
@@ -152,8 +153,8 @@ class CommitWatch:
             if seen == NEWEST:
                 return
 
-    def poll(self) -> Commits:
-        """What is new. Never raises OSError: the next look, or the inventory, will say."""
+    def poll(self, over: bool = False) -> Commits:
+        """What is new. Never raises OSError: the next look, or the inventory, will say. ``over``: the program is."""
         rows: List[JSON] = []
         begun = False
         left: List[JSON] = []
@@ -188,7 +189,12 @@ class CommitWatch:
                                 left.append(never_committed(name, launch.attempt, shard, finding.reason))
         if self._seen_valid or launch.resume_path:
             return Commits(rows, begun)
-        left += being_saved(settings, launch.rank, launch.attempt, self._started)
+        self._settling.look_again()
+        rank, number, since = launch.rank, launch.attempt, self._started
+        if over:
+            left += being_saved(settings, rank, number, since)
+        else:
+            left += being_saved(settings, rank, number, since, self._settling.of)
         return Commits(rows, begun, bounded(left))
 
 

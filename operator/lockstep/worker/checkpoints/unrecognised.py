@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from typing import Iterable, Iterator, List, NamedTuple, Set
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Set, Tuple
 
 from lockstep.worker.checkpoints.formats import nvrx
 from lockstep.worker.checkpoints.formats.catalogue import (
@@ -25,6 +25,7 @@ LOOKED_AT = 10_000  # names, in one tier
 DEEPEST = 4  # directories in one another: lightning_logs/version_0/checkpoints/x.ckpt
 MAX_PATH = 512
 NO_FORMAT = "no format that Lockstep knows"
+LOOKS = 6  # after which what is written again and again is told all the same
 
 _NO_SAVES = re.compile(
     r"^(?:training_args|args|config|hparams|tokenizer|vocab|meta|train|val|valid|validation|test|dataset)\.[a-z]+$"
@@ -78,6 +79,30 @@ class _Walk:
         return found.st_mtime if found.st_size and found.st_mtime >= self._since else 0.0
 
 
+class Settling:
+    """Passes over what is still being written, from one look to the next: it may come to be of a format."""
+
+    def __init__(self) -> None:
+        self._before: Dict[str, Tuple[float, int]] = {}
+        self._now: Dict[str, Tuple[float, int]] = {}
+
+    def look_again(self) -> None:
+        """What was found until now was found before."""
+        self._before, self._now = self._now, {}
+
+    def of(self, found: Iterable[_Found]) -> Iterator[_Found]:
+        """What has not been written to since the last look, or is found for the sixth time."""
+        for each in found:
+            written, looks = self._before.get(each.path, (0.0, 0))
+            self._now[each.path] = (each.written, looks + 1)
+            if written == each.written or looks + 1 >= LOOKS:
+                yield each
+
+
+def _all(found: Iterable[_Found]) -> Iterable[_Found]:
+    return found
+
+
 def left_behind(settings: Settings, rank: int) -> List[JSON]:
     """Of earlier attempts, and, as of attempt 0, what lies where others may have put it as well."""
     rows: List[JSON] = []
@@ -95,16 +120,23 @@ def left_behind(settings: Settings, rank: int) -> List[JSON]:
     return rows
 
 
-def being_saved(settings: Settings, rank: int, attempt: int, since: float) -> List[JSON]:
+def being_saved(
+    settings: Settings,
+    rank: int,
+    attempt: int,
+    since: float,
+    settled: Callable[[Iterable[_Found]], Iterable[_Found]] = _all,
+) -> List[JSON]:
     """By the attempt that runs, which began at ``since`` by this machine's clock (Unix seconds)."""
     rows: List[JSON] = []
     for name in _looked_into(settings, rank):
         one_for_all = name == SHARED and settings.fenced
         after = since - settings.tiers[name].skew
         walk = _Walk(after if one_for_all else 0.0)
-        rows += _rows(name, attempt, _in_attempt(walk, settings, name, attempt_directory(settings, name, attempt)))
+        found = _in_attempt(walk, settings, name, attempt_directory(settings, name, attempt))
+        rows += _rows(name, attempt, settled(found))
         if not one_for_all:
-            rows += _rows(name, 0, _beside(settings, name, _Walk(after)))
+            rows += _rows(name, 0, settled(_beside(settings, name, _Walk(after))))
     return rows
 
 

@@ -197,8 +197,8 @@ class Training:
         except ValueError:
             return None  # none was reported, or in words
 
-    def look_for_commits(self) -> None:
-        """See in a thread what it has saved."""
+    def look_for_commits(self, over: bool) -> None:
+        """See in a thread what it has saved. ``over``: it has ended."""
         self.watching = True
         number = self._settings.save_signal
 
@@ -206,7 +206,7 @@ class Training:
             commits, catches = Commits([], False), False
             with contextlib.suppress(Exception):  # the thread's end: without an answer nobody would look again
                 forget_the_dead(self._stack_prefix)
-                commits = self._commits.poll()
+                commits = self._commits.poll(over)
                 catches = bool(number and catching(number))
             return functools.partial(self._looked, commits, catches)
 

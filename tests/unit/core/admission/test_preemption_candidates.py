@@ -72,7 +72,7 @@ class TestWhoGoes:
     @pytest.mark.parametrize(
         "change",
         [
-            {"annotations": {"lockstep.dev/paused": "true"}},
+            {"unread": True},
             {"deleting": True},
         ],
     )
@@ -101,12 +101,12 @@ class TestWhoGoes:
         assert told["other"].preemption is not None
         assert told["urgent"].queue.reason == "Preempting"
 
-    def test_a_run_that_is_suspended_while_paused_is_not_waited_for(self) -> None:
+    def test_a_run_that_is_suspended_and_cannot_be_told_is_not_waited_for(self) -> None:
         still = training("still", "n0", "n1", suspend=True)
         moving = cluster(still, training("other", "n2", "n3"), urgent())
         assert victims(moving) == ()
-        paused = replace(still, annotations={"lockstep.dev/paused": "true"})
-        assert victims(replace(moving, runs=(paused, *moving.runs[1:]))) == ("other",)
+        deaf = replace(still, unread=True)
+        assert victims(replace(moving, runs=(deaf, *moving.runs[1:]))) == ("other",)
 
     def test_pods_that_are_just_ending_are_waited_for_as_long_as_their_grace_lasts(self) -> None:
         gone = run("gone", 2)

@@ -6,9 +6,10 @@ import pytest
 
 from lockstep.api.checkpoint_status import UnrecognisedSave
 from lockstep.core.checkpoints.checkpoint_record import record_unrecognised
-from lockstep.core.checkpoints.unknown_saves import MANY_STEPS, MOST, named, unknown_saves
+from lockstep.core.checkpoints.unknown_saves import MANY_STEPS, MOST, named, report_unknown_saves, unknown_saves
 from lockstep.core.checkpoints.verdicts import Candidate, RankView
 from lockstep.core.model.conditions import find
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.snapshot import UnrecognisedReport, Verdict, WorkerPhase, WorkerReport
 from lockstep.present.explanation import sentences
 from support.world import World, node, spec
@@ -178,3 +179,53 @@ def test_names_are_bounded_however_long() -> None:
     many = [UnrecognisedSave(tier="shared", path="/x" * 256, reason="r" * 256) for _ in range(9)]
     assert len(named(many)) < 600
     assert named(many).endswith("and 7 more")
+
+
+def fresh(*seen: UnrecognisedReport) -> World:
+    """A run that starts where something lies already."""
+    w = World({f"n{index}": node(f"n{index}") for index in range(3)})
+    w.unrecognised = seen
+    w.apply("one", spec(2, checkpoint=SHARED_TIER))
+    return w
+
+
+def test_weights_that_an_earlier_run_with_the_same_path_exported_do_not_block_step_0() -> None:
+    w = fresh(BESIDE)
+    for _ in range(8):  # ranks arrive one after the other
+        w.kubelets()
+        w.work()
+        w.reconcile("one")
+        w.admit()
+        if w.status("one").start is not None:
+            w.unrecognised = ()  # the program has written nothing since
+    w.settle()
+    assert w.status("one").totals.attempts == 1
+    assert not w.status("one").checkpoint.unrecognised
+    w.exit_child("one", 0, 1)
+    w.pass_time(120, step=5)
+    assert w.status("one").totals.attempts == 2
+    assert not w.status("one").checkpoint.unrecognised
+
+
+@pytest.mark.parametrize(
+    ("row", "attempt", "ready_for", "counts"),
+    [
+        (FOUND, 0, 1, True),  # in its own attempt's directory, whoever sees it
+        (BESIDE, 0, 0, False),
+        (BESIDE, 0, 1, False),
+        (BESIDE, 1, 0, True),  # written while attempt 1 ran
+        (BESIDE, 1, 2, False),  # on the way to attempt 2
+    ],
+)
+def test_what_lies_where_others_may_write_counts_while_the_program_runs(
+    row: UnrecognisedReport, attempt: int, ready_for: int, counts: bool
+) -> None:
+    w = gang()
+    plan = w.plan("one")
+    reports = {
+        slot: replace(report, attempt=attempt, ready_for=ready_for, unrecognised=(row,))
+        for slot, report in plan.snapshot.reports.items()
+    }
+    plan = PlanBuilder(replace(plan.context, snapshot=replace(plan.snapshot, reports=reports)))
+    report_unknown_saves(plan)
+    assert bool(plan.status.checkpoint.unrecognised) is counts

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.nesting import TOO_DEEP, UNREADABLE
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.own_objects import parse_queue, parse_run, parse_run_set
 
@@ -94,3 +95,33 @@ def test_of_a_set_neither_spec_nor_status_need_parse() -> None:
     assert "spec.indices:" in found.spec_error
     assert "status.counts:" in found.status_error
     assert found.annotations == {"lockstep.dev/paused": "true"}
+
+
+DEEP: dict[str, object] = {"spec": TOO_DEEP}
+
+
+@pytest.mark.parametrize(
+    ("fields", "legible"),
+    [
+        ({"podTemplate": DEEP, "queue": "research", "suspend": True}, True),
+        ({"podTemplate": DEEP, "notAField": 1, "queue": "research", "suspend": True}, True),
+        ({"nodes": "many", "queue": "research"}, False),
+    ],
+)
+def test_of_a_spec_that_does_not_parse_what_others_rely_on_is_known_all_the_same(
+    fields: dict[str, object], legible: bool
+) -> None:
+    raw = raw_run()
+    raw["spec"] = {"nodes": 2, "image": "i", "command": ["train"], **fields}
+    run = parse_run(raw)
+    assert run.spec_error
+    assert run.is_left_alone
+    assert (run.spec is not None) is legible
+    if run.spec is not None:
+        assert (run.spec.queue, run.spec.suspend, run.spec.pod_template) == ("research", True, None)
+
+
+def test_of_a_spec_that_is_no_text_nothing_is_known() -> None:
+    raw = raw_run()
+    raw["spec"] = UNREADABLE
+    assert (parse_run(raw).spec, bool(parse_run(raw).spec_error)) == (None, True)

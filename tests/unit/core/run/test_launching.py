@@ -111,7 +111,7 @@ def test_a_refused_pod_is_told_apart_from_one_that_is_made_in_this_pass() -> Non
 @pytest.mark.parametrize(
     ("seconds", "stage"), [(1.0, Stage.SCHEDULING), (TOLD_AFTER, Stage.REFUSED), (1e6, Stage.REFUSED)]
 )
-def test_a_pod_that_cannot_be_made_without_a_verdict_is_told_and_waited_for_without_end(
+def test_a_pod_that_cannot_be_made_without_a_verdict_is_told_and_waited_for_as_long_as_for_a_node(
     seconds: float, stage: Stage
 ) -> None:
     w = admitted()
@@ -121,7 +121,8 @@ def test_a_pod_that_cannot_be_made_without_a_verdict_is_told_and_waited_for_with
     refused = {names[1]: RefusedCreate(w.now - seconds, "failed calling webhook", is_verdict=False)}
     plan = PlanBuilder(replace(plan.context, snapshot=replace(plan.snapshot, refused_creates=refused)))
     at = stages_of_ranks(plan)[1]
-    assert (at.stage, at.deadline) == (stage, None)
+    deadline = w.now - seconds + w.tunables.deadlines.vacant if stage is Stage.REFUSED else None
+    assert (at.stage, at.deadline) == (stage, deadline)
     assert at.detail == ("failed calling webhook" if stage is Stage.REFUSED else "")
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace as with_fields
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.core.failures.evidence import Loss, LossKind
 from lockstep.core.failures.failure_memory import LEAST_EXCLUDED, exclude, excluded_enough
 from lockstep.core.failures.recovery_record import count_lost_pods, remember_first_failure
@@ -14,8 +15,8 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import AttemptCause, AttemptEnd, ConditionType, LossReason, StopReason
 from lockstep.core.model.snapshot import PodPhase
 from lockstep.core.run.backoff import LEAST_ATTEMPTS
-from lockstep.core.run.replacement import replace, replace_before_start
-from support.world import World, world_with_gang
+from lockstep.core.run.replacement import LEAST_REFUSING, replace, replace_before_start
+from support.world import World, node, world_with_gang
 
 SHORTLY, LONG = 900.0, 86_400.0
 
@@ -190,3 +191,54 @@ def test_a_limit_of_its_own_that_a_pod_exceeds_before_the_start_ends_the_run_the
     assert again.status.stop.reason == StopReason.LIMIT_EXCEEDED
     assert "cache" in again.status.stop.message
     assert "sizeLimit" in again.status.stop.message
+
+
+@pytest.mark.parametrize(
+    ("world_size", "pool", "enough"), [(1, 20, 3), (2, 20, 3), (2, 2, 2), (1, 1, 1), (60, 80, 6), (600, 700, 32)]
+)
+def test_a_gang_that_so_many_nodes_refuse_gives_them_back_and_waits(world_size: int, pool: int, enough: int) -> None:
+    plan = gang()
+    nodes = {f"n{number}": node(f"n{number}") for number in range(pool)}
+    held = slots.assigned(changed(plan.status.assignment, nodes=(), rank_to_slot=()), list(nodes)[:world_size])
+    plan = PlanBuilder(with_fields(plan.context, snapshot=with_fields(plan.snapshot, nodes=nodes)))
+    plan.status = changed(plan.status, assignment=held)
+    refused = []
+    while plan.status.stop is None:
+        refused.append(f"r{len(refused)}")
+        replace(plan, [Loss(0, refused[-1], LossKind.POD, LossReason.NODE_REFUSED, "OutOfcpu: no room", 0.0)])
+    assert len(refused) == enough
+    assert plan.status.stop.reason == StopReason.NODES_LOST
+    assert "OutOfcpu" in plan.status.stop.message
+    assert refused[-1] in plan.status.stop.message
+    refusals = plan.status.recovery.refusals
+    assert refusals is not None
+    assert (refusals.nodes, refusals.waits) == (tuple(refused), True)
+
+
+def test_a_node_that_refuses_again_and_again_is_one_node() -> None:
+    plan = gang()
+    nodes = {f"n{number}": node(f"n{number}") for number in range(20)}
+    plan = PlanBuilder(with_fields(plan.context, snapshot=with_fields(plan.snapshot, nodes=nodes)))
+    for _ in range(9):
+        replace(plan, [loss(LossKind.POD, LossReason.NODE_REFUSED)])
+    refusals = plan.status.recovery.refusals
+    assert refusals is not None
+    assert (refusals.nodes, refusals.waits, plan.status.stop) == (("n1",), False, None)
+
+
+def test_what_a_spare_is_refused_stops_nobody() -> None:
+    w = world_with_gang(2, spareNodes=1)
+    plan = w.plan("one")
+    for number in range(9):
+        replace(plan, [Loss(2, f"r{number}", LossKind.POD, LossReason.NODE_REFUSED, "OutOfcpu", 0.0)])
+    assert plan.status.recovery.refusals is None
+    assert plan.status.stop is None
+
+
+@pytest.mark.parametrize(("least", "stops"), [(1, False), (2, True)])
+def test_an_elastic_gang_that_may_go_on_without_what_is_refused_keeps_its_nodes(least: int, stops: bool) -> None:
+    w = world_with_gang(2, 20, elastic={"min": least})
+    plan = w.plan("one")
+    for number in range(LEAST_REFUSING):
+        replace(plan, [Loss(1, f"r{number}", LossKind.POD, LossReason.NODE_REFUSED, "OutOfcpu", 0.0)])
+    assert (plan.status.stop is not None) is stops

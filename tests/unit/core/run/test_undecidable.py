@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.run_spec import BudgetSpec
@@ -25,7 +24,7 @@ from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.run import undecidable
 from lockstep.core.run.handover import Handover
 from lockstep.core.run.report import TRIED_AGAIN_AFTER
-from lockstep.core.run.undecidable import WITHOUT_PODS, without_deciding
+from lockstep.core.run.undecidable import WITHOUT_PODS, obeying_alone, without_deciding
 from support.examples import examples
 from support.world import World, node, spec
 
@@ -179,6 +178,51 @@ def test_its_nodes_are_had_back_by_whoever_has_a_right_to_them(
     assert w.status("one").reason == reason
     assert is_true(w.status("one"), "Undecidable")
     assert phase is Phase.FINISHED or not slots.is_held(w.status("one").assignment)
+
+
+@pytest.mark.parametrize("saves", [True, False])
+@pytest.mark.parametrize(("wish", "phase", "reason"), ENDS, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_run_that_rests_obeys_them_too_and_saves_first(
+    wish: Any, phase: Phase | None, reason: str, saves: bool
+) -> None:
+    w = training()
+    w.listens = saves
+    w.settle()
+    pods, before = set(w.pods), w.status("one")
+    assert rest(w) == Plan(wake_at=rest(w).wake_at), "nobody asks for anything"
+    wish(w)
+    for _ in range(60):
+        w.now += 5.0
+        w.admit()
+        for other in w.runs.keys() - {"one"}:
+            w.reconcile(other)
+        rest(w)
+        w.kubelets()
+        w.work()
+    left = [pod for name, pod in w.pods.items() if name in pods and not pod.is_terminal]
+    assert not left
+    if phase is None:
+        return
+    assert w.phase("one") is phase
+    assert w.status("one").reason == reason.replace("Undecidable", "Paced")
+    saved = w.status("one").checkpoint.save
+    is_late = phase is Phase.FINISHED and reason == "TimeLimit"
+    assert (saved is not None and saved.outcome == "Saved") is (saves and not is_late)
+    assert before.attempt == w.status("one").attempt
+
+
+def rest(w: FailingWorld) -> Plan:
+    plan = obeying_alone(w.snapshot("one"), w.tunables, w.now)
+    w._execute("one", plan, None)
+    return plan
+
+
+def test_an_operator_that_only_reports_stops_none() -> None:
+    w = training()
+    edit(w, cancel=True)
+    looks_on = Tunables(mode=Mode.REPORT_ONLY)
+    assert without_deciding(w.snapshot("one"), looks_on, w.now, "X") == Plan()
+    assert obeying_alone(w.snapshot("one"), looks_on, w.now) == Plan()
 
 
 @pytest.mark.parametrize("step", EVERY_STEP)
@@ -382,17 +426,6 @@ def test_kueue_gets_back_what_it_wants_back(evicted: bool, stops: bool) -> None:
     plan = without_deciding(replace(seen, kueue=Kueue(workloads={("ns", name): workload})), w.tunables, w.now, "X")
     assert plan.status is not None
     assert (plan.status.stop is not None) == stops
-
-
-@pytest.mark.parametrize("mode", list(Mode))
-@pytest.mark.parametrize("paused", [True, False])
-def test_who_is_paused_is_left_alone(mode: Mode, paused: bool) -> None:
-    w = training()
-    edit(w, cancel=True)
-    annotations = {names.ANNOTATION_PAUSED: "true"} if paused else {}
-    seen = replace(w.snapshot("one"), run=replace(w.runs["one"], annotations=annotations))
-    plan = without_deciding(seen, Tunables(mode=mode), w.now, "X")
-    assert (plan == Plan()) == (paused or mode is Mode.REPORT_ONLY)
 
 
 def test_a_question_that_fails_keeps_no_other_from_being_asked() -> None:

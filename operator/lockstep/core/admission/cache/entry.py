@@ -100,7 +100,7 @@ class Entry:
 
 def lacks_nodes(run: RunView) -> bool:
     """The gang holds its place and waits for a node in some slot."""
-    wanted = run.spec is not None and not run.spec.cancel and not run.spec.suspend and not run.deleting
+    wanted = run.spec is not None and not (run.spec.cancel or run.spec.suspend or run.deleting or run.is_left_alone)
     goes = _is_ending(run) or run.status.preemption is not None
     return wanted and bool(run.status.assignment.nodes and run.status.assignment.vacant) and not goes
 

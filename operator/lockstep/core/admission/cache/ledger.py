@@ -8,7 +8,6 @@ that it is a pod of a run takes what it requests where kube-scheduler has bound 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
-from lockstep.api.base import names
 from lockstep.core.admission.cache.gang_pods import GangPodIndex
 from lockstep.core.admission.cache.run_index import RunIndex, RunRow
 from lockstep.core.model.assignment import is_held
@@ -77,7 +76,7 @@ def is_of_its_run(pod: PodView, run: RunView | None, *, gone: bool) -> bool:
     if (pod.namespace, pod.owner_uid) != (run.namespace, run.uid):
         return False
     assignment = run.status.assignment
-    if not is_held(assignment) and (run.spec is None or run.annotations.get(names.ANNOTATION_PAUSED) == "true"):
+    if not is_held(assignment) and (run.spec is None or run.is_paused):
         return bool(assignment.config_map)  # nothing is decided for it that would end what only says that it is its
     if not assignment.incarnations:
         return pod.bound or bool(assignment.config_map)  # which nobody could read

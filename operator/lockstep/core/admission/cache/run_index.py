@@ -95,8 +95,8 @@ class RunRow:
         self.takes = () if finished else status.assignment.nodes
         self.gpu_type = status.resolved.gpu_type
         granted, asked = status.admission, spec.time_limit or "" if spec is not None else ""
-        self.relimited = self.holds and bool(granted.asked_limit != asked or granted.limited_by)
-        self.unlimited = self.holds and granted.time_limit is None
+        self.relimited = self.holds and not run.spec_error and bool(granted.asked_limit != asked or granted.limited_by)
+        self.unlimited = self.holds and not run.spec_error and granted.time_limit is None
         self.size = sum(map(bool, status.assignment.nodes)) if self.holds else 0
         judged = status.admission.met or status.admission.failed
         self.related = self.pending and spec is not None and bool(spec.depends_on or spec.singleton or judged)

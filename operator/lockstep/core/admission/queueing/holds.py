@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from lockstep.api.base import names
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import LabelSelector, SelectorExpression, TrainingQueueSpec
+from lockstep.api.recovery_status import NodeRefusalsStatus
+from lockstep.core.failures.failure_memory import named_nodes
 from lockstep.core.model.conditions import find
 from lockstep.core.model.limits import asked_limit
 from lockstep.core.model.reasons import ConditionType, WaitReason
@@ -56,12 +58,22 @@ def hold_of(
         return Hold(WaitReason.BEGIN_TIME, "spec.notBefore has not come yet", begin)
     not_before = run.status.recovery.not_before
     if not_before is not None and not_before > now:
+        refusals = run.status.recovery.refusals
+        if refusals is not None and refusals.waits:
+            return Hold(WaitReason.NODES_REFUSE_PODS, _refused_by_nodes(refusals), not_before)
         return Hold(WaitReason.BEGIN_TIME, "it gave its nodes back and waits before it tries again", not_before)
     if (undecidable := find(run.status, ConditionType.UNDECIDABLE)) is not None:
         return Hold(WaitReason.UNDECIDABLE, undecidable.message)
     if has_live_pods:
         return Hold(WaitReason.EARLIER_PODS, "pods of an earlier attempt have not ended")
     return None
+
+
+def _refused_by_nodes(refusals: NodeRefusalsStatus) -> str:
+    count = len(refusals.nodes)
+    which = f"{count} nodes refused its pods in a row" if count > 1 else "a node refused its pods"
+    remedy = "look at what they lack (devices, a port, CPU) or at what the run asks of a node"
+    return f"{which} ({named_nodes(refusals.nodes)}), the last one: {refusals.message}; {remedy}"
 
 
 def _open_to(run: RunView, snapshot: ClusterSnapshot) -> Iterator[str]:
@@ -119,7 +131,7 @@ def _held_by_people(run: RunView, queue: TrainingQueueSpec) -> Hold | None:
         return Hold(
             WaitReason.HELD_BY_ADMINISTRATOR, f"an administrator holds it back: it is among heldRuns of queue {name}"
         )
-    if run.annotations.get(names.ANNOTATION_PAUSED) == "true":
+    if run.is_paused:
         return Hold(WaitReason.PAUSED, f"the annotation {names.ANNOTATION_PAUSED} is set")
     return None
 

@@ -68,7 +68,7 @@ def _follow_launch(plan: PlanBuilder) -> None:
         plan.put_attempt(changed(plan.attempt(plan.status.attempt), started_at=plan.stamp))
     late = ranks_not_up(plan)
     if not late:
-        if plan.status.recovery.requeues:
+        if plan.status.recovery.requeues or plan.status.recovery.refusals is not None:
             plan.status = forget_requeues(plan.status)
         return
     number, before = plan.status.attempt, plan.status.assignment

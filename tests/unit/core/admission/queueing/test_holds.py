@@ -8,7 +8,7 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
 from lockstep.api.queue import LabelSelector, TrainingQueueSpec
-from lockstep.api.recovery_status import RecoveryStatus
+from lockstep.api.recovery_status import NodeRefusalsStatus, RecoveryStatus
 from lockstep.api.run_status import Condition
 from lockstep.core.admission.queueing.holds import hold_of, hours_used_up, selects
 from lockstep.core.model.snapshot import RefusedAdmission, RunView
@@ -88,6 +88,20 @@ def test_a_time_to_begin_holds_until_it_has_come(begin: float, waits: bool) -> N
     assert held(asks(notBefore=to_rfc3339(begin))) == (("BeginTime", begin) if waits else None)
     assert held(backing_off) == (("BeginTime", begin) if waits else None)
     assert (found is not None and (found.reason, found.until)) == (waits and ("AdmissionRefused", begin))
+
+
+@pytest.mark.parametrize(("waits", "reason"), [(True, "NodesRefusePods"), (False, "BeginTime")])
+def test_a_run_that_kubelet_after_kubelet_refused_says_so_while_it_waits(waits: bool, reason: str) -> None:
+    refusals = NodeRefusalsStatus(nodes=("n0", "n1", "n2"), message="OutOfcpu: no room", waits=waits)
+    view = asks()
+    recovery = RecoveryStatus(not_before=NOW + 5, refusals=refusals)
+    view = replace(view, status=changed(view.status, recovery=recovery))
+    found = hold_of(view, world([], queues={"q": {}}), Tunables(), NOW, has_live_pods=False)
+    assert found is not None
+    assert (found.reason, found.until) == (reason, NOW + 5)
+    for words in ("3 nodes", "n0, n1, n2", "OutOfcpu: no room") if waits else ():
+        assert words in found.message
+    assert held(replace(view, status=changed(view.status, recovery=changed(recovery, not_before=NOW)))) is None
 
 
 def test_pods_of_an_earlier_attempt_are_the_last_thing_to_wait_for() -> None:

@@ -1,0 +1,70 @@
+"""Queues in the store."""
+
+from typing import Any
+
+import pytest
+
+from lockstep.controller.kube.workqueue import CLUSTER_KEY
+from support.stored_runs import run
+from support.stored_world import KEY, LEADER, World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def training_queue(version: int, generation: int = 1, **changes: Any) -> dict[str, Any]:
+    metadata = {"name": "research", "uid": "q", "resourceVersion": str(version), "generation": generation}
+    created = {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {"metadata": metadata | created, "spec": {"stopPolicy": "Hold"}, **changes}
+
+
+async def test_what_a_queue_says_of_itself_wakes_nobody_and_leaves_its_rules_the_very_same(world: World) -> None:
+    world.store.apply_run(run(spec={**run()["spec"], "queue": "research"}))
+    world.store.queues.apply(training_queue(5))
+    assert await world.due() == {KEY, CLUSTER_KEY}
+    before = world.store.snapshot_cluster(LEADER).queues["research"]
+    world.store.queues.apply(training_queue(6, status={"pending": 3}))
+    assert await world.due() == set()
+    after = world.store.snapshot_cluster(LEADER).queues["research"]
+    assert (after.status.pending, after.resource_version) == (3, "6")
+    assert after.spec is before.spec
+    world.store.queues.apply(training_queue(7, generation=2, status={"pending": 3}))
+    assert await world.due() == {KEY, CLUSTER_KEY}
+
+
+async def test_a_status_of_a_queue_that_does_not_parse_reads_as_none(world: World) -> None:
+    world.store.queues.apply(training_queue(5, status={"pending": "many"}))
+    assert world.store.snapshot_cluster(LEADER).queues["research"].status.pending == 0
+
+
+async def test_a_queue_lives_as_long_as_it_is_listed(world: World) -> None:
+    raw = {
+        "metadata": {
+            "name": "research",
+            "uid": "q",
+            "resourceVersion": "3",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {},
+    }
+    world.store.queues.replace([raw], "5")
+    assert set(world.store.snapshot_cluster(LEADER).queues) == {"research"}
+    world.store.queues.replace([], "6")
+    assert set(world.store.snapshot_cluster(LEADER).queues) == set()
+
+
+@pytest.mark.parametrize("restored_at", [8, 1000])
+async def test_a_queue_that_a_restored_backup_made_older_is_as_it_was_then(world: World, restored_at: int) -> None:
+    world.store.queues.replace([training_queue(9, generation=2, spec={})], "10")
+    world.store.queues.replace([training_queue(5)], str(restored_at))
+    queue = world.store.snapshot_cluster(LEADER).queues["research"]
+    assert (queue.resource_version, queue.generation) == ("5", 1)
+
+
+async def test_a_queue_that_does_not_parse_any_more_stays_as_it_was(world: World) -> None:
+    world.store.queues.replace([training_queue(5)], "6")
+    world.store.queues.replace([training_queue(7, spec={"stopPolicy": "Perhaps"})], "8")
+    world.store.queues.apply(training_queue(9, spec={"stopPolicy": "Perhaps"}))
+    assert world.store.snapshot_cluster(LEADER).queues["research"].resource_version == "5"
