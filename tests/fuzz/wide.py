@@ -9,7 +9,7 @@ from random import Random
 from fuzz.judging import FoundError, Judge, Tally, with_status
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
-from lockstep.api.run_status import TrainingRunStatus
+from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.plan import DesiredPhase, Plan
 from lockstep.core.model.snapshot import (
@@ -65,7 +65,7 @@ class _Gang:
                 if orders.phase is DesiredPhase.PREPARE and report.ready_for < orders.attempt:
                     report = replace(report, phase=WorkerPhase.READY, ready_for=orders.attempt, since=self.now)
                 elif orders.phase is DesiredPhase.RUN and report.attempt < orders.attempt:
-                    steps = ProgressReport(orders.attempt * 10, self.now)
+                    steps = ProgressReport(orders.attempt * 1000, self.now)
                     report = replace(
                         report, phase=WorkerPhase.RUNNING, attempt=orders.attempt, exit=None, since=self.now
                     )
@@ -87,24 +87,34 @@ class _Gang:
     def fail(self, rng: Random) -> None:
         """So many ranks, scattered: their programs, or their pods."""
         count = len(self.snapshot.pods)
-        share, kind = rng.choice((0.01, 0.3, 0.5)), rng.randrange(3)
-        hit = (
-            set(range(rng.randrange(2), count, 2))
-            if rng.random() < 0.5
-            else {s for s in range(count) if rng.random() < share}
-        )
-        reports, pods = dict(self.snapshot.reports), list(self.snapshot.pods)
-        for slot in hit & reports.keys():
-            if kind < 2:
-                ended = ExitReport(
-                    rng.choice((0, 1, 1, 137)) if kind else 1, at=self.now, stderr_tail=f"ValueError: {slot}"
+        share, words = rng.choice((0.01, 0.3, 0.5)), "".join(rng.sample("abcdefghijklmnop", 8))
+        every_other = set(range(rng.randrange(2), count, 2))
+        hit = every_other if rng.random() < 0.5 else {slot for slot in range(count) if rng.random() < share}
+        hit &= self.snapshot.reports.keys()
+        reports, pods, views = dict(self.snapshot.reports), list(self.snapshot.pods), dict(self.snapshot.nodes)
+        match rng.randrange(4):
+            case 0:
+                ended = ExitReport(1, at=self.now, stderr_tail=f"{words}Error")
+                reports |= {slot: _ended(reports[slot], ended, self.now) for slot in hit}
+            case 1:
+                reports |= {slot: _ended(reports[slot], ExitReport(0, at=self.now), self.now) for slot in hit}
+                first = min(reports.keys() - hit)
+                reports[first] = _ended(
+                    reports[first], ExitReport(1, at=self.now, stderr_tail=f"{words}Error"), self.now
                 )
-                reports[slot] = replace(reports[slot], phase=WorkerPhase.EXITED, exit=ended, since=self.now)
-        if kind == 2:
-            pods = [
-                replace(p, phase=PodPhase.FAILED, exit_code=137, reason="Error") if p.slot in hit else p for p in pods
-            ]
-        self.snapshot = replace(self.snapshot, reports=reports, pods=tuple(pods))
+            case 2:
+                gone = {"phase": PodPhase.FAILED, "reason": "Evicted", "disruption": "EvictionByEvictionAPI"}
+                pods = [replace(pod, **gone) if pod.slot in hit else pod for pod in pods]  # type: ignore[arg-type]
+            case _:
+                for pod in [pod for pod in pods if pod.slot in hit][:48]:
+                    del views[pod.node]
+                    pods.remove(pod)
+                    views[f"gpu-node-{rng.randrange(90_000, 99_999)}"] = node("n0")
+        self.snapshot = replace(self.snapshot, reports=reports, pods=tuple(pods), nodes=views)
+
+
+def _ended(report: WorkerReport, how: ExitReport, now: float) -> WorkerReport:
+    return replace(report, phase=WorkerPhase.EXITED, exit=how, since=now)
 
 
 def wide(case: str, steps: Collection[int] | None = None, tally: Tally | None = None) -> Tally:
@@ -131,8 +141,9 @@ def _gang(count: int, judge: Judge) -> _Gang:
     views = {f"gpu-node-{index:05}": node(f"gpu-node-{index:05}") for index in range(count + 64)}
     assignment = slots.assigned(TrainingRunStatus().assignment, [*views][:count])
     assignment, _ = slots.spilled(assignment, "ns", "one", "uid-one")
-    status = changed(TrainingRunStatus(), assignment=assignment, last_admitted=now)
-    run = RunView("ns", "one", "uid-one", 1, "1", now - 10, spec(count), status)
+    resolved = ResolvedStatus(generation=1, gpus_per_node=8, cpu="191", memory="2046Gi", nodes=count)
+    status = changed(TrainingRunStatus(), assignment=assignment, last_admitted=now, attempt=1, resolved=resolved)
+    run = RunView("ns", "one", "uid-one", 1, "1", now - 10, spec(count, recovery={"noProgressLimit": 1000}), status)
     pods = tuple(_pod(run, slot, 1, name, now) for slot, name in enumerate(assignment.nodes))
     snapshot = RunSnapshot(
         run=run,
