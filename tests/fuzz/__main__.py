@@ -39,7 +39,7 @@ class Kind:
 
 
 KINDS = {
-    "history": Kind(history, STEPS, "decisions"),
+    "history": Kind(history, STEPS, "decisions of histories"),
     "specs": Kind(specs, SPECS, "specs"),
     "reports": Kind(reports, REPORTS, "reports"),
     "wide": Kind(wide, FAILURES, "wide gangs"),

@@ -135,9 +135,15 @@ Step = Callable[[FuzzedWorld, Random], None]
 def history(case: str, steps: Collection[int] | None = None, tally: Tally | None = None) -> Tally:
     """Live through one, or through those of its ``steps`` alone. What is found is in the tally."""
     tally = tally or Tally()
-    world = _world(Random(f"{case}/world"), Judge(tally))
-    world.leaves = lambda error, words: tally.note(error, words)
+    _live(case, steps, tally)
     tally.done["histories"] += 1
+    tally.done["decisions of histories"] = tally.done["decisions"]
+    return tally
+
+
+def _live(case: str, steps: Collection[int] | None, tally: Tally) -> None:
+    world = _world(Random(f"{case}/world"), Judge(tally))
+    world.leaves = tally.note
     for number in range(STEPS):
         if steps is not None and number not in steps:
             continue
@@ -153,16 +159,15 @@ def history(case: str, steps: Collection[int] | None = None, tally: Tally | None
                     world.mutate(rng.choice([*world.runs]), rng)
         except FoundError as error:
             tally.note(error, f"at {name}")
-            return tally  # nothing can be decided for it, or only what nobody would carry out
+            return  # nothing can be decided for it, or only what nobody would carry out
         except AssertionError as error:
             if world.spoiled and _is_doubles(error):
-                return tally
+                return
             tally.note(
                 FoundError(f"the double: {error!s:.80}", "".join(traceback.format_exception(error)[-4:])), f"at {name}"
             )
-            return tally
+            return
     _rest(world, tally)
-    return tally
 
 
 def _rest(world: FuzzedWorld, tally: Tally) -> None:

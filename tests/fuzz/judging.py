@@ -132,12 +132,13 @@ class Judge:
         with _total("the status", len(status.assignment.nodes)):
             body = dump_status(status)
             size = len(orjson.dumps(body))
-            TrainingRunStatus.load(body)
         if size > STATUS_BYTES and (before is None or size > len(orjson.dumps(dump_status(before)))):
             largest = sorted(body, key=lambda key: -len(orjson.dumps(body[key])))[:3]
             raise FoundError(f"status size, {largest[0]}", f"{size} bytes, most of it {', '.join(largest)}")
         if refused := problem(schema_of("trainingruns", "status"), body):
             raise FoundError(f"schema {refused.partition(':')[0]}", f"the CRD refuses status{refused}")
+        with _total("to read the status"):
+            TrainingRunStatus.load(body)
 
     # -- the cluster
 

@@ -14,6 +14,12 @@ from lockstep.api.base.times import to_rfc3339
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.controller.runtime.patches import dump_status
+from lockstep.controller.store.whole_status import (
+    is_assignment_missing,
+    is_reservation_missing,
+    without_assignment,
+    without_reservation,
+)
 from lockstep.controller.workers.protocol import MalformedError, _require_a_gang
 from lockstep.core.checkpoints.archive_job import RESULT_FORMAT
 from lockstep.core.model import reasons
@@ -154,7 +160,11 @@ def with_edited_status(rng: Random, run: RunView, now: float) -> RunView | None:
         if not problem(schema, edited):
             body = edited
     read = parse_run({"metadata": _metadata(run), "spec": {}, "status": body})
-    return replace(run, status=read.status)
+    edited_run = replace(run, status=read.status)
+    # The operator reads the ConfigMaps that a status names, and decides nothing before.
+    if is_assignment_missing(edited_run):
+        edited_run = without_assignment(edited_run)
+    return without_reservation(edited_run) if is_reservation_missing(edited_run) else edited_run
 
 
 def _metadata(run: RunView) -> Mapping[str, Any]:

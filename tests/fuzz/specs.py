@@ -76,7 +76,7 @@ _WORDS: dict[str, tuple[Any, ...]] = {
 } | dict.fromkeys(_LENGTHS, _DURATIONS)
 _MAKING = Making(_WORDS, fill=0.12)
 _TUNABLES = Tunables(gang=GangSettings(local_storages={"nvme": "/mnt/nvme"}))
-_ROUNDS = 4
+_ROUNDS = 2
 
 
 def specs(case: str, steps: Collection[int] | None = None, tally: Tally | None = None) -> Tally:
@@ -105,7 +105,7 @@ def _try_run(rng: Random, tally: Tally) -> None:
 def _live(world: FuzzedWorld, rng: Random, tally: Tally, spec: Any) -> None:
     try:
         for _ in range(_ROUNDS):
-            world.settle(rounds=4)
+            world.settle(rounds=2)
             world.now += rng.choice((1.0, 60.0, 4000.0))
         for name in world.runs:
             world.judge.at_rest(world.snapshot(name), world.tunables, world.now)
@@ -142,7 +142,7 @@ def _try_set(rng: Random, tally: Tally) -> None:
                 body = json.loads(json.dumps(create.body))
                 body["metadata"] |= _object(create.name, {})["metadata"]
                 world.runs[create.name] = guarded("parse_run of a set", lambda: parse_run(body))  # noqa: B023
-            world.settle(rounds=3)
+            world.settle(rounds=2)
             world.now += rng.choice((1.0, 60.0, 4000.0))
     except FoundError as error:
         raise FoundError(error.signature, f"set: {json.dumps(spec)[:3000]}\nstatus {before}\n{error.words}") from error
