@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 
-from fuzz.histories import STEPS, history
+from fuzz.histories import EDITED_AFTER, STEPS, edits, history
 from fuzz.judging import Tally
 from fuzz.reports import REPORTS, reports
 from fuzz.specs import SPECS, specs
@@ -40,6 +40,7 @@ class Kind:
 
 KINDS = {
     "history": Kind(history, STEPS, "decisions of histories"),
+    "edits": Kind(edits, EDITED_AFTER, "edited runs"),
     "specs": Kind(specs, SPECS, "specs"),
     "reports": Kind(reports, REPORTS, "reports"),
     "wide": Kind(wide, FAILURES, "wide gangs"),
@@ -137,6 +138,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     parser.add_argument("--seed", type=int, default=None, help="the same cases again; left out: others each time")
     parser.add_argument("--decisions", type=int, default=1_000_000)
+    parser.add_argument("--edits", type=int, default=200, help="runs whose status is edited in every field")
     parser.add_argument("--specs", type=int, default=100_000)
     parser.add_argument("--reports", type=int, default=100_000)
     parser.add_argument("--wide", type=int, default=20, help="gangs of thousands")
@@ -156,7 +158,13 @@ def main() -> int:
     seed = asked.seed if asked.seed is not None else secrets.randbelow(2**31)
     print(f"seed {seed}: make fuzz SEED={seed} has the same cases again", flush=True)
     begun = time.monotonic()
-    wanted = {"history": asked.decisions, "specs": asked.specs, "reports": asked.reports, "wide": asked.wide}
+    wanted = {
+        "history": asked.decisions,
+        "edits": asked.edits,
+        "specs": asked.specs,
+        "reports": asked.reports,
+        "wide": asked.wide,
+    }
     found = fuzz({name: count for name, count in wanted.items() if count}, seed, asked.seconds, asked.jobs)
     print(
         f"\nin {time.monotonic() - begun:.0f} s: "

@@ -13,13 +13,14 @@ from random import Random
 from typing import Any
 
 from fuzz import lies
-from fuzz.judging import FoundError, Judge, Tally
+from fuzz.judging import FoundError, Judge, Tally, difference
 from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.model.admission_settings import AdmissionSettings, Backfill, MaintenanceWindow
+from lockstep.core.model.assignment import bookable
 from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.kueue import api_names
 from lockstep.core.model.kueue.installation import Presence
@@ -27,10 +28,12 @@ from lockstep.core.model.plan import Plan, StatusWrite
 from lockstep.core.model.pod_group_settings import VOLCANO, PodGroupKind, PodGroupSettings
 from lockstep.core.model.settings import ArchiveSettings, Breaker, GpuRates
 from lockstep.core.model.snapshot import (
+    ClusterSnapshot,
     DryRunResult,
     PodView,
     RefusedCreate,
     RunSnapshot,
+    RunView,
     UnrecognisedReport,
 )
 from lockstep.core.model.tunables import Tunables
@@ -39,6 +42,7 @@ from support.kueue_world import KueueWorld
 from support.world import Worker, node, spec
 
 STEPS = 40
+EDITED_AFTER = 16
 MUTANTS = 12
 """Snapshots with lies in them for each step of a history."""
 CLASSES = {"low": 10, "high": 1000}
@@ -65,6 +69,11 @@ class FuzzedWorld(KueueWorld):
         known = super().snapshot(name)
         known = replace(known, refused_creates=self.refuses)
         return replace(known, dry_run=self.unjudged) if self.unjudged is not None else known
+
+    def cluster_snapshot(self) -> ClusterSnapshot:
+        """As the store has it for admission."""
+        known = super().cluster_snapshot()
+        return replace(known, runs=tuple(map(_as_booked, known.runs)))
 
     def reconcile(self, name: str, *, crash_after: int | None = None) -> Plan:
         if name not in self.runs:
@@ -127,6 +136,47 @@ class FuzzedWorld(KueueWorld):
             self._store(view)
         else:
             super()._write_status(name, status)
+
+
+def edits(case: str, steps: Collection[int] | None = None, tally: Tally | None = None) -> Tally:
+    """A short history, and then decisions for a status that was edited in every field that there is, one each."""
+    tally = tally or Tally()
+    world = _world(Random(f"{case}/world"), Judge(tally))
+    tally.done["edited runs"] += 1
+    for number in range(EDITED_AFTER):
+        rng = Random(f"{case}/{number}")
+        world.rng = rng
+        _, step = rng.choice(_STEPS)
+        if world.runs and (steps is None or number in steps):
+            try:
+                step(world, rng)
+            except (FoundError, AssertionError):
+                return tally  # that is for histories to find
+    rng = Random(f"{case}/edits")
+    for name in [*world.runs]:
+        known = world.snapshot(name)
+        for run in lies.statuses(rng, known.run, world.now):
+            snapshot = replace(known, run=run)
+            try:
+                if rng.random() < 0.1:
+                    world.judge.at_rest(snapshot, world.tunables, world.now)
+                elif rng.random() < 0.1:
+                    world.judge.without_deciding(snapshot, world.tunables, world.now)
+                else:
+                    world.judge.decided(snapshot, world.tunables, world.now)
+                if rng.random() < 0.1:
+                    run = _as_booked(run)
+                    others = tuple(run if each.name == name else each for each in world.runs.values())
+                    cluster = replace(world.cluster_snapshot(), runs=others)
+                    world.judge.admitted(cluster, world.tunables, world.now)
+            except FoundError as error:
+                tally.note(error, f"edited: {difference(known.run.status, run.status)}")
+    return tally
+
+
+def _as_booked(run: RunView) -> RunView:
+    whole = bookable(run.status.assignment)
+    return run if whole is run.status.assignment else replace(run, status=changed(run.status, assignment=whole))
 
 
 Step = Callable[[FuzzedWorld, Random], None]
@@ -545,9 +595,7 @@ def wipe(world: FuzzedWorld, rng: Random) -> None:
 def edit_status(world: FuzzedWorld, rng: Random) -> None:
     """`kubectl edit --subresource=status`."""
     world.spoiled = True
-    edited = lies.with_edited_status(rng, world.runs[_run(world, rng)], world.now)
-    if edited is not None:
-        world._store(edited)
+    world._store(lies.with_edited_status(rng, world.runs[_run(world, rng)], world.now))
 
 
 def trouble_kueue(world: FuzzedWorld, rng: Random) -> None:

@@ -86,7 +86,7 @@ class Judge:
             plan = self.decided(snapshot, tunables, now)
             if plan.status is not None:
                 writes += 1
-                words.append(_difference(snapshot.run.status, plan.status))
+                words.append(difference(snapshot.run.status, plan.status))
                 snapshot = with_status(snapshot, plan.status)
             elif plan.wake_at is not None and plan.wake_at < end:
                 now = plan.wake_at
@@ -208,7 +208,8 @@ def _place(error: BaseException) -> str:
     return f"{type(error).__name__} in {frame.filename.rpartition('/lockstep/')[2]}:{frame.name}"
 
 
-def _difference(before: TrainingRunStatus, after: TrainingRunStatus) -> str:
+def difference(before: TrainingRunStatus, after: TrainingRunStatus) -> str:
+    """In words, field by field."""
     old, new = before.dump(), after.dump()
     return ", ".join(
         f"{key}: {_short(old.get(key))} -> {_short(new.get(key))}" for key in new if old.get(key) != new[key]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -148,23 +148,35 @@ def corrupted(rng: Random, snapshot: RunSnapshot, now: float) -> tuple[RunSnapsh
 
 def stored_status(rng: Random, snapshot: RunSnapshot, now: float) -> RunSnapshot | None:
     """Somebody edits the status; the API server takes it."""
-    run = with_edited_status(rng, snapshot.run, now)
-    return replace(snapshot, run=run) if run is not None else None
+    return replace(snapshot, run=with_edited_status(rng, snapshot.run, now))
 
 
-def with_edited_status(rng: Random, run: RunView, now: float) -> RunView | None:
+def with_edited_status(rng: Random, run: RunView, now: float) -> RunView:
+    """Somebody has edited it in places."""
     schema, _STATUS.now = schema_of("trainingruns", "status"), now
     body = dump_status(run.status)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         edited = _STATUS.altered(schema, body, rng)
         if not problem(schema, edited):
             body = edited
+    return _read(run, body)
+
+
+def statuses(rng: Random, run: RunView, now: float) -> Iterator[RunView]:
+    """The run with its status edited, in every field that there is."""
+    schema, _STATUS.now = schema_of("trainingruns", "status"), now
+    for body in _STATUS.everywhere(schema, dump_status(run.status), rng):
+        if not problem(schema, body):
+            yield _read(run, body)
+
+
+def _read(run: RunView, body: Mapping[str, Any]) -> RunView:
     read = parse_run({"metadata": _metadata(run), "spec": {}, "status": body})
-    edited_run = replace(run, status=read.status)
+    edited = replace(run, status=read.status)
     # The operator reads the ConfigMaps that a status names, and decides nothing before.
-    if is_assignment_missing(edited_run):
-        edited_run = without_assignment(edited_run)
-    return without_reservation(edited_run) if is_reservation_missing(edited_run) else edited_run
+    if is_assignment_missing(edited):
+        edited = without_assignment(edited)
+    return without_reservation(edited) if is_reservation_missing(edited) else edited
 
 
 def _metadata(run: RunView) -> Mapping[str, Any]:
@@ -524,8 +536,7 @@ def others(rng: Random, snapshot: RunSnapshot, now: float) -> RunSnapshot | None
         case 0:
             return replace(snapshot, origin=None if rng.random() < 0.4 else with_edited_status(rng, snapshot.run, now))
         case 1:
-            another = with_edited_status(rng, snapshot.run, now)
-            return replace(snapshot, successors=(another,) if another is not None else ())
+            return replace(snapshot, successors=(with_edited_status(rng, snapshot.run, now),))
         case 2:
             return replace(
                 snapshot, preemptor=None if rng.random() < 0.4 else with_edited_status(rng, snapshot.run, now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -105,6 +105,7 @@ _CHECKS = {"object": _object, "array": _array, "string": _string, "integer": _in
 # -- values ------------------------------------------------------------------------------------------
 
 NUMBERS = (-1, 0, 0, 1, 1, 2, 3, 5, 64, 999, 2**31 - 1, 2**31, 2**53, MOST, LEAST)
+_WAYS = 4
 _AWAY = (-(10**7), -4000, -400, -60, -10, -1, 0, 1, 20, 300, 4000, 10**7)
 MOMENTS = ("0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "2026-11-22T00:00:00.5+01:00")
 TEXTS = (
@@ -224,3 +225,20 @@ class Making:
         if kind == "integer" and rng.random() < 0.4:
             return value + rng.choice((-1, 1))
         return self.value(schema, rng, name)
+
+    def everywhere(self, schema: Schema, value: Any, rng: Random, name: str = "") -> Iterator[Any]:
+        """``value`` with one field changed, for every field that the schema has, some ways each."""
+        if schema.get("type") == "object" and "properties" in schema:
+            whole = value if isinstance(value, Mapping) else self.value(schema, rng, name)
+            for key, below in schema["properties"].items():
+                if key in whole:
+                    yield {other: item for other, item in whole.items() if other != key}
+                for changed in self.everywhere(below, whole.get(key), rng, key):
+                    yield {**whole, key: changed}
+        elif schema.get("type") == "array" and schema["items"].get("type") == "object":
+            items = list(value) if value else [self.value(schema["items"], rng, name)]
+            yield from ([], items * 2)
+            for changed in self.everywhere(schema["items"], items[0], rng, name):
+                yield [changed, *items[1:]]
+        else:
+            yield from (self.value(schema, rng, name) for _ in range(_WAYS))

@@ -17,9 +17,10 @@ from lockstep.core.model.snapshot import WorkerReport
 from lockstep.core.run.handover import Handover
 
 SEED = 1
-CASES = [("history", 16), ("specs", 16), ("reports", 8), ("wide", 1)]
+CASES = [("history", 16), ("edits", 2), ("specs", 16), ("reports", 8), ("wide", 1)]
 PARTS = 4
-ENOUGH = 6
+FIRST_STEPS = ",".join(map(str, range(12)))
+ENOUGH = 8
 """Histories in which a defect shows that any one run may meet with."""
 
 
@@ -66,5 +67,5 @@ def test_a_defect_is_found(
     broken: Callable[[pytest.MonkeyPatch], None], found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(monkeypatch)
-    signatures = (each for number in range(ENOUGH) for each in run_case(f"history:{SEED}:{number}").found)
+    signatures = (each for number in range(ENOUGH) for each in run_case(f"history:{SEED}:{number}:{FIRST_STEPS}").found)
     assert any(each.startswith(found) for each in signatures)
