@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-demo check lint coverage build monitoring test test-nodes test-cluster test-others audit \
-	test-outages test-unit test-more nightly fresh generate image e2e e2e-all cluster-up cluster-down cluster-status demo demo-scale \
+	test-outages test-unit test-more fuzz nightly fresh generate image e2e e2e-all cluster-up cluster-down cluster-status demo demo-scale \
 	formats formats-ready formats-record faults faults-all bench-launch bench-recover bench-recover-full \
 	bench-admission bench-admission-full bench-failover bench-schedule screenshots clean
 
@@ -132,11 +132,16 @@ test-more: setup ## The property tests with other examples each time, ROUNDS tim
 		.venv/bin/pytest tests/unit -m hypothesis --hypothesis-profile=others || exit 1; \
 	done
 
+fuzz: setup ## A million decisions, 100,000 specs and worker reports by random numbers, others each time; SEED=N, CASE=..., FUZZ_SECONDS=N
+	@PYTHONPATH=$(PYTHONPATH):tests $(RUN) -m fuzz $(if $(CASE),--case "$(CASE)") $(if $(SEED),--seed $(SEED)) \
+		$(if $(FUZZ_SECONDS),--seconds $(FUZZ_SECONDS))
+
 nightly: ## What is not worth every run: long outages, every fault, all of kind, other examples, real formats, full benchmarks
 	$(MAKE) test-outages faults-all
 	.venv/bin/pytest tests/cluster tests/nodes -m nightly
 	$(MAKE) e2e-all
 	$(MAKE) test-more ROUNDS=1
+	$(MAKE) fuzz
 	$(MAKE) formats
 	$(MAKE) bench-failover bench-launch bench-recover-full bench-admission-full
 	$(MAKE) fresh

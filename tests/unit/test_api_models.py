@@ -113,6 +113,13 @@ def test_a_moment_reads_back_as_it_was_written(moment: int) -> None:
     assert times.to_unix(times.to_rfc3339(moment)) == moment
 
 
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "0999-12-31T23:59:59Z"])
+def test_moments_of_the_first_thousand_years_are_written_as_they_are_read(text: str) -> None:
+    written = times.to_rfc3339(times.to_unix(text))
+    assert len(written) == len("2026-01-01T00:00:00Z")
+    assert times.to_unix(written) == max(times.to_unix(text), times.to_unix("0001-01-01T00:00:00Z"))
+
+
 def test_a_moment_without_a_time_zone_is_refused() -> None:
     with pytest.raises(ValueError, match="no time zone"):
         times.to_unix("2026-12-01T00:00:00")

@@ -43,7 +43,7 @@ class AttemptStatus(StatusModel):
     charged: bool = False
     """Whether its end counted against the no-progress limit."""
     victims: str = ""
-    """Ranks that ended because of it, as ranges."""
+    """Ranks that ended because of it, as ranges; of very many the first, and how many more."""
     seen_at: Timestamp | None = None
     """When its end was seen; `endedAt` may lie before, for a hang or a silent node."""
     resume_tier: str = ""

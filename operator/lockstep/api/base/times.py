@@ -22,4 +22,5 @@ def to_unix(moment: str | float | datetime) -> float:
 def to_rfc3339(moment: float) -> str:
     """Return `moment` (unix seconds) in UTC, e.g. 2026-12-01T00:00:00Z, rounded down to the whole second."""
     moment = min(max(moment, _FIRST_MOMENT), LAST_MOMENT)
-    return datetime.fromtimestamp(moment // 1, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    # By strftime a year before 1000 would lack its zeros, and what nobody reads would be written.
+    return f"{datetime.fromtimestamp(moment // 1, tz=UTC).replace(tzinfo=None).isoformat()}Z"

@@ -6,6 +6,7 @@ from typing import Any
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model import reservation
+from lockstep.core.model.assignment import without_spilled
 
 
 def status_patch(old: TrainingRunStatus, new: TrainingRunStatus) -> dict[str, Any]:
@@ -20,8 +21,7 @@ def dump_status(status: TrainingRunStatus, only: set[str] | None = None) -> dict
     An assignment or a reservation that lives in a ConfigMap is only named.
     """
     if status.assignment.config_map:
-        named = changed(status.assignment, nodes=(), incarnations=(), rank_to_slot=())
-        status = changed(status, assignment=named)
+        status = changed(status, assignment=without_spilled(status.assignment))
     if status.reservation is not None and status.reservation.config_map:
         status = changed(status, reservation=reservation.named(status.reservation))
     return status.dump() if only is None else status.dump_only(only)

@@ -65,7 +65,13 @@ class WholeStatus:
         known, named = self._assignments.get(run.uid), run.status.assignment
         if not is_assignment_missing(run) or known is None or known.hash != named.hash:
             return run
-        whole = changed(named, nodes=known.nodes, incarnations=known.incarnations, rank_to_slot=known.rank_to_slot)
+        whole = changed(
+            named,
+            nodes=known.nodes,
+            incarnations=known.incarnations,
+            rank_to_slot=known.rank_to_slot,
+            vacant=known.vacant,
+        )
         return replace(run, status=changed(run.status, assignment=whole))
 
     def _with_reservation(self, run: RunView) -> RunView:

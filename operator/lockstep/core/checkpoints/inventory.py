@@ -28,7 +28,7 @@ def rank_view(snapshot: RunSnapshot, status: TrainingRunStatus) -> RankView:
         and ended.rank is not None
         and ended.node
         and ended.nodes in (0, len(seats))
-        and ended.rank < len(former)
+        and 0 <= ended.rank < len(former)
     ):
         former[ended.rank] = ended.node
     return RankView(nodes=tuple(nodes), reports=reports, former_nodes=tuple(former))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lockstep.api.checkpoint_status import SavedCheckpoint as SavedCheckpoint
-from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.ranges import shown_ranges
 from lockstep.core.model.snapshot import CheckpointReport, Verdict, VerifyReport, WorkerReport
 from lockstep.core.model.tiers import LOCAL, SHARED
 
@@ -48,7 +48,7 @@ class RankView:
         listed = sorted(set(ranks))
         if len(listed) == 1:
             return f"rank {listed[0]} on {self.nodes[listed[0]] or 'no node'}"
-        return f"ranks {format_ranges(listed)}"
+        return f"ranks {shown_ranges(listed)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +277,7 @@ def _candidate(
     uids = {row.run_uid for row in listed if row.run_uid}
     worlds = {row.world for row in listed if row.world}
     if len(worlds) > 1 and verdict is Verdict.VALID:
-        verdict, reason = Verdict.INVALID, f"its shards disagree on the world size: {format_ranges(worlds)}"
+        verdict, reason = Verdict.INVALID, f"its shards disagree on the world size: {shown_ranges(worlds)}"
     return Candidate(
         tier=first.tier,
         step=first.step,

@@ -17,7 +17,7 @@ from lockstep.api.base.times import to_rfc3339
 from lockstep.api.run_status import ExitsStatus
 from lockstep.core.failures.breaker import is_slow
 from lockstep.core.failures.signs import is_refused_by_node
-from lockstep.core.model.ranges import format_ranges, parse_ranges
+from lockstep.core.model.ranges import format_ranges, parse_ranges, shown_ranges
 from lockstep.core.model.reasons import AttemptCause, AttemptEnd, ExitReason, LossReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import ExitReport, NodeView, PodPhase, PodView, WorkerPhase, WorkerReport
@@ -113,10 +113,10 @@ def half_finished(state: RunState) -> str:
     left = state.world - len(done)
     if left <= 0:
         return ""
-    words = exits.first or f"ranks {exits.succeeded} ended with code 0"
+    words = exits.first or f"ranks {shown_ranges(done)} ended with code 0"
     if len(done) > 1 and exits.first:
         first = exits.first.replace(" ended with code 0", "", 1)
-        words = f"{len(done)} ranks ({exits.succeeded[:80]}) ended with code 0, the first was {first}"
+        words = f"{len(done)} ranks ({shown_ranges(done)}) ended with code 0, the first was {first}"
     return f"{words}; the other {f'{left} still run' if left > 1 else 'still runs'}"
 
 

@@ -16,7 +16,7 @@ from lockstep.core.failures.evidence import half_finished, succeeded_ranks
 from lockstep.core.failures.stack_groups import StackGroup, grouped, stacks_config_map
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.ranges import shown_ranges
 from lockstep.core.model.reasons import AttemptCause
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import WorkerPhase, WorkerReport
@@ -233,4 +233,4 @@ def _named(ranks: tuple[int, ...], where: str) -> str:
 
 
 def _label(ranks: tuple[int, ...]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranges(ranks)}"
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {shown_ranges(ranks)}"

@@ -19,6 +19,8 @@ from lockstep.core.model.spilled_config_map import immutable_config_map
 ASSIGNMENT_KEY = "assignment.json"
 INLINE_LIMIT = 16 * 1024
 """Bytes of node names and incarnations that status itself may hold."""
+MOST_VACANT = 256
+"""Vacant slots that stay in status beside a ConfigMap: a gang of two may be asked to grow to thousands."""
 
 
 def damage(assignment: AssignmentStatus) -> str:
@@ -26,8 +28,9 @@ def damage(assignment: AssignmentStatus) -> str:
     nodes, named = assignment.nodes, [node for node in assignment.nodes if node]
     every = set(range(len(nodes)))
     if not nodes:
-        emptied = not assignment.config_map and assignment.hash and assignment.hash != _hash(assignment)
-        return "status.assignment has lost its nodes" if emptied else ""
+        named = bool(assignment.vacant or assignment.rank_to_slot)  # slots, of which there are none
+        emptied = named or (bool(assignment.hash) and assignment.hash != _hash(assignment))
+        return "status.assignment has lost its nodes" if emptied and not assignment.config_map else ""
     if len(assignment.incarnations) < len(nodes):
         return f"status.assignment has {len(nodes)} nodes and {len(assignment.incarnations)} incarnations"
     if len(set(named)) < len(named):
@@ -52,7 +55,7 @@ def lost(assignment: AssignmentStatus) -> AssignmentStatus:
 
 def bookable(assignment: AssignmentStatus) -> AssignmentStatus:
     """What admission may rest on: a gang whose assignment is damaged keeps its nodes, and gets no others."""
-    if not assignment.nodes or not damage(assignment):
+    if not damage(assignment):
         return assignment
     return changed(assignment, vacant=(), rank_to_slot=())
 
@@ -237,13 +240,21 @@ def spilled(
 ) -> tuple[AssignmentStatus, EnsureConfigMap | None]:
     """Name the ConfigMap that must hold an assignment too large for status; it is written first."""
     whole = {"nodes": assignment.nodes, "incarnations": assignment.incarnations}
-    content = json.dumps({**whole, "rankToSlot": assignment.rank_to_slot} if assignment.rank_to_slot else whole)
+    whole |= {"rankToSlot": assignment.rank_to_slot} if assignment.rank_to_slot else {}
+    whole |= {"vacant": assignment.vacant} if len(assignment.vacant) > MOST_VACANT else {}
+    content = json.dumps(whole)
     if not assignment.nodes or len(content) <= INLINE_LIMIT:
         return changed(assignment, config_map=""), None
     # Named by its digest too: what was made for a status that was never written must not stand in for this one.
     name = f"{run}-{run_uid[:5]}-assignment-{assignment.revision}-{_digest(content)}"
     kept = immutable_config_map(namespace, run, run_uid, name, {ASSIGNMENT_KEY: content})
     return changed(assignment, config_map=name), kept
+
+
+def without_spilled(assignment: AssignmentStatus) -> AssignmentStatus:
+    """What stays in status of one that lies in a ConfigMap."""
+    vacant = assignment.vacant if len(assignment.vacant) <= MOST_VACANT else ()
+    return changed(assignment, nodes=(), incarnations=(), rank_to_slot=(), vacant=vacant)
 
 
 def restored(assignment: AssignmentStatus, content: str) -> AssignmentStatus:
@@ -259,6 +270,7 @@ def restored(assignment: AssignmentStatus, content: str) -> AssignmentStatus:
         nodes=tuple(data["nodes"]),
         incarnations=tuple(data["incarnations"]),
         rank_to_slot=tuple(data.get("rankToSlot", ())),
+        vacant=tuple(data.get("vacant", assignment.vacant)),
     )
     if _hash(whole) != assignment.hash:
         raise ValueError(f"ConfigMap {assignment.config_map} does not hold the assignment {assignment.hash}")

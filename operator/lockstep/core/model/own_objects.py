@@ -1,20 +1,25 @@
 """Our own objects as the API server has them, read into views: the same for operator and CLI."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.base.nesting import TOO_DEEP, UNREADABLE
 from lockstep.api.base.times import to_unix
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_set import TrainingRunSetSpec, TrainingRunSetStatus
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import TrainingRunStatus
+from lockstep.api.run_status import ExitsStatus, TrainingRunStatus
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.kueue import api_names as words
+from lockstep.core.model.ranges import distinct_ranges, parse_order, parse_ranges
 from lockstep.core.model.snapshot import QueueView, RunView
+
+BEYOND_COUNTS = 2**60
+"""Steps end at 2**53, and so do bytes."""
 
 
 def parse_run(raw: Mapping[str, Any], known: RunView | None = None) -> RunView:
@@ -69,14 +74,44 @@ def _legible(raw: Mapping[str, Any], error: ValidationError) -> TrainingRunSpec 
 def _status_of_run(raw: Mapping[str, Any]) -> TrainingRunStatus:
     """Without the fields that do not parse: that a run has finished, and which nodes it holds, is to be known whatever
     else is not."""
+    kept = {name: value for name, value in raw.items() if not _is_beyond(value)}
     try:
-        return TrainingRunStatus.load({**raw})
+        return _legible(TrainingRunStatus.load(kept))
     except ValidationError as error:
         unreadable = {each["loc"][0] for each in error.errors() if each["loc"]}
     try:
-        return TrainingRunStatus.load({name: value for name, value in raw.items() if name not in unreadable})
+        return _legible(TrainingRunStatus.load({name: value for name, value in kept.items() if name not in unreadable}))
     except ValidationError:
         return TrainingRunStatus()
+
+
+def _is_beyond(value: Any) -> bool:
+    """A number in it is one that nothing counts up to: what is added to it would be none that can be written."""
+    if isinstance(value, int):
+        return not -BEYOND_COUNTS < value < BEYOND_COUNTS
+    if isinstance(value, dict):
+        return any(map(_is_beyond, value.values()))
+    return isinstance(value, list) and any(map(_is_beyond, value))
+
+
+def _legible(status: TrainingRunStatus) -> TrainingRunStatus:
+    """Without texts that no operator wrote: who started, and who has ended, is found out as where that is lost."""
+    start, exits = status.start, status.exits
+    if start is not None and not _is_read(
+        lambda: (distinct_ranges(m.slots for m in start.members), parse_order(start.order))
+    ):
+        status = changed(status, start=None)
+    if not _is_read(lambda: parse_ranges(exits.succeeded)):
+        status = changed(status, exits=ExitsStatus())
+    return status
+
+
+def _is_read(read: Callable[[], object]) -> bool:
+    try:
+        read()
+    except ValueError:
+        return False
+    return True
 
 
 def parse_run_set(raw: Mapping[str, Any]) -> RunSetView:

@@ -5,6 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 BEYOND = 1 << 17
 """No rank, slot or index has such a number: what somebody else wrote must not be unfolded into memory without end."""
 
+MOST_SHOWN = 200
+"""Characters of ranges in words for people: they are written into status, for each of the last attempts."""
+
 
 def format_ranges(numbers: Iterable[int]) -> str:
     """Sorted, without duplicates, runs folded: {0, 1, 2, 5} -> "0-2,5"."""
@@ -18,6 +21,16 @@ def format_ranges(numbers: Iterable[int]) -> str:
             parts.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
         run = [] if number is None else [number]
     return ",".join(parts)
+
+
+def shown_ranges(numbers: Iterable[int]) -> str:
+    """As ``format_ranges``, for people: of very many the first, and how many more."""
+    every = set(numbers)
+    text = format_ranges(every)
+    if len(text) <= MOST_SHOWN:
+        return text
+    first = text[:MOST_SHOWN].rpartition(",")[0]
+    return f"{first} and {len(every) - count_ranges(first)} more"
 
 
 def parse_ranges(text: str) -> frozenset[int]:

@@ -43,7 +43,7 @@ from lockstep.core.model.conditions import find, without_condition
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import Save
-from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.ranges import shown_ranges
 from lockstep.core.model.reasons import (
     ActionWord,
     AttemptCause,
@@ -122,7 +122,7 @@ def recheck_root_cause(plan: PlanBuilder) -> bool:
         return False  # it is not there any more to be compared with
     first = first_cause(collected(plan, (), exits, ()))
     ranks = {plan.rank(slot) for slot in (*first.victims, *first.evidence.tied)} | {plan.rank(first.slot)}
-    plan.put_attempt(changed(plan.attempt(ended.number), victims=format_ranges(ranks - {ended.rank})))
+    plan.put_attempt(changed(plan.attempt(ended.number), victims=shown_ranges(ranks - {ended.rank})))
     tied = {plan.rank(slot) for slot in first.evidence.tied}
     if ended.rank == plan.rank(first.slot) or ended.rank in tied:
         return False
@@ -271,7 +271,7 @@ def _write_history(plan: PlanBuilder, cause: Cause, action: Action, case: Case) 
             stderr=cause.stderr,
             last_step=case.step,
             charged=action.charged,
-            victims=format_ranges(others),
+            victims=shown_ranges(others),
             steps_lost=max(0, case.step - saved) if case.step is not None else None,
         ),
         cause=cause.kind,
@@ -283,7 +283,7 @@ def _cause_message(state: RunState, cause: Cause, action: Action) -> str:
     """The evidence, whether it is alone, and what is done about it."""
     words = cause.evidence.message
     if cause.evidence.tied:
-        ranks = format_ranges(state.rank(slot) for slot in cause.evidence.tied)
+        ranks = shown_ranges(state.rank(slot) for slot in cause.evidence.tied)
         words += f" (at the same time as {ranks}: which was first cannot be told)"
     if action.verb is Verb.STOP:
         return words + action.message.removeprefix(cause.evidence.message)
@@ -396,7 +396,7 @@ def _correct_root_cause(plan: PlanBuilder, ended: AttemptStatus, first: Cause, l
             exit_code=first.exit_code,
             stderr=first.stderr,
             charged=action.charged,
-            victims=format_ranges(others - {rank}),
+            victims=shown_ranges(others - {rank}),
         ),
         cause=first.kind,
         action=_word(action)

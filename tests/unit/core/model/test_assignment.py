@@ -129,6 +129,8 @@ def test_the_clock_runs_while_a_rank_has_no_node_and_never_for_spares(
         ({}, ""),
         ({"nodes": ()}, "has lost its nodes"),
         ({"nodes": (), "config_map": "big"}, ""),
+        ({"nodes": (), "hash": "", "rank_to_slot": (5,)}, "has lost its nodes"),
+        ({"nodes": (), "hash": "", "vacant": (0,)}, "has lost its nodes"),
         ({"incarnations": (1,)}, "has 3 nodes and 1 incarnations"),
         ({"nodes": ("a", "a", "c")}, "names a node twice"),
         ({"nodes": ("", "", "c"), "vacant": (0, 1)}, ""),
@@ -172,7 +174,16 @@ def test_what_is_too_large_for_status_lies_in_a_config_map_and_reads_the_same(no
     if kept is None:
         return
     content = kept.body["data"][slots.ASSIGNMENT_KEY]
-    assert slots.restored(changed(named, nodes=(), incarnations=(), rank_to_slot=()), content) == named
+    assert slots.restored(slots.without_spilled(named), content) == named
     with pytest.raises(ValueError, match="does not hold the assignment"):
         slots.restored(named, content.replace("node-0001", "node-x"))
     assert slots.damage(slots.lost(named))
+
+
+def test_a_gang_of_two_that_is_to_grow_to_thousands_leaves_their_slots_out_of_status() -> None:
+    growing = slots.sought(slots.assigned(EMPTY, ["n0", "n1"]), 16_382)
+    named, kept = slots.spilled(growing, "ns", "llama", "uid-1")
+    assert kept is not None
+    in_status = slots.without_spilled(named)
+    assert len(str(in_status.dump())) < 1000
+    assert slots.restored(in_status, kept.body["data"][slots.ASSIGNMENT_KEY]) == named

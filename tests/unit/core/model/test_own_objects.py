@@ -54,6 +54,35 @@ def test_of_a_status_that_a_newer_operator_wrote_everything_counts_that_is_under
     assert parse_run(raw_run(status={**known, "attempts": [{"number": "three"}]})).status == understood
 
 
+START = {"attempt": 2, "assignmentHash": "x", "masterAddress": "a", "masterPort": 1}
+
+
+@pytest.mark.parametrize(
+    ("edited", "lost"),
+    [
+        ({"start": START | {"members": [{"slots": "x", "incarnation": 1}]}}, "start"),
+        ({"start": START | {"members": [{"slots": "0-99999999999", "incarnation": 1}]}}, "start"),
+        ({"start": START | {"members": [{"slots": "0-1", "incarnation": 1}] * 2}}, "start"),
+        ({"start": START | {"order": "3-1"}}, "start"),
+        ({"exits": {"attempt": 2, "succeeded": "all"}}, "exits"),
+        ({"exits": {"attempt": 2, "succeeded": "0-99999999999"}}, "exits"),
+        ({"totals": {"restarts": 2**63 - 1}}, "totals"),
+        ({"recovery": {"slotLosses": [{"slot": 0, "node": "n0", "count": -(2**63)}]}}, "recovery"),
+    ],
+)
+def test_what_no_operator_can_have_written_into_a_status_reads_as_lost(edited: dict[str, Any], lost: str) -> None:
+    known = parse_run(raw_run(status={"attempt": 2, "assignment": {"nodes": ["n0"], "incarnations": [1]}})).status
+    status = parse_run(raw_run(status=known.dump() | edited)).status
+    assert getattr(status, lost) == getattr(TrainingRunStatus(), lost)
+    assert (status.attempt, status.assignment) == (known.attempt, known.assignment)
+
+
+def test_what_an_operator_writes_into_a_status_is_read_whole() -> None:
+    written = {"attempt": 2, "start": START | {"members": [{"slots": "0-1,3", "incarnation": 1}], "order": "3,0-1"}}
+    written |= {"exits": {"attempt": 2, "succeeded": "0-1"}, "progress": {"step": 2**53}}
+    assert parse_run(raw_run(status=written)).status == TrainingRunStatus.load(written)
+
+
 def test_a_queue_that_does_not_parse_names_the_field() -> None:
     raw = {
         "metadata": {"name": "research", "creationTimestamp": "2026-01-01T00:00:00Z"},

@@ -12,6 +12,7 @@ from lockstep.core.model.ranges import (
     format_ranges,
     parse_order,
     parse_ranges,
+    shown_ranges,
 )
 
 
@@ -22,6 +23,16 @@ from lockstep.core.model.ranges import (
 def test_runs_of_numbers_are_folded(numbers: list[int], text: str) -> None:
     assert format_ranges(numbers) == text
     assert parse_ranges(text) == frozenset(numbers)
+
+
+@pytest.mark.parametrize(("gang", "length"), [(40, 60), (600, 220), (16_384, 220)])
+def test_what_people_are_shown_of_many_ranks_does_not_grow_with_the_gang(gang: int, length: int) -> None:
+    scattered = range(0, gang, 2)
+    shown = shown_ranges(scattered)
+    assert len(shown) <= length
+    first, _, more = shown.removesuffix(" more").partition(" and ")
+    assert count_ranges(first) + int(more or 0) == len(scattered)
+    assert bool(more) is (gang > 40)
 
 
 @pytest.mark.parametrize(
