@@ -738,3 +738,24 @@ async def test_a_pod_that_lost_its_labels_is_gone_when_its_watch_says_so(world: 
     assert [each.deleting for each in world.store.pods_of("u1")] == [True]
     world.store.other_pods.remove("p1", 40)
     assert not world.store.pods_of("u1")
+
+
+async def test_a_node_is_remembered_to_have_the_gpus_that_it_offered(world: World) -> None:
+    def offering(version: int, devices: Mapping[str, str] | None = None) -> Any:
+        raw = {
+            "metadata": {"name": "gpu-1", "uid": "n1", "resourceVersion": str(version)},
+            "status": {"allocatable": {"cpu": "4", **(devices or {})}},
+        }
+        return parse_node(orjson.dumps(raw))
+
+    def withheld() -> Mapping[str, int]:
+        node = world.store.node("gpu-1")
+        assert node is not None
+        return node.withheld
+
+    world.store.nodes.upsert(offering(3, {"example/npu": "8"}))
+    world.store.nodes.upsert(offering(4))  # somebody took the name away
+    world.store.nodes.upsert(offering(5, {"example/npu": "0"}))
+    assert withheld() == {"example/npu": 8}
+    world.store.nodes.upsert(offering(6, {"example/npu": "8"}))
+    assert withheld() == {}

@@ -42,6 +42,7 @@ from lockstep.controller.store.writes_under_way import WritesUnderWay
 from lockstep.core.admission.cache.ledger import is_in_doubt, is_of_its_run, with_strangers
 from lockstep.core.arrays.members import governed, is_recorded
 from lockstep.core.kueue.choice import workload_name
+from lockstep.core.model.accelerators import remembering
 from lockstep.core.model.assignment import bookable
 from lockstep.core.model.cluster_objects import (
     ForeignPod,
@@ -541,7 +542,7 @@ class Store:
         self.node_flaps.observe(old, new)
         self.changes.nodes.note(node.name, None)
         if new is not None:
-            self._nodes_by_name[node.name] = new
+            self._nodes_by_name[node.name] = remembering(new, self._nodes_by_name.get(node.name))
         elif (known := self._nodes_by_name.get(node.name)) is not None and known.uid == node.uid:
             del self._nodes_by_name[node.name]
         for key in self._pods.runs_on(node.name):

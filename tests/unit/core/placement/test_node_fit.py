@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.core.model.accelerators import ACCELERATORS, GpuRequest
 from lockstep.core.model.node_set import NodeSet
 from lockstep.core.model.snapshot import NodeView, Taint
 from lockstep.core.placement.node_fit import (
@@ -18,6 +19,7 @@ from lockstep.core.placement.node_fit import (
 from support.placement_by_node import node_refusal
 
 GPU = "nvidia.com/gpu"
+OPEN_GPUS = GpuRequest(None, tuple(ACCELERATORS))
 EIGHT_GPUS = Requirement(resources={GPU: 8})
 
 
@@ -55,7 +57,7 @@ CPU_192 = Requirement(resources={"cpu": 192_000})
         ),
         (
             node("n"),
-            Requirement(resources={}, open_gpus=True),
+            Requirement(resources={}, gpus=OPEN_GPUS),
             {GPU: 1},
             "short of nvidia.com/gpu (DaemonSets and other pods leave 7 of 8)",
         ),
