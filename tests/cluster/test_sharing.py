@@ -92,8 +92,8 @@ def test_a_run_waits_for_gpus_whose_device_plugins_are_away_and_starts_with_all_
             _offer(site, node, nvidia="0")
         run = site.apply(namespace, "patient", nodes=2, podTemplate=_on("gpu"))
         run.wait("it waits for them", lambda: run.status.get("queue", {}).get("reason") == "DevicesNotOffered")
-        message = run.condition("Admitted")["message"]
-        assert f"2 offering no nvidia.com/gpu now ({nodes[0]}, {nodes[1]}: " in message
+        both = f"2 offering no nvidia.com/gpu now ({nodes[0]}, {nodes[1]}: "
+        run.wait("it is told which", lambda: both in run.condition("Admitted").get("message", ""))
         _offer(site, nodes[0], nvidia="8")
         left = f"1 offering no nvidia.com/gpu now ({nodes[1]}: "
         run.wait("one is back", lambda: left in run.status["queue"]["message"])
