@@ -103,7 +103,11 @@ def is_part(resource: str, accelerator: str) -> bool:
 
 def gpus_of(allocatable: Mapping[str, int], known: Iterable[str]) -> tuple[str, int]:
     """What a node offers: the first of the ``known`` that it has any of, and how many; ("", 0): none."""
-    return next(((name, number) for name in known if (number := allocatable.get(name, 0)) > 0), ("", 0))
+    for name in known:
+        number = allocatable.get(name, 0)
+        if number > 0:
+            return name, number
+    return "", 0
 
 
 def remembering(node: NodeView, before: NodeView | None) -> NodeView:

@@ -309,7 +309,8 @@ def _group_summary(
     few = number <= _NAMES_SHOWN and obstacle is not Obstacle.BOOKED
     shown = ", ".join(sorted(names_of(nodes))) if few else ""
     if obstacle is Obstacle.WITHHELD and not few:  # somebody has to look at them
-        shown = f"{', '.join(sorted(names_of(nodes))[:_WITHHELD_SHOWN])}, …"
+        found = sorted(names_of(nodes))
+        shown = ", ".join(found[:_WITHHELD_SHOWN]) + (", …" if number > _WITHHELD_SHOWN else "")
     if len(details) == 1 and (detail := next(iter(details))):
         shown = f"{shown}: {detail}" if shown else detail
     return f"{number} {group} ({shown})" if shown else f"{number} {group}"

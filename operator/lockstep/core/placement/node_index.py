@@ -240,7 +240,7 @@ class NodeIndex:
             for terms, _ in selections(requirement):
                 closed |= self.everything & ~self._meeting_any(terms)
             for known in self._classes.values():
-                tainted = taint_refusal(known.view, requirement.tolerations)
+                tainted = taint_refusal(known.view, requirement.tolerations) if known.view.taints else None
                 if tainted is not None and tainted.lasting:
                     closed |= known.nodes
             return closed

@@ -15,6 +15,7 @@ from lockstep.core.placement.node_fit import (
     Toleration,
     node_class,
     summary,
+    withheld,
 )
 from support.placement_by_node import node_refusal
 
@@ -228,3 +229,12 @@ def test_what_lasts_is_said_before_what_passes_by_itself(
     refusal = node_refusal(view, {}, requirement)
     assert refusal is not None
     assert refusal.lasting is lasting
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"), [(1, "n0"), (4, "n0, n1, n2, n3"), (9, "n0, n1, n2, n3, n4, n5, n6, n7, …")]
+)
+def test_nodes_that_somebody_has_to_look_at_are_named_even_where_they_are_several(number: int, shown: str) -> None:
+    nodes = [f"n{bit}" for bit in range(number)]
+    line = summary([(withheld("amd.com/gpu"), NodeSet(2**number - 1))], lambda _: nodes)
+    assert line == f"{number} offering no amd.com/gpu now ({shown}: its device plugin or driver is away)"
