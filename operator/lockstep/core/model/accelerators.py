@@ -25,6 +25,7 @@ ACCELERATORS: Accelerators = {
         "feature.node.kubernetes.io/pci-10de.present",
         "feature.node.kubernetes.io/pci-0302_10de.present",
         "cloud.google.com/gke-accelerator",
+        "k8s.amazonaws.com/accelerator",
         "kubernetes.azure.com/accelerator=nvidia",
         "karpenter.azure.com/sku-gpu-manufacturer=nvidia",
         "karpenter.k8s.aws/instance-gpu-manufacturer=nvidia",
