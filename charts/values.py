@@ -214,6 +214,7 @@ class Values(Section):
                 "mode": "Active",
                 "localStorage": {"nvme": "/mnt/nvme/lockstep"},
                 "gpuTypes": {"H100": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}},
+                "accelerators": [{"resource": "nvidia.com/gpu"}, {"resource": "amd.com/gpu"}],
                 "topologyLevels": {"rack": "topology.kubernetes.io/rack"},
                 "breaker": {"nodeShare": 0.1},
             }

@@ -12,7 +12,9 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 from lockstep.api.base import names
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.base.schema import Duration, Timestamp
+from lockstep.api.run_spec import RESOURCE_PATTERN
 from lockstep.core.failures.evidence import LONGEST_POLL
+from lockstep.core.model.accelerators import ACCELERATORS, Accelerators
 from lockstep.core.model.admission_settings import AdmissionSettings, Backfill, MaintenanceWindow
 from lockstep.core.model.gang_settings import SHARED_CLOCK_SKEW, GangSettings
 from lockstep.core.model.pod_group_settings import PodGroupConfig, PodGroupSettings
@@ -64,6 +66,17 @@ Endpoint = Annotated[
     matches(_ENDPOINT, "write the URL of a collector as http://HOST:4318, with a port of 1 to 65535 or none"),
     Field(json_schema_extra={"pattern": _ENDPOINT}),
 ]
+_SIGN = r"^[A-Za-z0-9][-A-Za-z0-9_./]*(=[-A-Za-z0-9_.]+)?$"
+Resource = Annotated[
+    str,
+    matches(RESOURCE_PATTERN, "write a resource as device plugins name it, e.g. amd.com/gpu"),
+    Field(json_schema_extra={"pattern": RESOURCE_PATTERN}),
+]
+Sign = Annotated[
+    str,
+    matches(_SIGN, "write a label as KEY or KEY=VALUE, e.g. nvidia.com/gpu.present"),
+    Field(json_schema_extra={"pattern": _SIGN}),
+]
 GangClass = Annotated[
     str,
     matches(_CLASS, "write the name of a PriorityClass, e.g. lockstep-gang"),
@@ -85,6 +98,13 @@ class CheckpointsConfig(SettingsSection):
 
     shared_clock_skew: float = Field(SHARED_CLOCK_SKEW, ge=0, le=300)
     bandwidth: BandwidthConfig = BandwidthConfig()
+
+
+class AcceleratorConfig(SettingsSection):
+    """A resource that counts as GPUs. ``labels``: by which a node says that it has some; the known ones if left out."""
+
+    resource: Resource
+    labels: tuple[Sign, ...] | None = None
 
 
 class KueueConfig(SettingsSection):
@@ -194,6 +214,7 @@ class OperatorConfig(SettingsSection):
     topology_levels: dict[str, str] | None = None
     gpu_types: dict[str, dict[str, str]] | None = None
     gpu_rates: dict[str, GpuRates] = Field(default={})
+    accelerators: Annotated[tuple[AcceleratorConfig, ...], Field(min_length=1)] | None = None
     priority_class: GangClass | None = None
     check_gpus: bool = True  # a worker that sees no GPU device refuses its node; false where GPUs are simulated
     deadlines: Deadlines = Deadlines()
@@ -226,6 +247,24 @@ class OperatorConfig(SettingsSection):
         except ValueError:
             raise ValueError("write the IP address of this replica, e.g. 10.0.0.7, or leave it out") from None
 
+    def _accelerators(self) -> Accelerators:
+        if self.accelerators is None:
+            return ACCELERATORS
+        return {
+            each.resource: ACCELERATORS.get(each.resource, ()) if each.labels is None else each.labels
+            for each in self.accelerators
+        }
+
+    @field_validator("accelerators")
+    @classmethod
+    def _names_each_once(
+        cls, accelerators: tuple[AcceleratorConfig, ...] | None
+    ) -> tuple[AcceleratorConfig, ...] | None:
+        named = [each.resource for each in accelerators or ()]
+        if twice := next((name for name in named if named.count(name) > 1), ""):
+            raise ValueError(f"{twice} is named twice; keep one entry, with all of its labels")
+        return accelerators
+
     @model_validator(mode="after")
     def _goes_with_the_heartbeat(self) -> Self:
         if problems := heartbeat_problems(self.tunables(self.gang(b""))):
@@ -250,6 +289,7 @@ class OperatorConfig(SettingsSection):
             **same
             | {
                 "mode": Mode(self.mode),
+                "accelerators": self._accelerators(),
                 "gang": gang,
                 "archive": ArchiveSettings(**dict(self.archive), shared_clock_skew=self.checkpoints.shared_clock_skew),
                 "bandwidth": dict(self.checkpoints.bandwidth),

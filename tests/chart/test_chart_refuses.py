@@ -20,6 +20,7 @@ from support.helm import Helm, HelmError
         ("config.history.path=/x", "config.history.path: nothing is mounted there; set history.claimName"),
         ("config.localStorage=/mnt/nvme", "at '/config/localStorage': got string, want object"),
         ("config.gpuTypes.H100=NVIDIA", "at '/config/gpuTypes"),
+        ("config.accelerators[0].resource=gpu", "at '/config/accelerators"),
         ("config.namespace=elsewhere", "at '/config': additional properties 'namespace' not allowed"),
         ("config.workerPort=1", "at '/config': additional properties 'workerPort' not allowed"),
         ("replicas=0", "at '/replicas': minimum: got 0, want 1"),

@@ -60,6 +60,16 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.gpusPerNode",
         "keep one of them",
     ),
+    "GPUs said twice, of a make that is named": (
+        spec(gpusPerNode=8, gpuResource="amd.com/gpu", resourcesPerNode={"amd.com/gpu": 4}),
+        "spec.gpusPerNode",
+        "keep one of them",
+    ),
+    "a make of GPUs that is no resource": (
+        spec(gpuResource="amd"),
+        "spec.gpuResource",
+        "write a resource that the operator counts as GPUs",
+    ),
     "an interval that is no duration": (
         saving(cadence={"interval": "often"}),
         "spec.checkpoint.cadence.interval",

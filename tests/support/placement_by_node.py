@@ -1,10 +1,10 @@
 """Placement as it was before it was done on sets: node by node, and slow. What ``place`` is held to."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from lockstep.api.base import names
 from lockstep.api.run_spec import PlacementSpec
+from lockstep.core.model.accelerators import ACCELERATORS, GpuRequest, is_part, says
 from lockstep.core.model.snapshot import NodeView, Resources
 from lockstep.core.placement.node_fit import (
     DELETING,
@@ -13,7 +13,10 @@ from lockstep.core.placement.node_fit import (
     Requirement,
     avoidance,
     class_refusal,
+    gpu_refusal,
     selections,
+    taint_refusal,
+    withheld,
 )
 from support.topology_by_node import Labels, arrange, fullest_domains
 
@@ -31,10 +34,35 @@ def node_refusal(node: NodeView, foreign: Resources, requirement: Requirement) -
     for terms, unselected in selections(requirement):
         if not any(all(expression.accepts(node) for expression in term) for term in terms):
             return unselected
-    refusal = class_refusal(node, foreign, requirement)
+    refusal, away = class_refusal(node, foreign, requirement), ""
+    if requirement.gpus.count != 0:
+        away = _away(node, requirement.gpus)
+        if (refusal is None or not refusal.lasting) and not away:
+            refusal = gpu_refusal(node, foreign, requirement.gpus) or refusal
     if node.name in requirement.avoided and (refusal is None or not refusal.lasting):
         return avoidance(requirement.avoided[node.name])
-    return refusal
+    return refusal or (withheld(away) if away else None)
+
+
+def offers(node: NodeView, resource: str) -> bool:
+    """It offers some, whole or in parts."""
+    offered = (name for name, number in node.allocatable.items() if number)
+    return any(name == resource or is_part(name, resource) for name in offered)
+
+
+def has(node: NodeView, resource: str) -> bool:
+    """The node has some, offered or not."""
+    return offers(node, resource) or resource in node.withheld or says(node.labels, ACCELERATORS[resource])
+
+
+def _away(node: NodeView, gpus: GpuRequest) -> str:
+    if any(offers(node, resource) for resource in gpus.resources):
+        return ""
+    for resource in gpus.resources:
+        number = node.withheld.get(resource, 0)
+        if has(node, resource) and (gpus.count is None or not number or number >= gpus.count):
+            return resource
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +121,10 @@ class _Kind:
     gpu_type: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     gpus: int | None = None
+    resource: str = ""
 
     def admits(self, node: NodeView) -> bool:
-        if self.gpus is not None and node.allocatable.get(names.GPU_RESOURCE, 0) != self.gpus:
+        if self.gpus is not None and _number(node, self.resource) not in (self.gpus, None):
             return False
         return all(node.labels.get(key) == value for key, value in self.labels.items())
 
@@ -107,6 +136,8 @@ class _Survey:
     fits: list[NodeView] = field(default_factory=list)
     waiting: list[NodeView] = field(default_factory=list)  # would fit, were they idle and healthy
     refused: dict[str, Refusal] = field(default_factory=dict)
+    resources: dict[str, str] = field(default_factory=dict)  # by GPU type: what its GPUs are requested as
+    left_out: dict[str, Refusal] = field(default_factory=dict)  # of another make, or without GPUs
 
 
 def place(
@@ -152,10 +183,15 @@ def _labels(cluster: Cluster, name: str) -> Labels:
 
 def _survey(cluster: Cluster, requirement: Requirement, placement: PlacementSpec, kept: frozenset[str]) -> _Survey:
     survey = _Survey()
+    if requirement.gpus.count != 0:
+        requirement = _of_one_make(cluster, requirement, placement, survey, kept)
     types = [_Kind(labels=cluster.gpu_types[word]) for word in placement.gpu_types]
     refusals = cluster.refusals(requirement)
     for name, node in cluster.nodes.items():
         if name in kept:
+            continue
+        if name in survey.left_out:
+            survey.refused[name] = survey.left_out[name]
             continue
         refusal = refusals.get(name)
         if types and (refusal is None or not refusal.lasting) and not any(kind.admits(node) for kind in types):
@@ -170,20 +206,50 @@ def _survey(cluster: Cluster, requirement: Requirement, placement: PlacementSpec
             survey.refused[name] = refusal
             if not refusal.lasting:
                 survey.waiting.append(node)
-    if requirement.open_gpus:
-        _leave_out_nodes_without_gpus(survey)
     return survey
 
 
-def _leave_out_nodes_without_gpus(survey: _Survey) -> None:
-    """Who leaves the number of GPUs open means the cluster's GPU nodes, where there are any."""
-    bare = [node for node in survey.fits + survey.waiting if not node.allocatable.get(names.GPU_RESOURCE)]
-    if len(bare) == len(survey.fits) + len(survey.waiting):
-        return
-    for node in bare:
-        survey.refused[node.name] = Refusal(Obstacle.OTHER_GPU, "without GPUs")
-    survey.fits = [node for node in survey.fits if node.allocatable.get(names.GPU_RESOURCE)]
-    survey.waiting = [node for node in survey.waiting if node.allocatable.get(names.GPU_RESOURCE)]
+def _is_closed(node: NodeView, requirement: Requirement) -> bool:
+    """The run may not use it, whatever it offers."""
+    for terms, _ in selections(requirement):
+        if not any(all(expression.accepts(node) for expression in term) for term in terms):
+            return True
+    tainted = taint_refusal(node, requirement.tolerations)
+    return tainted is not None and tainted.lasting
+
+
+def _of_one_make(
+    cluster: Cluster, requirement: Requirement, placement: PlacementSpec, survey: _Survey, kept: frozenset[str]
+) -> Requirement:
+    """Who takes GPUs gets one make of them, and no nodes without, where there are any that the run may use."""
+    gpus = requirement.gpus
+    bare, others = set[str](), set[str]()
+    for word in placement.gpu_types or ("",):
+        kind = _Kind(word, cluster.gpu_types[word] if word else {})
+        nodes = [node for node in cluster.nodes.values() if kind.admits(node) and node.name not in kept]
+        mine = [node for node in nodes if not _is_closed(node, requirement)]
+        resource = next((each for each in gpus.resources if any(has(node, each) for node in mine)), "")
+        survey.resources[word] = resource or gpus.resource
+        for node in mine if resource or gpus.named else ():
+            if has(node, resource or gpus.resource):
+                continue
+            if any(has(node, other) for other in gpus.resources):
+                others.add(node.name)
+            elif gpus.count is None:
+                bare.add(node.name)
+    taken = " or ".join(dict.fromkeys(survey.resources.values()))
+    without = Refusal(Obstacle.OTHER_GPU, f"without {taken if gpus.named else 'GPUs'}")
+    other = Refusal(Obstacle.OTHER_GPU, f"with other GPUs than {taken}", "gpuResource chooses")
+    survey.left_out = dict.fromkeys(bare, without) | dict.fromkeys(others, other)
+    return replace(requirement, gpus=replace(gpus, resources=tuple(dict.fromkeys(survey.resources.values()))))
+
+
+def _number(node: NodeView, resource: str) -> int | None:
+    """GPUs that it has; None: nobody knows how many; -1: parts of them."""
+    number = node.allocatable.get(resource, 0) or node.withheld.get(resource, 0)
+    if number or not has(node, resource):
+        return number
+    return -1 if offers(node, resource) else None
 
 
 def _kinds(
@@ -193,17 +259,16 @@ def _kinds(
     for gpu_type in placement.gpu_types or ("",):
         labels = cluster.gpu_types[gpu_type] if gpu_type else {}
         kind = _Kind(gpu_type, labels)
-        if not requirement.open_gpus:
+        if requirement.gpus.count is not None:
             yield kind
             continue
-        numbers: dict[int, int] = {}
-        for node in survey.fits + survey.waiting:
-            if kind.admits(node):
-                gpus = node.allocatable.get(names.GPU_RESOURCE, 0)
-                numbers[gpus] = numbers.get(gpus, 0) + 1
-        for gpus in sorted(numbers, reverse=True):
-            yield _Kind(gpu_type, labels, gpus)
-        if all(nodes < count for nodes in numbers.values()):
+        resource = survey.resources[gpu_type]
+        found = [_number(node, resource) for node in survey.fits + survey.waiting if kind.admits(node)]
+        numbers = {number: found.count(number) for number in found if number is not None}
+        unknown = found.count(None)
+        for number in sorted(numbers, reverse=True):
+            yield _Kind(gpu_type, labels, number, resource)
+        if all(nodes + unknown < count for nodes in numbers.values()):
             yield kind  # unequal nodes, of which the smallest sets the number
 
 

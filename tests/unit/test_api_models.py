@@ -9,6 +9,7 @@ from lockstep.api.base import durations, quantities, times
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.api.v1alpha1 import TrainingRun, TrainingRunSpec
+from lockstep.core.model.accelerators import ACCELERATORS, gpu_request
 
 SEVEN_LINES = {"nodes": 2, "image": "pytorch/pytorch", "command": ["torchrun", "train.py"]}
 
@@ -66,7 +67,7 @@ def test_moments_in_a_status_are_seconds_in_python_and_words_in_json() -> None:
     ],
 )
 def test_gpus_may_be_asked_for_in_either_place(asked: dict[str, object], gpus: int | None) -> None:
-    assert TrainingRunSpec.model_validate(SEVEN_LINES | asked).gpus_asked == gpus
+    assert gpu_request(TrainingRunSpec.model_validate(SEVEN_LINES | asked), ACCELERATORS).count == gpus
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,29 @@ def test_what_pods_of_others_use_is_counted() -> None:
     assert "short of nvidia.com/gpu (gpu-2: " in admission(server, sample.pending()).queue.message
 
 
+def test_nodes_whose_gpus_are_away_are_named_to_who_waits_for_them() -> None:
+    nodes = [node(f"gpu-{n}") for n in range(4)]
+    nodes[3]["status"]["capacity"] = dict(nodes[3]["status"]["allocatable"])
+    nodes[3]["status"]["allocatable"]["nvidia.com/gpu"] = "0"
+    found = admission(Server(nodes=nodes, trainingruns=[sample.pending()]), sample.pending())
+    assert found.queue.reason == "DevicesNotOffered"
+    (sentence, *_) = [
+        words for words in explain.explanation(runs.view(sample.pending()), found, NOW) if "waits" in words
+    ]
+    assert "for nodes to offer devices that they have: needs 4 nodes, 3 fit: 1 offering no nvidia.com/gpu" in sentence
+    assert "(gpu-3: its device plugin or driver is away)" in sentence
+
+
+def test_what_counts_as_gpus_is_what_the_operator_says() -> None:
+    nodes = [node(f"npu-{n}") for n in range(4)]
+    for each in nodes:
+        each["status"]["allocatable"]["example.com/npu"] = each["status"]["allocatable"].pop("nvidia.com/gpu")
+    lists: Any = {"nodes": nodes, "trainingruns": [sample.pending()]}
+    assert "short of nvidia.com/gpu" in admission(Server(**lists), sample.pending()).queue.message
+    told = settings(accelerators=[{"resource": "example.com/npu"}])
+    assert admission(Server(kept=told, **lists), sample.pending()).queue.reason == ""
+
+
 def test_a_run_whose_nodes_are_free_waits_for_nothing() -> None:
     nodes = [node(f"gpu-{n}") for n in range(4)]
     assert admission(Server(nodes=nodes, trainingruns=[sample.pending()]), sample.pending()).queue.reason == ""

@@ -102,5 +102,23 @@ def test_clearing_a_node_takes_off_its_mark_and_no_other_taint() -> None:
 
 def test_who_may_not_see_nodes_is_told_whom_to_ask() -> None:
     with pytest.raises(CliError) as refused:
-        show(cast(Cluster, Recorded()), "table", every=False, now=NOW)
+        show(cast(Cluster, Recorded()), "table", "lockstep-system", every=False, now=NOW)
     assert "administrator" in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "labels", "gpus", "why"),
+    [
+        ({"amd.com/gpu": 4}, {}, "4", ""),
+        ({"cpu": 4}, {}, "0", ""),
+        ({"cpu": 4}, {"nvidia.com/gpu.present": "true"}, "0", "offering no nvidia.com/gpu now"),
+    ],
+)
+def test_gpus_of_any_make_are_counted_and_those_that_are_away_are_told(
+    allocatable: dict[str, int], labels: dict[str, str], gpus: str, why: str
+) -> None:
+    view = NodeView("gpu-77", "u", labels, allocatable)
+    _, line = listing([view], [], wide=False, every=True, now=NOW)
+    assert line.split()[4] == gpus
+    assert line.endswith(why or "-")
+    assert bool(listing([view], [], wide=False, every=False, now=NOW)[1:]) is bool(why)

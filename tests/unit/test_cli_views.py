@@ -252,3 +252,12 @@ def test_a_half_finished_gang_is_explained_with_its_step() -> None:
     told = explained(raw)
     assert any(line.startswith("It runs: step ") for line in told)
     assert f"Not all of it: {words}." in told
+
+
+def test_a_gang_that_leaves_gpus_unused_is_explained_with_them() -> None:
+    raw = sample.running()
+    raw["status"]["resolved"] |= {"gpuResource": "amd.com/gpu", "unusedGpus": "8 amd.com/gpu on gpu-1, gpu-2"}
+    assert "It leaves GPUs of its nodes unused: 8 amd.com/gpu on gpu-1, gpu-2." in explained(raw)
+    shown = "\n".join(paged(raw))
+    assert "amd.com/gpu, " in shown
+    assert "8 amd.com/gpu on gpu-1, gpu-2" in shown

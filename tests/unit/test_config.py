@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from lockstep.config import ConfigError, OperatorConfig, load
+from lockstep.core.model.accelerators import ACCELERATORS, Accelerators
 from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
 from lockstep.core.model.pod_group_settings import PodGroupKind, PodGroupSettings
 from lockstep.core.model.settings import ArchiveSettings, Breaker, Deadlines, GpuRates, PodPolicy
@@ -203,3 +204,37 @@ def test_with_any_heartbeat_a_worker_counts_as_silent_before_anybody_is_alerted_
     alerted_after = float(re.fullmatch(r"lockstep_run_report_age_seconds > (\d+)", silent["expr"])[1])
     longest = configured(tmp_path, "{heartbeatMin: 15, heartbeatMax: 15}").tunables(Tunables().gang)
     assert longest.silent_after(10**6) < alerted_after
+
+
+def accelerators_of(tmp_path: Path, text: str) -> Accelerators:
+    path = tmp_path / "operator.yaml"
+    path.write_text(text)
+    return load(str(path), {}).tunables(Tunables().gang).accelerators
+
+
+def test_what_counts_as_gpus_is_said_in_order_with_labels_or_with_the_known_ones(tmp_path: Path) -> None:
+    assert accelerators_of(tmp_path, "{}") == ACCELERATORS
+    npu = "{resource: example.com/npu, labels: [npu, pool=npu]}"
+    listed = f"[{{resource: amd.com/gpu}}, {npu}, {{resource: nvidia.com/gpu}}]"
+    found = accelerators_of(tmp_path, f"accelerators: {listed}")
+    assert [*found.items()] == [
+        ("amd.com/gpu", ACCELERATORS["amd.com/gpu"]),
+        ("example.com/npu", ("npu", "pool=npu")),
+        ("nvidia.com/gpu", ACCELERATORS["nvidia.com/gpu"]),
+    ]
+    assert accelerators_of(tmp_path, "accelerators: [{resource: example.com/npu}]") == {"example.com/npu": ()}
+    assert accelerators_of(tmp_path, "accelerators: [{resource: amd.com/gpu, labels: []}]") == {"amd.com/gpu": ()}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[]", "at least 1"),
+        ("[{resource: gpu}]", "write a resource as device plugins name it, e.g. amd.com/gpu"),
+        ("[{resource: amd.com/gpu, labels: ['a b']}]", "write a label as KEY or KEY=VALUE"),
+        ("[{resource: amd.com/gpu}, {resource: amd.com/gpu}]", "amd.com/gpu is named twice; keep one entry"),
+    ],
+)
+def test_an_accelerator_that_cannot_be_is_refused_with_the_remedy(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        accelerators_of(tmp_path, f"accelerators: {text}")

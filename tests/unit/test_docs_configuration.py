@@ -8,6 +8,7 @@ import yaml
 from pydantic import BaseModel
 
 from lockstep.config import (
+    AcceleratorConfig,
     AdmissionConfig,
     BandwidthConfig,
     CheckpointsConfig,
@@ -25,7 +26,10 @@ from lockstep.core.model.tunables import Tunables
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
 IN_WORDS = {"identity", "path", "topologyLevels", "gpuTypes", "priorityClass", "name", "start", "duration", "every"} | {
-    "serviceAccounts"
+    "serviceAccounts",
+    "accelerators",
+    "labels",
+    "resource",
 }
 """Fields whose default the page says in words."""
 
@@ -61,6 +65,7 @@ def documented(part: str) -> dict[str, str]:
         ("## weights", Weights),
         ("## windows", WindowConfig),
         ("## gpuRates", GpuRates),
+        ("## accelerators", AcceleratorConfig),
         ("## history", HistoryConfig),
         ("## web", WebConfig),
         ("## tracing", TracingConfig),

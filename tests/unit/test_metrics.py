@@ -490,6 +490,8 @@ async def test_nodes_are_counted_by_state_and_by_whether_a_run_holds_them(world:
         NodeView("gpu-2", "u2", {}, gpus, ready=False),
         NodeView("gpu-3", "u3", {}, gpus),
         NodeView("gpu-4", "u4", {}, gpus, unschedulable=True),
+        NodeView("gpu-5", "u5", {}, {"amd.com/gpu": 4}, unschedulable=True),
+        NodeView("cpu-1", "u6", {}, {"cpu": 4}, unschedulable=True),
     ]
     world.disruption = "3 of 4 nodes turned NotReady"
     world.flaps = {"gpu-2": 4}
@@ -497,7 +499,8 @@ async def test_nodes_are_counted_by_state_and_by_whether_a_run_holds_them(world:
     assert value("lockstep_nodes", state="Ready", held="true") == 1
     assert value("lockstep_nodes", state="NotReady", held="true") == 1
     assert value("lockstep_nodes", state="Ready", held="false") == 1
-    assert value("lockstep_nodes", state="Cordoned", held="false") == 1
+    assert value("lockstep_nodes", state="Cordoned", held="false") == 3
+    assert value("lockstep_node_gpus", state="Cordoned", held="false") == 12
     assert value("lockstep_node_gpus", state="Ready", held="true") == 8
     assert value("lockstep_node_flaps", node="gpu-2") == 4
     assert value("lockstep_node_losses_total") == 7

@@ -12,7 +12,7 @@ from lockstep.api.base.nesting import TOO_DEEP
 from lockstep.controller.kube.workqueue import CLUSTER_KEY
 from lockstep.controller.store import store
 from lockstep.controller.store.store import Store
-from lockstep.core.model.cluster_objects import Unread, Versioned, parse_unread
+from lockstep.core.model.cluster_objects import Unread, Versioned, parse_node, parse_unread
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.snapshot import RunView
 from support.own_events import hear
@@ -281,3 +281,24 @@ def test_a_run_is_seen_with_those_that_start_from_it(world: World) -> None:
     assert followers() == ["other"]
     world.store.remove_run("team", "other", "of-other")
     assert followers() == []
+
+
+async def test_a_node_is_remembered_to_have_the_gpus_that_it_offered(world: World) -> None:
+    def offering(version: int, devices: Mapping[str, str] | None = None) -> Any:
+        raw = {
+            "metadata": {"name": "gpu-1", "uid": "n1", "resourceVersion": str(version)},
+            "status": {"allocatable": {"cpu": "4", **(devices or {})}},
+        }
+        return parse_node(orjson.dumps(raw))
+
+    def withheld() -> Mapping[str, int]:
+        node = world.store.node("gpu-1")
+        assert node is not None
+        return node.withheld
+
+    world.store.nodes.upsert(offering(3, {"example/npu": "8"}))
+    world.store.nodes.upsert(offering(4))  # somebody took the name away
+    world.store.nodes.upsert(offering(5, {"example/npu": "0"}))
+    assert withheld() == {"example/npu": 8}
+    world.store.nodes.upsert(offering(6, {"example/npu": "8"}))
+    assert withheld() == {}

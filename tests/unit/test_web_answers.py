@@ -58,10 +58,19 @@ def test_a_node_without_labels_stands_last() -> None:
 
 
 def test_nodes_without_gpus_are_left_out_unless_no_node_has_any_or_a_rank_is_on_them() -> None:
-    cpu = replace(node("cpu", "z1", "r9"), allocatable={"cpu": 1})
+    cpu = replace(node("cpu", "z1", "r9"), allocatable={"cpu": 1}, labels={})
     assert "cpu" not in mapped([*RACK, cpu], [])["name"]
     assert "cpu" in mapped([*RACK, cpu], [holding("research", "tiny", ["cpu"])])["name"]
     assert mapped([cpu], [])["name"] == ["cpu"]
+
+
+def test_nodes_whose_gpus_are_away_or_of_another_make_are_on_the_map() -> None:
+    away = replace(node("away", "z1", "r9"), allocatable={"cpu": 1})
+    other = replace(away, name="other", labels={}, allocatable={"amd.com/gpu": 8})
+    found = mapped([*RACK, away, other], [], foreign={"other": {"amd.com/gpu": 1}})
+    place = found["name"].index("away")
+    assert found["why"] == {str(place): "offering no nvidia.com/gpu now"}
+    assert found["run"][found["name"].index("other")] == -3
 
 
 def test_each_node_tells_its_run_and_rank() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from lockstep.api.base import names
 from lockstep.api.base.core_shapes import EnvFromList, EnvList, PullSecretList, VolumeList
-from lockstep.api.base.quantities import parse_quantity
 from lockstep.api.base.schema import (
     AsWritten,
     Changeable,
@@ -29,6 +27,8 @@ from lockstep.api.recovery_spec import PreflightSpec, RecoverySpec
 MAX_NODES = 16_384
 MOST_GPUS = 128
 """Of one node."""
+RESOURCE_PATTERN = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+"""An extended resource, as device plugins name them."""
 
 LauncherType = Literal["Plain", "Torchrun", "JAX"]
 TopologyPolicy = Literal["Any", "Pack", "Contiguous", "Spread"]
@@ -181,8 +181,21 @@ class TrainingRunSpec(SpecModel):
     spare_nodes: Annotated[int, Field(ge=0, le=64), WhileSuspended] = 0
     """Warm spares inside the gang: pods that wait at the barrier and take a lost rank's place at once."""
     gpus_per_node: Annotated[int, Field(ge=0, le=MOST_GPUS), WhileSuspended] | None = None
-    """GPUs of every node, short for resourcesPerNode["nvidia.com/gpu"]; all of the node's when left out. 0 is
-    legal."""
+    """GPUs of every node, of any make; all of the node's when left out. 0 is legal."""
+    gpu_resource: (
+        Annotated[
+            str,
+            Field(min_length=3, max_length=317),
+            WhileSuspended,
+            Rule(
+                f"self.matches(r'{RESOURCE_PATTERN}')",
+                "write a resource that the operator counts as GPUs, e.g. nvidia.com/gpu or amd.com/gpu",
+            ),
+        ]
+        | None
+    ) = None
+    """The resource that GPUs are requested as, e.g. amd.com/gpu. When left out: the one among resourcesPerNode, else
+    the first of the operator's accelerators that nodes have which the run may use."""
     resources_per_node: Annotated[dict[str, Quantity], Field(max_length=12), WhileSuspended] = Field(
         default_factory=dict
     )
@@ -286,9 +299,9 @@ class TrainingRunSpec(SpecModel):
             field=".notBefore",
         ),
         Rule(
-            f"!(has(self.gpusPerNode) && has(self.resourcesPerNode) && '{names.GPU_RESOURCE}' in "
-            "self.resourcesPerNode)",
-            'gpusPerNode and resourcesPerNode["nvidia.com/gpu"] say the same thing; keep one of them',
+            "!(has(self.gpusPerNode) && has(self.resourcesPerNode) && "
+            f"(has(self.gpuResource) ? self.gpuResource : '{names.GPU_RESOURCE}') in self.resourcesPerNode)",
+            "says the same thing as its GPUs in resourcesPerNode; keep one of them",
             field=".gpusPerNode",
         ),
         Rule(
@@ -343,11 +356,3 @@ class TrainingRunSpec(SpecModel):
             field=".placement.nodes",
         ),
     )
-
-    @property
-    def gpus_asked(self) -> int | None:
-        """GPUs of every node as the spec asks for them; None: all that the node has."""
-        if self.gpus_per_node is not None:
-            return self.gpus_per_node
-        asked = self.resources_per_node.get(names.GPU_RESOURCE)
-        return None if asked is None else ceil(parse_quantity(asked))

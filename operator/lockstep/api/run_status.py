@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from lockstep.api.base import names
 from lockstep.api.base.schema import MapList, StatusModel, Timestamp
 from lockstep.api.checkpoint_status import CheckpointStatus, SavedCheckpoint
 from lockstep.api.goodput_status import GoodputStatus
@@ -136,12 +137,16 @@ class ResolvedStatus(StatusModel):
     """GPU type of the whole gang."""
     gpus_per_node: int = 0
     """GPUs of every node."""
+    gpu_resource: str = names.GPU_RESOURCE
+    """What they are requested as; nvidia.com/gpu when left out."""
     cpu: str = ""
     """CPU request of every pod."""
     memory: str = ""
     """Memory request of every pod."""
     resources: dict[str, str] = Field(default_factory=dict)
     """Every other resource of every pod."""
+    unused_gpus: str = ""
+    """GPUs that its nodes had free beyond those when it got them: how many, of which, and where."""
     nodes: int = 0
     """Nodes of the gang."""
     shared_path: str = ""

@@ -24,7 +24,16 @@ from lockstep.core.model.tunables import Tunables
 NAMESPACE = "lockstep-system"
 """Where the operator runs, unless somebody says otherwise."""
 CONFIG_MAP, _FILE = "lockstep-operator", "operator.yaml"  # by the chart, whatever its release is called
-_DECISIVE = ("mode", "namespaces", "admission", "topologyLevels", "gpuTypes", "deadlines", "drainTaints")
+_DECISIVE = (
+    "mode",
+    "namespaces",
+    "admission",
+    "topologyLevels",
+    "gpuTypes",
+    "accelerators",
+    "deadlines",
+    "drainTaints",
+)
 """What an admission pass looks at. The rest may be of a newer version than this program."""
 
 

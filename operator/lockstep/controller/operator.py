@@ -315,6 +315,7 @@ class Operator:
             queues=lambda: self.store.queues.cache,
             run_sets=lambda: self.store.run_sets.cache,
             nodes=lambda: self.store.nodes,
+            accelerators=tuple(self.tunables.accelerators),
             node_flaps=self.store.node_flaps.recent,
             node_losses=lambda: self.store.node_flaps.losses,
             disruption=lambda: self.reconciler.disruption,
@@ -385,5 +386,6 @@ class Operator:
             events=self.events.recent.for_run,
             levels=usual.topology_levels if levels is None else levels,
             gpu_types=usual.gpu_types if gpu_types is None else gpu_types,
+            accelerators=usual.accelerators,
         )
         return WebPage(sources, self.kube.post, self.clock)

@@ -90,6 +90,8 @@ def _oddities(status: TrainingRunStatus) -> Iterator[str]:
     if status.checkpoint.unrecognised:
         saves = named(status.checkpoint.unrecognised)
         yield f"What it wrote may be saves, and none can be resumed from: {saves}; {REMEDY}."
+    if status.resolved.unused_gpus and any(status.assignment.nodes):
+        yield f"It leaves GPUs of its nodes unused: {status.resolved.unused_gpus}."
     size = find(status, ConditionType.AT_FULL_SIZE)
     if size is not None:
         yield f"It is not at its full size: {size.message}"
@@ -126,6 +128,7 @@ def _pending_sentence(run: RunView, queue: QueueStatus) -> str:
 WAITS: Mapping[str, str] = {
     WaitReason.RESOURCES: "for nodes to become free",
     WaitReason.PLACEMENT: "for nodes that the cluster does not have, not even idle",
+    WaitReason.DEVICES_NOT_OFFERED: "for nodes to offer devices that they have",
     WaitReason.PRIORITY: "for its turn",
     WaitReason.PREEMPTING: "for others to save and make room",
     WaitReason.RUNNING_RUNS_LIMIT: "for other runs of its queue to end",

@@ -9,7 +9,7 @@ import typer
 from typer import Argument
 
 from lockstep.cli.actions import nodes as actions
-from lockstep.cli.options import ClusterTarget, TableOutput, epilog, flag, verb, with_flags
+from lockstep.cli.options import ClusterTarget, OperatorNamespace, TableOutput, epilog, flag, verb, with_flags
 
 app = typer.Typer(invoke_without_command=True, no_args_is_help=False)
 Nodes = Annotated[list[str], Argument(metavar="NODE...", show_default=False, help="Names of nodes.")]
@@ -22,12 +22,13 @@ def nodes(
     target: ClusterTarget,
     every: Annotated[bool, flag("--all", "Nodes on which nothing runs or failed as well.")] = False,
     output: TableOutput = "table",
+    operator_namespace: OperatorNamespace = "lockstep-system",
 ) -> None:
     """Which run is on which node, and what failed there. For administrators."""
     from lockstep.cli.views.nodes import show
 
     if called.invoked_subcommand is None:
-        show(target.connect(), output, every=every, now=time.time())
+        show(target.connect(), output, operator_namespace, every=every, now=time.time())
 
 
 @verb(app, "drain", 'lockstep nodes drain gpu-1 --reason "fan broken"')

@@ -24,6 +24,7 @@ class Flags:
     nodes: Annotated[int | None, flag("--nodes -N", "Whole nodes; 1 by default.", min=1)] = None
     image: Annotated[str | None, flag("--image", "Image of the training container.")] = None
     gpus_per_node: Annotated[int | None, flag("--gpus-per-node", "All by default.", min=0)] = None
+    gpu_resource: Annotated[str | None, flag("--gpu-resource NAME", "E.g. amd.com/gpu.")] = None
     queue: Annotated[str | None, flag("--queue -q", "Queue to wait in.")] = None
     launcher: Annotated[
         Literal["Plain", "Torchrun", "JAX"] | None, flag("--launcher", "How a node's processes start.")
@@ -43,6 +44,7 @@ class Flags:
             image=self.image,
             command=list(self.command),
             gpusPerNode=self.gpus_per_node,
+            gpuResource=self.gpu_resource,
             queue=self.queue,
             launcher=self.launcher and {"type": self.launcher},
             checkpoint=self.claim and {"shared": {"claimName": self.claim}},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 
+from lockstep.api.base import names
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.cli import live, output, runs
@@ -130,9 +131,12 @@ def _wishes(run: RunView, spec: TrainingRunSpec) -> Iterator[tuple[str, str]]:
     yield "Launcher", spec.launcher.type
     resolved = run.status.resolved
     if resolved.generation:
-        gpus = f"{resolved.gpus_per_node} {resolved.gpu_type or 'GPU'}{'' if resolved.gpu_type else 's'}"
+        make = "GPUs" if resolved.gpu_resource == names.GPU_RESOURCE else resolved.gpu_resource
+        gpus = f"{resolved.gpus_per_node} {resolved.gpu_type or make}"
         others = "".join(f", {amount} {name}" for name, amount in sorted(resolved.resources.items()))
         yield "Each node", f"{gpus}, {resolved.cpu} CPU, {resolved.memory} memory{others}"
+        if resolved.unused_gpus:
+            yield "Unused", resolved.unused_gpus
     if spec.checkpoint is None:
         yield "Tiers", "none: a restart begins at step 0"
     else:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from lockstep.api.base import names
 from lockstep.api.base.times import to_rfc3339
 from lockstep.cli import output
 from lockstep.cli.client import Cluster, core_path, runs_path
 from lockstep.cli.errors import NODES_ARE_THE_CLUSTERS, ApiServerError, if_forbidden
 from lockstep.cli.live import node_views
+from lockstep.cli.operator_settings import read_settings
 from lockstep.cli.runs import view, whole
 from lockstep.core.failures.actions import ONE_DAY
 from lockstep.core.failures.node_memory import suspicion
 from lockstep.core.failures.node_state import state_of
 from lockstep.core.model import assignment as slots
+from lockstep.core.model.accelerators import ACCELERATORS, Accelerators, gpus_of, withheld_by
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.natural_order import natural_key
 from lockstep.core.model.reasons import ConditionType
@@ -24,19 +25,30 @@ from lockstep.core.placement.node_conditions import bad_conditions
 from lockstep.present.amounts import plural
 
 
-def listing(nodes: Iterable[NodeView], runs: Sequence[RunView], *, wide: bool, every: bool, now: float) -> list[str]:
-    """One line per node, in natural order; without ``every`` only those with something to say."""
+def listing(
+    nodes: Iterable[NodeView],
+    runs: Sequence[RunView],
+    *,
+    wide: bool,
+    every: bool,
+    now: float,
+    accelerators: Accelerators = ACCELERATORS,
+) -> list[str]:
+    """One line per node, in natural order; without ``every`` only those with something to say.
+
+    ``accelerators`` count as GPUs.
+    """
     places = dict(chain.from_iterable(map(_places, runs)))
     avoided = _avoided(runs, now)
     rows = []
     for node in sorted(nodes, key=lambda each: natural_key(each.name)):
         run, rank = places.get(node.name, ("", ""))
-        why = "; ".join(_remarks(node, avoided.get(node.name, ()), now))
+        why = "; ".join(_remarks(node, avoided.get(node.name, ()), accelerators, now))
         failures = [failure for failure in node.failures if now - failure.time < ONE_DAY]
         if not (every or run or why or failures):
             continue
         row = [node.name, state_of(node, now), run, rank]
-        row += [str(node.allocatable.get(names.GPU_RESOURCE, 0)), str(len(failures) or ""), why]
+        row += [str(gpus_of(node.allocatable, accelerators)[1]), str(len(failures) or ""), why]
         if wide and failures:
             row[-1] = "; ".join(
                 [*filter(None, (why,)), *(f"{f.cause} of {f.run} at {to_rfc3339(f.time)}" for f in failures)]
@@ -45,7 +57,7 @@ def listing(nodes: Iterable[NodeView], runs: Sequence[RunView], *, wide: bool, e
     return output.table(["NODE", "STATE", "RUN", "RANK", "GPUS", "FAILURES", "WHY"], rows)
 
 
-def show(cluster: Cluster, form: str, *, every: bool, now: float) -> None:
+def show(cluster: Cluster, form: str, operator_namespace: str, *, every: bool, now: float) -> None:
     """Print the nodes of the cluster."""
     with if_forbidden(NODES_ARE_THE_CLUSTERS):
         raw = cluster.list(core_path(None, "nodes"))
@@ -53,7 +65,8 @@ def show(cluster: Cluster, form: str, *, every: bool, now: float) -> None:
         output.print_object({"apiVersion": "v1", "kind": "NodeList", **raw}, form)
         return
     nodes = node_views(raw["items"]).values()
-    lines = listing(nodes, _all_runs(cluster), wide=form == "wide", every=every, now=now)
+    known = read_settings(cluster, operator_namespace).tunables.accelerators
+    lines = listing(nodes, _all_runs(cluster), wide=form == "wide", every=every, now=now, accelerators=known)
     if len(lines) == 1 and nodes:
         output.note(f"nothing runs or failed on the {plural(len(nodes), 'node')}; --all lists them")
     else:
@@ -89,11 +102,13 @@ def _avoided(runs: Iterable[RunView], now: float) -> Mapping[str, list[str]]:
     return found
 
 
-def _remarks(node: NodeView, avoided: Iterable[str], now: float) -> Iterator[str]:
+def _remarks(node: NodeView, avoided: Iterable[str], accelerators: Accelerators, now: float) -> Iterator[str]:
     if node.drain:
         yield f"draining: {node.drain}"
     for condition in bad_conditions(node):
         yield f"condition {condition}"
+    if away := withheld_by(node, accelerators):
+        yield f"offering no {away} now"
     if why := suspicion(node, now):
         yield why
     yield from avoided

@@ -7,7 +7,7 @@ exported by the leader alone, or every sum would count it once per replica.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, product
 from typing import Any
@@ -24,6 +24,7 @@ from lockstep.controller.runtime.tallies import EXCESSES, Histogram, Tallies
 from lockstep.controller.workers.reports import RunSummary
 from lockstep.core.failures.actions import Verb
 from lockstep.core.failures.node_state import NODE_STATES, state_of
+from lockstep.core.model.accelerators import ACCELERATORS, gpus_of
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.conditions import find, is_true
@@ -71,6 +72,7 @@ class MetricSources:
     token_reviews: Mapping[str, int]
     run_sets: Callable[[], Iterable[RunSetView]] = tuple
     nodes: Callable[[], Iterable[NodeView]] = tuple
+    accelerators: Collection[str] = tuple(ACCELERATORS)
     node_flaps: Callable[[], Mapping[str, int]] = dict
     node_losses: Callable[[], int] = int
     disruption: Callable[[], str] = str
@@ -221,7 +223,7 @@ class Metrics(Collector):
         for node in tuple(sources.nodes()):
             key = state_of(node, now), node.name in held
             counts[key] += 1
-            gpus[key] += node.allocatable.get(names.GPU_RESOURCE, 0)
+            gpus[key] += gpus_of(node.allocatable, sources.accelerators)[1]
         for state in NODE_STATES:
             for is_of_a_run in (False, True):
                 labels = [state, str(is_of_a_run).lower()]

@@ -41,6 +41,7 @@ from lockstep.controller.store.whole_status import (
 from lockstep.controller.store.writes_under_way import WritesUnderWay
 from lockstep.core.arrays.members import governed, is_recorded
 from lockstep.core.kueue.choice import workload_name
+from lockstep.core.model.accelerators import remembering
 from lockstep.core.model.assignment import bookable
 from lockstep.core.model.cluster_objects import (
     ForeignPod,
@@ -509,7 +510,7 @@ class Store:
         self.node_flaps.observe(old, new)
         self.changes.nodes.note(node.name, None)
         if new is not None:
-            self._nodes_by_name[node.name] = new
+            self._nodes_by_name[node.name] = remembering(new, self._nodes_by_name.get(node.name))
         elif (known := self._nodes_by_name.get(node.name)) is not None and known.uid == node.uid:
             del self._nodes_by_name[node.name]
         for key in self._pods.runs_on(node.name):

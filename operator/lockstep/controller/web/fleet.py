@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lockstep.api.base import names
 from lockstep.controller.web.access import Sight
 from lockstep.core.failures.node_memory import suspicion
 from lockstep.core.failures.node_state import NODE_STATES, state_of
 from lockstep.core.model import assignment as slots
+from lockstep.core.model.accelerators import ACCELERATORS, Accelerators, gpus_of, withheld_by
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.natural_order import natural_key
 from lockstep.core.model.reasons import ConditionType
@@ -41,6 +41,7 @@ class FleetFacts:
     levels: Mapping[str, str]
     gpu_types: Mapping[str, Mapping[str, str]]
     now: float
+    accelerators: Accelerators = field(default_factory=lambda: ACCELERATORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def fleet(facts: FleetFacts) -> Fleet:
     on_node: dict[str, tuple[int, int]] = {}
     for index, run in enumerate(runs):
         on_node.update((node, (index, rank)) for node, rank in _places(run, facts))
-    chosen = [node for node in facts.nodes if node.allocatable.get(names.GPU_RESOURCE) or node.name in on_node]
+    chosen = [node for node in facts.nodes if node.name in on_node or _has_gpus(node, facts.accelerators)]
     placed = [(tuple(node.labels.get(label, "") for label in labels), node) for node in chosen or facts.nodes]
     placed.sort(key=lambda pair: ([(not part, natural_key(part)) for part in pair[0]], natural_key(pair[1].name)))
     nodes = tuple(node for _, node in placed)
@@ -79,13 +80,11 @@ def fleet(facts: FleetFacts) -> Fleet:
         nodes=nodes,
         states=tuple(NODE_STATES.index(state_of(node, facts.now)) for node in nodes),
         runs=runs,
-        holders=tuple(
-            place[0] if place else _unheld(node, facts.foreign) for place, node in zip(at, nodes, strict=True)
-        ),
+        holders=tuple(place[0] if place else _unheld(node, facts) for place, node in zip(at, nodes, strict=True)),
         ranks=tuple(place[1] if place else NO_RANK for place in at),
         types=types,
         type_of=tuple(types.index(_gpu_type(node, facts.gpu_types)) for node in nodes),
-        why={index: why for index, node in enumerate(nodes) if (why := _why(node, facts.now))},
+        why={index: why for index, node in enumerate(nodes) if (why := _why(node, facts))},
     )
 
 
@@ -141,8 +140,13 @@ def _places(run: RunView, facts: FleetFacts) -> Iterable[tuple[str, int]]:
     return [(pod.node, NO_RANK) for pod in facts.pods.get(run.uid, ()) if not pod.is_terminal]
 
 
-def _unheld(node: NodeView, foreign: Mapping[str, Resources]) -> int:
-    return OTHERS if foreign.get(node.name, {}).get(names.GPU_RESOURCE) else NOBODY
+def _unheld(node: NodeView, facts: FleetFacts) -> int:
+    requests = facts.foreign.get(node.name, {})
+    return OTHERS if any(requests.get(name) for name in facts.accelerators) else NOBODY
+
+
+def _has_gpus(node: NodeView, accelerators: Accelerators) -> bool:
+    return bool(gpus_of(node.allocatable, accelerators)[1] or withheld_by(node, accelerators))
 
 
 def _gpu_type(node: NodeView, gpu_types: Mapping[str, Mapping[str, str]]) -> str:
@@ -152,10 +156,12 @@ def _gpu_type(node: NodeView, gpu_types: Mapping[str, Mapping[str, str]]) -> str
     return ""
 
 
-def _why(node: NodeView, now: float) -> str:
+def _why(node: NodeView, facts: FleetFacts) -> str:
     """What is to be said of a node that is not simply Ready."""
     reasons = [f"draining: {node.drain}"] if node.drain else []
     reasons += [f"condition {condition}" for condition in bad_conditions(node)]
-    if suspect := suspicion(node, now):
+    if suspect := suspicion(node, facts.now):
         reasons.append(suspect)
+    if away := withheld_by(node, facts.accelerators):
+        reasons.append(f"offering no {away} now")
     return "; ".join(reasons)

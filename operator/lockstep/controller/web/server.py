@@ -214,6 +214,7 @@ class WebPage:
             foreign=dict(sources.foreign_requests()),
             levels=sources.levels,
             gpu_types=sources.gpu_types,
+            accelerators=sources.accelerators,
             now=self._clock.now(),
         )
         return await self._aside.make(lambda: fleet.fleet(facts))

@@ -1,9 +1,10 @@
 """What the page is made from: the operator's own view of the cluster, by functions that only read."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lockstep.controller.runtime.recent_events import RecentEvent
+from lockstep.core.model.accelerators import ACCELERATORS, Accelerators
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.snapshot import NodeView, PodView, QueueView, Resources, RunView, WorkerReport
 
@@ -13,6 +14,7 @@ class PageSources:
     """Nothing here writes, and nothing asks the API server.
 
     ``levels``: topology level to node label, narrowest first. ``gpu_types``: name to the labels that make one.
+    ``accelerators``: what counts as GPUs.
     """
 
     synced: Callable[[], bool]
@@ -29,3 +31,4 @@ class PageSources:
     events: Callable[[str], Sequence[RecentEvent]]
     levels: Mapping[str, str]
     gpu_types: Mapping[str, Mapping[str, str]]
+    accelerators: Accelerators = field(default_factory=lambda: ACCELERATORS)

@@ -53,6 +53,7 @@ class CycleState:
             tunables.gpu_types,
             memory.index,
             snapshot.changes.nodes,
+            tunables.accelerators,
         )
         self.suspects = {node.name: why for node in self.index.failed_on if (why := suspicion(node, now))}
         self.returning = self._returning()

@@ -14,6 +14,7 @@ from lockstep.core.admission.queueing.holds import hours_used_up, queue_spec
 from lockstep.core.admission.queueing.order import waits_since
 from lockstep.core.failures.recovery_record import record_shrink
 from lockstep.core.model import assignment as slots
+from lockstep.core.model.accelerators import gpu_request
 from lockstep.core.model.plan import Event
 from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.placement.topology import fullest_domains
@@ -74,6 +75,11 @@ def _give(entry: Entry, chosen: Sequence[str], gpu_type: str, cycle: CycleState,
     template = gang.template_for(entry.run, entry.status, tunables)
     resolved = changed(entry.status.resolved, template_hash=template.hash)
     entry.status = changed(entry.status, resolved=resolved)
+    if resolved.unused_gpus:
+        note = f"{resolved.unused_gpus} stay unused: the gang has {resolved.gpus_per_node} of each node"
+        why = ", as the smallest has no more" if gpu_request(spec, cycle.index.accelerators).count is None else ""
+        remedy = "; gpusPerNode, placement.gpuTypes or placement.excludeNodes choose otherwise"
+        entry.events.append(Event("Warning", EventReason.GPUS_UNUSED, ActionWord.ADMIT, note + why + remedy))
     entry.remember(
         changed(
             entry.status.admission,

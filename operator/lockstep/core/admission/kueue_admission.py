@@ -265,6 +265,8 @@ class KueueAdmission:
         labels: Mapping[str, str] = queue.spec.node_selector if queue is not None else {}
         held = slots.is_held(entry.status.assignment)
         requirement = requirement_of(entry.view, labels, cycle.tunables, cycle.now, held=held)
+        reserved = replace(requirement.gpus, resources=requirement.gpus.resources[:1])  # as the Workload names them
+        requirement = replace(requirement, gpus=reserved)
         return given(
             workload.admission, entry.spec.nodes, updates, requirement, entry.spec.placement, cycle.snapshot.nodes
         )

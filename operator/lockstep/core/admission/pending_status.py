@@ -3,7 +3,7 @@
 In most cycles most of them wait for what they waited for before, at the same position: that is seen in passing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from operator import attrgetter, is_not, itemgetter
@@ -29,6 +29,8 @@ from lockstep.core.placement.placement import shortage
 
 _MADE_OF = attrgetter("made_of")
 _OF_NODES = (WaitReason.RESOURCES, WaitReason.WINDOW)
+_BEYOND_ANY_END = (WaitReason.PLACEMENT, WaitReason.DEVICES_NOT_OFFERED)
+Lack = tuple[str, WaitReason | None]
 _NOT_ITS_TURN = (
     WaitReason.BEGIN_TIME,
     WaitReason.NODES_REFUSE_PODS,
@@ -67,7 +69,7 @@ class PendingStatus:
         self._rules = cycle.memory.rules
         self._settings = cycle.tunables.admission
         self._due: list[tuple[DueUpdate, tuple[float, str], Entry]] = []
-        self._shortages: dict[object, tuple[str, bool]] = {}
+        self._shortages: dict[object, Lack] = {}
         self._before, cycle.memory.reported = cycle.memory.reported, ReportedReasons()
         self._reported = ReportedReasons()
         self._same: dict[int, Wait] = {}
@@ -95,7 +97,7 @@ class PendingStatus:
                 look_at.setdefault(row, row.made_of)
         for row, reason in look_at.items():
             position = positions.get(row, row.position)
-            start = estimated.get(row) if reason.start is None and reason.word != WaitReason.PLACEMENT else None
+            start = estimated.get(row) if reason.start is None and reason.word not in _BEYOND_ANY_END else None
             before, then = row.reported, reason.start if start is None else start
             if before is not None and row.made_of is reason and row.position == position and before.start == then:
                 continue  # as in the cycle before; when that is to be reported is known
@@ -139,16 +141,17 @@ class PendingStatus:
             assert entry.reason is not None
             write_queue_status(entry, queue_status(entry, self._named(entry, entry.reason), now), now)
 
-    def shortage(self, entry: Entry, job: Job, wait: Wait) -> tuple[str, bool]:
-        """In words what nodes lack, and whether an idle and healthy cluster would lack them too."""
+    def shortage(self, entry: Entry, job: Job, wait: Wait) -> Lack:
+        """In words what nodes lack, and the reason where nobody's end would help: an idle and healthy cluster would
+        lack them too, or does as long as nodes don't offer devices that they have."""
         if wait.kind != WaitReason.RESOURCES and not (
             wait.kind == WaitReason.PRIORITY and self._is_too_large(job.options)
         ):
-            return "", False
+            return "", None
         group = self._cycle.run_index.rows[entry.run.uid].group
         assert group is not None
         if not job.options and (why := left_no_type(entry, group, self._cycle)):
-            return why, True
+            return why, WaitReason.PLACEMENT
         key = (group.wish, group.rules.node_choice) if group.shared else None
         known = self._shortages.get(key) if key is not None else None
         if known is None:
@@ -158,9 +161,9 @@ class PendingStatus:
             )
             cluster = self._cycle.cluster
             count = min((option.count for option in job.options), default=entry.spec.nodes)
-            hopeless = candidates.is_hopeless(entry.spec.nodes) and candidates.is_hopeless(count)
+            reason = _beyond_any_end(candidates, {entry.spec.nodes, count})
             closed = nodes_of(overrun(self._cycle.windows, self._cycle.now, self._cycle.now))
-            known = shortage(candidates, entry.spec.nodes, 0, cluster.booked, cluster.ending, closed), hopeless
+            known = shortage(candidates, entry.spec.nodes, 0, cluster.booked, cluster.ending, closed), reason
             if key is not None:
                 self._shortages[key] = known
         return known
@@ -233,15 +236,15 @@ class PendingStatus:
         return words.lasting and (words.wait.kind != WaitReason.PRIORITY or not self._is_too_large(row.terms.options))
 
     def _reason(self, entry: Entry, job: Job, wait: Wait, known: Known) -> PendingReason:
-        lacking, hopeless = self.shortage(entry, job, wait)
+        lacking, beyond = self.shortage(entry, job, wait)
         visible = self._cycle.names_for(entry)
         reason = known.reservations.reason(job.uid, visible)
-        reason = reason or reason_of(entry, job, _own(wait, hopeless), lacking, visible, known.claims)
+        reason = reason or reason_of(entry, job, _own(wait, beyond), lacking, visible, known.claims)
         if job.uid in known.foreseen:
             reason = preempts_later(reason, known.foreseen[job.uid], visible)
         reason.named = names_of(reason.blockers, visible)
-        if hopeless:
-            reason.word = WaitReason.PLACEMENT
+        if beyond is not None:
+            reason.word = beyond
         return reason
 
     def _is_too_large(self, options: tuple[Option, ...]) -> bool:
@@ -285,9 +288,18 @@ class PendingStatus:
         self.wake_at = at if self.wake_at is None else min(self.wake_at, at)
 
 
-def _own(wait: Wait, hopeless: bool) -> Wait:
-    """It is not for its turn that a job waits which can never start."""
-    return replace(wait, kind=WaitReason.RESOURCES, blockers=()) if hopeless else wait
+def _own(wait: Wait, beyond: WaitReason | None) -> Wait:
+    """It is not for its turn that a job waits which can never start, or not as things are."""
+    return wait if beyond is None else replace(wait, kind=WaitReason.RESOURCES, blockers=())
+
+
+def _beyond_any_end(candidates: CandidateNodes, counts: Collection[int]) -> WaitReason | None:
+    if all(candidates.is_hopeless(count) for count in counts):
+        return WaitReason.PLACEMENT
+    withheld = candidates.withheld
+    if withheld and all(candidates.is_hopeless(count, withheld) for count in counts):
+        return WaitReason.DEVICES_NOT_OFFERED
+    return None
 
 
 def write_queue_status(entry: Entry, words: QueueStatus, now: float) -> None:

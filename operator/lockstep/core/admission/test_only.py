@@ -23,7 +23,7 @@ from lockstep.core.model.test_only import is_test_only
 _NODES_TOLD = 64
 _ANSWERS_PER_CYCLE = 8
 
-Shortage = Callable[[Entry, Job, Wait], tuple[str, bool]]
+Shortage = Callable[[Entry, Job, Wait], tuple[str, WaitReason | None]]
 
 
 def answer_test_only(
@@ -86,12 +86,12 @@ class TestOnlyAnswers:
     ) -> PendingReason:
         if found.wait is None:
             return PendingReason("", "its nodes are free", start=found.start, assumption=ASSUMPTION)
-        lacking, hopeless = shortage(entry, job, found.wait)
+        lacking, beyond = shortage(entry, job, found.wait)
         visible = self._cycle.names_for(entry)
-        wait = replace(found.wait, kind=WaitReason.RESOURCES, blockers=()) if hopeless else found.wait
+        wait = found.wait if beyond is None else replace(found.wait, kind=WaitReason.RESOURCES, blockers=())
         reason = held or reason_of(entry, job, wait, lacking, visible, self._standing.claims)
-        if hopeless:
-            reason.word = WaitReason.PLACEMENT
+        if beyond is not None:
+            reason.word = beyond
         reason.start = found.start if found.known else None
         reason.assumption = "" if found.start is None else ASSUMPTION if found.known else UNKNOWN_ASSUMPTION
         return reason

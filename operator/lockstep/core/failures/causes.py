@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from lockstep.api.base import names
 from lockstep.core.failures.evidence import FailedExit, Loss, LossKind
 from lockstep.core.failures.signs import (
     SIGN_LIVES,
@@ -259,7 +258,7 @@ def _lacking_devices(state: RunState, began: float) -> list[Cause]:
         node = state.snapshot.nodes.get(name)
         if node is None or state.rank(slot) < 0:
             continue
-        left = node.allocatable.get(names.GPU_RESOURCE, 0)
+        left = node.allocatable.get(state.status.resolved.gpu_resource, 0)
         if 0 < left < gpus:
             words = f"node {name} of rank {state.rank(slot)} has {left} healthy GPUs left of {gpus}"
             seen = Evidence(AttemptCause.HARDWARE, slot, name, began, words, UNHEALTHY_DEVICE)

@@ -227,7 +227,8 @@ def why_closed(state: RunState, node: NodeView | None) -> str:
         return "is being drained" if node.drain else "is cordoned"
     if state.run.spec is None or all(taint.key in state.tunables.gang.gpu_taints for taint in node.taints):
         return ""  # asked of every slot in every look while a gang launches
-    ours = pod_template.tolerations(gang.tolerations(state.spec, state.tunables.gang))
+    gpus = (state.status.resolved.gpu_resource,)
+    ours = pod_template.tolerations(gang.tolerations(state.spec, state.tunables.gang, gpus))
     kueue = state.status.kueue
     theirs = pod_template.tolerations(each.dump() for each in kueue.tolerations) if kueue is not None else ()
     taint = untolerated(node, (*ours, *theirs))

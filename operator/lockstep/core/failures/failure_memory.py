@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 
-from lockstep.api.base import names
 from lockstep.api.recovery_status import ExcludedNode, RecoveryStatus
 from lockstep.core.failures.actions import ONE_DAY
 from lockstep.core.failures.recovery_record import exclude_node, keep_excluded
 from lockstep.core.failures.signs import UNHEALTHY_DEVICE
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunState
+from lockstep.core.model.snapshot import NodeView
 
 ONE_HOUR = 3600.0
 _NODES_NAMED = 4
@@ -70,17 +70,21 @@ def _is_mended(state: RunState, entry: ExcludedNode) -> bool:
     if node is None or not node.ready:
         return False
     if entry.condition == UNHEALTHY_DEVICE:
-        return node.allocatable.get(names.GPU_RESOURCE, 0) >= state.status.resolved.gpus_per_node
+        return _gpus(state, node) >= state.status.resolved.gpus_per_node
     return entry.condition not in node.conditions
 
 
 def nodes_large_enough(state: RunState) -> int:
     """Nodes that are large enough for the gang."""
     gpus = state.status.resolved.gpus_per_node
-    return sum(1 for node in state.snapshot.nodes.values() if node.allocatable.get(names.GPU_RESOURCE, 0) >= gpus)
+    return sum(1 for node in state.snapshot.nodes.values() if _gpus(state, node) >= gpus)
 
 
 def named_nodes(nodes: Sequence[str]) -> str:
     """The latest of them, for people."""
     more = len(nodes) - _NODES_NAMED
     return ", ".join(nodes[-_NODES_NAMED:]) + (f" and {more} more" if more > 0 else "")
+
+
+def _gpus(state: RunState, node: NodeView) -> int:
+    return node.allocatable.get(state.status.resolved.gpu_resource, 0)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from lockstep.api.base import names
 from lockstep.api.kueue_status import ChosenBy
 from lockstep.api.run_spec import TopologyRule, TrainingRunSpec
+from lockstep.core.model.accelerators import gpu_request
 from lockstep.core.model.kueue import api_names
 from lockstep.core.model.problems import Problem
 from lockstep.core.model.snapshot import QueueView, RunView
@@ -36,7 +37,7 @@ def kueue_problems(spec: TrainingRunSpec, levels: Sequence[str], tunables: Tunab
         yield Problem("spec.elastic", "Kueue reserves one number of nodes; leave it out, or use a Builtin queue")
     if spec.spare_nodes:
         yield Problem("spec.spareNodes", "Kueue reserves nodes for ranks alone; leave it out, or use a Builtin queue")
-    if spec.gpus_asked is None and not any(name.endswith("/gpu") for name in spec.resources_per_node):
+    if gpu_request(spec, tunables.accelerators).count is None:
         yield Problem("spec.gpusPerNode", "Kueue has to be told how many to reserve; write e.g. 8, or 0 for none")
     if not levels:
         return

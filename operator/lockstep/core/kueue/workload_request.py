@@ -169,7 +169,7 @@ def _pod_spec(
     """What Kueue reads: requests, selectors and tolerations. The rest of a pod is none of its business."""
     assert run.spec is not None
     view = replace(run, status=changed(run.status, kueue=None))
-    body = gang.template_for(view, gang.dry_run_status(view), tunables).body["spec"]
+    body = gang.template_for(view, gang.dry_run_status(view, tunables.accelerators), tunables).body["spec"]
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "containers": [_container(each, run) for each in body["containers"]],

@@ -62,6 +62,7 @@ class Unread:
 
 _PHASES = {phase.value: phase for phase in PodPhase}
 _NONE: dict[str, str] = {}  # what almost every node has of conditions beyond Ready
+_NONE_OF_THEM: Resources = {}
 _GATES_NAMED = 8
 _amount = lru_cache(maxsize=4096)(amount)  # the same few quantities come again with every pod
 
@@ -102,8 +103,19 @@ def parse_node(text: bytes | msgspec.Raw) -> Versioned[NodeView]:
         suspect=meta.annotations.get(names.ANNOTATION_SUSPECT, "")[:512],
         failures_cleared_at=_cleared_at(meta),
         conditions_changed_at=max((_seconds(condition.last_transition_time) for condition in bad), default=0.0),
+        withheld=_withheld(status) or _NONE_OF_THEM,
     )
     return Versioned(meta.uid, _version(meta), view)
+
+
+def _withheld(status: wire.NodeStatus) -> Resources:
+    """Devices that the node offers none of, as far as it says that it has them or had them: a kubelet goes on to name
+    those whose plugin is gone, at first with their number and then with 0."""
+    return {
+        name: _amount(name, status.capacity.get(name, 0))
+        for name in (*status.capacity, *status.allocatable)
+        if "/" in name and not _amount(name, status.allocatable.get(name, 0))
+    }
 
 
 def _drain_reason(meta: wire.Metadata) -> str:

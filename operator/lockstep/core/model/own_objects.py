@@ -76,11 +76,13 @@ def _status_of_run(raw: Mapping[str, Any]) -> TrainingRunStatus:
     else is not."""
     kept = {name: value for name, value in raw.items() if not _is_beyond(value)}
     try:
-        return _legible(TrainingRunStatus.load(kept))
+        return _without_unread_texts(TrainingRunStatus.load(kept))
     except ValidationError as error:
         unreadable = {each["loc"][0] for each in error.errors() if each["loc"]}
     try:
-        return _legible(TrainingRunStatus.load({name: value for name, value in kept.items() if name not in unreadable}))
+        return _without_unread_texts(
+            TrainingRunStatus.load({name: value for name, value in kept.items() if name not in unreadable})
+        )
     except ValidationError:
         return TrainingRunStatus()
 
@@ -94,7 +96,7 @@ def _is_beyond(value: Any) -> bool:
     return isinstance(value, list) and any(map(_is_beyond, value))
 
 
-def _legible(status: TrainingRunStatus) -> TrainingRunStatus:
+def _without_unread_texts(status: TrainingRunStatus) -> TrainingRunStatus:
     """Without texts that no operator wrote: who started, and who has ended, is found out as where that is lost."""
     start, exits = status.start, status.exits
     if start is not None and not _is_read(

@@ -64,6 +64,7 @@ class WaitReason(AnyReason):
 
     RESOURCES = "Resources"  # its nodes are not free, or there are none
     PLACEMENT = "Placement"  # not even on an idle cluster
+    DEVICES_NOT_OFFERED = "DevicesNotOffered"  # nodes that have GPUs offer none now
     PRIORITY = "Priority"  # its nodes are free, or may become so, but somebody before it is to have them
     PREEMPTING = "Preempting"
     QUOTA = "Quota"
@@ -295,6 +296,7 @@ class EventReason(AnyReason):
     """Reasons of a run's events. The event of an end without success has a ``StopReason``."""
 
     ADMITTED = "Admitted"
+    GPUS_UNUSED = "GpusUnused"
     WITHOUT_POD_GROUP = "WithoutPodGroup"
     GPU_HOURS_LIMIT = "GpuHoursLimit"
     UNDECIDABLE = "Undecidable"

@@ -117,6 +117,7 @@ class NodeView:
     failures: tuple[NodeFailure, ...] = ()  # of any run, earliest first
     suspect: str = ""  # why it bears the mark; judged together with ``failures``
     failures_cleared_at: float = 0.0  # what lies before was forgiven by a person
+    withheld: Resources = field(default_factory=dict)  # devices it has or had, and offers none of; 0: unknown how many
 
 
 class WorkerPhase(StrEnum):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from lockstep.core.model.accelerators import ACCELERATORS, Accelerators
 from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.pod_group_settings import PodGroupSettings
@@ -47,6 +48,7 @@ class Tunables:
             "H200": {"nvidia.com/gpu.product": "NVIDIA-H200"},
         }
     )
+    accelerators: Accelerators = field(default_factory=lambda: ACCELERATORS)  # what counts as GPUs, in order
     bandwidth: Mapping[str, float] = field(default_factory=lambda: BANDWIDTH)  # B/s by tier; local: of one node
     gpu_rates: Mapping[str, GpuRates] = field(default_factory=dict)  # by GPU type
     heartbeat_min: float = 2.0

@@ -231,6 +231,7 @@ class NodeStatus(Struct, frozen=True):
     """What is read of a node status."""
 
     allocatable: Requests = {}
+    capacity: Requests = {}
     conditions: list[ObjectCondition] = []
     addresses: list[Address] = []
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from lockstep.api.base import names
+from lockstep.core.model.accelerators import NO_GPUS, GpuRequest, gpus_of, is_part
 from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.quantities import in_words
 from lockstep.core.model.snapshot import NodeView, Resources, Taint
@@ -18,7 +19,7 @@ NAME_FIELD = "metadata.name"
 
 _STATE_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 _SAID_OTHERWISE = (names.TAINT_UNSCHEDULABLE, names.TAINT_NOT_READY, names.TAINT_UNREACHABLE)  # by NodeView fields
-_NAMES_SHOWN = 3
+_NAMES_SHOWN, _WITHHELD_SHOWN = 3, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,7 @@ class Requirement:
     """Amounts that must be free."""
     open: tuple[str, ...] = ()
     """Resources that the gang takes as it finds them: as much as its smallest node has free."""
-    open_gpus: bool = False
-    """The gang takes all GPUs of its nodes, however many these are."""
+    gpus: GpuRequest = NO_GPUS
     labels: tuple[tuple[str, str], ...] = ()
     """Labels the node must carry: of the queue and of the pod template."""
     terms: Terms = ()
@@ -105,7 +105,7 @@ class Requirement:
     def key(self) -> Hashable:
         """Equal for requirements that are met by the same nodes."""
         avoided = frozenset(self.avoided.items())
-        flat = (self.open, self.open_gpus, self.labels, self.terms, self.tolerations, self.drain_taints, self.levels)
+        flat = (self.open, self.gpus, self.labels, self.terms, self.tolerations, self.drain_taints, self.levels)
         return (tuple(self.resources.items()), flat, self.excluded, self.named, avoided)
 
 
@@ -119,13 +119,14 @@ class Obstacle(IntEnum):
     NOT_READY = 5
     FAULTY = 6
     AVOIDED = 7
-    SHORT = 8
-    TAINTED = 9
-    DELETING = 10
-    EXCLUDED = 11
-    UNLABELLED = 12
-    OTHER_GPU = 13
-    NOT_SELECTED = 14
+    WITHHELD = 8
+    SHORT = 9
+    TAINTED = 10
+    DELETING = 11
+    EXCLUDED = 12
+    UNLABELLED = 13
+    OTHER_GPU = 14
+    NOT_SELECTED = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +172,10 @@ def avoidance(reason: str) -> Refusal:
 
 def class_refusal(node: NodeView, foreign: Resources, requirement: Requirement) -> Refusal | None:
     """Why neither ``node`` nor any other in its state can hold a pod, whatever its name and labels."""
-    tainted = _taint_refusal(node, requirement.tolerations)
-    lasting = tainted if tainted is not None and tainted.lasting else _resource_refusal(node, foreign, requirement)
-    if lasting is not None:
+    tainted = taint_refusal(node, requirement.tolerations)
+    short = _resource_refusal(node, foreign, requirement)
+    lasting = tainted if tainted is not None and tainted.lasting else short
+    if lasting is not None and lasting.lasting:
         return lasting
     if node.drain:
         return Refusal(Obstacle.CORDONED, "being drained", node.drain, lasting=False)
@@ -187,7 +189,7 @@ def class_refusal(node: NodeView, foreign: Resources, requirement: Requirement) 
     faults = bad_conditions(node)
     if faults:
         return Refusal(Obstacle.FAULTY, f"with the condition {faults[0]}", node.conditions[faults[0]], lasting=False)
-    return tainted
+    return tainted or short
 
 
 def node_class(node: NodeView, foreign: Resources) -> Hashable:
@@ -201,6 +203,7 @@ def node_class(node: NodeView, foreign: Resources) -> Hashable:
         node.drain,
         (faults[0], node.conditions[faults[0]]) if faults else (),
         frozenset(node.allocatable.items()),
+        frozenset(node.withheld.items()) if node.withheld else (),
         frozenset(foreign.items()),
     )
 
@@ -215,7 +218,8 @@ def untolerated(node: NodeView, tolerations: Sequence[Toleration]) -> Taint | No
     return None
 
 
-def _taint_refusal(node: NodeView, tolerations: Sequence[Toleration]) -> Refusal | None:
+def taint_refusal(node: NodeView, tolerations: Sequence[Toleration]) -> Refusal | None:
+    """Why a node is refused for its taints."""
     taint = untolerated(node, tolerations)
     if taint is None:
         return None
@@ -224,22 +228,50 @@ def _taint_refusal(node: NodeView, tolerations: Sequence[Toleration]) -> Refusal
     return Refusal(Obstacle.TAINTED, f"tainted {shown}:{taint.effect}", lasting=not passing)
 
 
+def gpu_refusal(node: NodeView, foreign: Resources, gpus: GpuRequest) -> Refusal | None:
+    """Why neither ``node`` nor any other in its state has the GPUs, but for those that merely withhold them."""
+    if gpus.count == 0:
+        return None
+    resource, has = gpus_of(node.allocatable, gpus.resources)
+    if not has:
+        offered = (name for name, number in sorted(node.allocatable.items()) if number > 0)
+        parts = next((name for name in offered if any(is_part(name, whole) for whole in gpus.resources)), "")
+        if parts:
+            return Refusal(Obstacle.OTHER_GPU, f"with {parts} in place of whole GPUs", "resourcesPerNode may name it")
+        if gpus.count is None:
+            return None
+        resource, has = gpus_of(node.withheld, gpus.resources)
+    resource = resource or gpus.resource
+    left = has - foreign.get(resource, 0)
+    if left < (has if gpus.count is None else gpus.count):
+        return Refusal(Obstacle.SHORT, f"short of {resource}", _shortage(resource, has, left, gpus.count))
+    return None
+
+
+def withheld(resource: str) -> Refusal:
+    """Why a node is refused that has the resource and offers none of it. It is waited for."""
+    group = f"offering no {resource} now"
+    return Refusal(Obstacle.WITHHELD, group, "its device plugin or driver is away", lasting=False)
+
+
 def _resource_refusal(node: NodeView, foreign: Resources, requirement: Requirement) -> Refusal | None:
+    """Lasting ones first."""
+    passing: Refusal | None = None
     for resource, asked in requirement.resources.items():
         has = node.allocatable.get(resource, 0)
         left = has - foreign.get(resource, 0)
-        if left < asked:
-            return Refusal(Obstacle.SHORT, f"short of {resource}", _shortage(resource, has, left, asked))
+        if left >= asked:
+            continue
+        if not has and resource in node.withheld and (node.withheld[resource] or asked) >= asked:
+            passing = passing or withheld(resource)
+            continue
+        return Refusal(Obstacle.SHORT, f"short of {resource}", _shortage(resource, has, left, asked))
     for resource in requirement.open:
         has = node.allocatable.get(resource, 0)
         left = has - foreign.get(resource, 0)
         if left * WHOLE_NODE_SHARE < has or left <= 0:
             return Refusal(Obstacle.SHORT, f"short of {resource}", _shortage(resource, has, left, None))
-    if requirement.open_gpus and foreign.get(names.GPU_RESOURCE, 0):
-        has = node.allocatable.get(names.GPU_RESOURCE, 0)
-        left = has - foreign[names.GPU_RESOURCE]
-        return Refusal(Obstacle.SHORT, f"short of {names.GPU_RESOURCE}", _shortage(names.GPU_RESOURCE, has, left, None))
-    return None
+    return passing
 
 
 def _shortage(resource: str, has: int, left: int, asked: int | None) -> str:
@@ -276,6 +308,9 @@ def _group_summary(
     number = nodes.bit_count()
     few = number <= _NAMES_SHOWN and obstacle is not Obstacle.BOOKED
     shown = ", ".join(sorted(names_of(nodes))) if few else ""
+    if obstacle is Obstacle.WITHHELD and not few:  # somebody has to look at them
+        found = sorted(names_of(nodes))
+        shown = ", ".join(found[:_WITHHELD_SHOWN]) + (", …" if number > _WITHHELD_SHOWN else "")
     if len(details) == 1 and (detail := next(iter(details))):
         shown = f"{shown}: {detail}" if shown else detail
     return f"{number} {group} ({shown})" if shown else f"{number} {group}"

@@ -4,14 +4,14 @@ Nodes in the same state form a class and are judged once; names and labels are l
 asked is remembered, and an index made from the one before takes over what has not changed.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from typing import TypeVar, cast
 
-from lockstep.api.base import names
 from lockstep.core.model import node_set
+from lockstep.core.model.accelerators import ACCELERATORS, SAYS_NO, Accelerators, GpuRequest, is_part
 from lockstep.core.model.node_set import EMPTY, ONE, NodeSet
 from lockstep.core.model.snapshot import NodeView, Resources
 from lockstep.core.placement.node_fit import (
@@ -22,8 +22,11 @@ from lockstep.core.placement.node_fit import (
     Requirement,
     avoidance,
     class_refusal,
+    gpu_refusal,
     node_class,
     selections,
+    taint_refusal,
+    withheld,
 )
 from lockstep.core.placement.node_order import Numbering
 
@@ -41,6 +44,20 @@ class Judgement:
     passing: NodeSet
     """Refused for something that passes by itself."""
     refused: tuple[tuple[Refusal, NodeSet], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorNodes:
+    """Nodes by what they have of one accelerator."""
+
+    by_number: Mapping[int, NodeSet]
+    """By how many they offer, or are known to have; 0: those that have none."""
+    having: NodeSet
+    """Those that have some, offered or not."""
+    away: NodeSet
+    """Those that have some and offer none, nor parts of them."""
+    uncounted: NodeSet
+    """Those among them of which nobody knows how many; they are in no set of ``by_number``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +112,20 @@ class NodeIndex:
         classes: Mapping[Hashable, _Class],
         labels: dict[str, _LabelValues],
         remembered: dict[Hashable, object],
+        accelerators: Accelerators,
     ) -> None:
         """``nodes`` are in the order of their bits. See ``of``."""
         self.numbering = numbering
         self.levels = levels
         self.gpu_types = gpu_types
+        self.accelerators = accelerators
         self.everything = node_set.span(0, len(numbering))
         self._nodes = nodes
         self._foreign = foreign
         self._classes = classes
         self._labels = labels
         self._remembered = remembered
+        self._settings = _settings(levels, gpu_types, accelerators)
 
     @classmethod
     def from_nodes(
@@ -116,13 +136,15 @@ class NodeIndex:
         gpu_types: Mapping[str, Mapping[str, str]],
         before: "NodeIndex | None" = None,
         changed: Collection[str] | None = None,
+        accelerators: Accelerators = ACCELERATORS,
     ) -> "NodeIndex":
         """Index ``nodes``. ``foreign``: by node, what pods of others request there.
 
         ``levels``: topology levels to node labels, narrowest first. ``gpu_types``: GPU type names to node
-        labels. ``before``: an index made earlier; only nodes ``changed`` since may be others than then (None: any).
+        labels. ``accelerators``: what counts as GPUs. ``before``: an index made earlier; only nodes ``changed`` since
+        may be others than then (None: any).
         """
-        if before is not None and before.gpu_types == gpu_types and [*before.levels.items()] == [*levels.items()]:
+        if before is not None and before._settings == _settings(levels, gpu_types, accelerators):
             others = before._others(nodes, foreign, changed)
             if others is not None:
                 return before._with(others, foreign) if others else before
@@ -137,7 +159,7 @@ class NodeIndex:
             alike = node_set.from_bits(bits, len(numbering))
             classes[key] = _Class(nodes[name], requests.get(name, _NOTHING), alike)
         in_order = {name: nodes[name] for name in numbering.names}
-        return cls(numbering, dict(levels), dict(gpu_types), in_order, requests, classes, {}, {})
+        return cls(numbering, dict(levels), dict(gpu_types), in_order, requests, classes, {}, {}, accelerators)
 
     def __len__(self) -> int:
         return len(self.numbering)
@@ -192,17 +214,38 @@ class NodeIndex:
         """Nodes that remember failures."""
         return tuple([node for node in self._nodes.values() if node.failures])
 
-    def by_gpus(self) -> Mapping[int, NodeSet]:
-        """Number of GPUs that a node has -> nodes."""
+    def accelerator(self, resource: str) -> AcceleratorNodes:
+        """Which nodes have how many of it."""
+        return self.remember(("accelerator", resource), lambda: self._accelerator(resource))
 
-        def compute() -> Mapping[int, NodeSet]:
-            found: dict[int, NodeSet] = {}
+    def withholding(self, gpus: GpuRequest) -> Iterator[tuple[str, NodeSet]]:
+        """Nodes, by resource, that may have what is asked and offer none of it, nor any other of its resources."""
+        offering = EMPTY
+        for resource in gpus.resources:
+            nodes = self.accelerator(resource)
+            offering |= nodes.having & ~nodes.away
+        for resource in gpus.resources:
+            nodes = self.accelerator(resource)
+            fewer = EMPTY
+            for number, those in nodes.by_number.items():
+                if gpus.count is not None and number < gpus.count:
+                    fewer |= those
+            yield resource, nodes.away & ~offering & ~fewer
+
+    def closed_to(self, requirement: Requirement) -> NodeSet:
+        """Nodes that the run may not use, whatever they offer: by their names, labels and taints."""
+
+        def compute() -> NodeSet:
+            closed = EMPTY
+            for terms, _ in selections(requirement):
+                closed |= self.everything & ~self._meeting_any(terms)
             for known in self._classes.values():
-                gpus = known.view.allocatable.get(names.GPU_RESOURCE, 0)
-                found[gpus] = found.get(gpus, EMPTY) | known.nodes
-            return found
+                tainted = taint_refusal(known.view, requirement.tolerations) if known.view.taints else None
+                if tainted is not None and tainted.lasting:
+                    closed |= known.nodes
+            return closed
 
-        return self.remember("nodes by GPUs", compute)
+        return self.remember(("closed", requirement.key), compute)
 
     def judged(self, requirement: Requirement) -> Judgement:
         """Which nodes can hold a pod that requires this. Runs that ask for the same are judged once."""
@@ -216,6 +259,54 @@ class NodeIndex:
                 del self._remembered[next(iter(self._remembered))]
             known = self._remembered[key] = make()
         return cast("T", known)
+
+    def _devices(self) -> Mapping[str, Mapping[tuple[bool, int], NodeSet]]:
+        """Nodes by their devices, and by whether these are offered, and how many."""
+
+        def compute() -> Mapping[str, Mapping[tuple[bool, int], NodeSet]]:
+            found: dict[str, dict[tuple[bool, int], NodeSet]] = {}
+            for known in self._classes.values():
+                for is_offered, amounts in ((True, known.view.allocatable), (False, known.view.withheld)):
+                    for name, number in amounts.items():
+                        if "/" in name:
+                            nodes, key = found.setdefault(name, {}), (is_offered, number)
+                            nodes[key] = nodes.get(key, EMPTY) | known.nodes
+            return found
+
+        return self.remember("devices", compute)
+
+    def _look_up_signs(self) -> None:
+        """Most labels by which nodes may say that they have GPUs are on no node: one look at each node tells."""
+        signs = {sign.partition("=")[0] for labels in self.accelerators.values() for sign in labels}
+        lacking = signs - self._labels.keys()
+        if lacking:
+            found = {key for view in self._nodes.values() for key in lacking & view.labels.keys()}
+            for key in lacking - found:
+                self._labels[key] = _LabelValues({None: range(len(self))}, len(self))
+
+    def _accelerator(self, resource: str) -> AcceleratorNodes:
+        by_number: dict[int, NodeSet] = {}
+        having = offering = counted = EMPTY
+        self._look_up_signs()
+        for name, found in self._devices().items():
+            for (is_offered, number), nodes in found.items():
+                if name == resource and number:
+                    by_number[number] = by_number.get(number, EMPTY) | nodes
+                    counted |= nodes
+                if is_offered and number and (name == resource or is_part(name, resource)):
+                    offering |= nodes
+                elif not is_offered and name == resource:
+                    having |= nodes
+        for label in self.accelerators.get(resource, ()):
+            key, _, wanted = label.partition("=")
+            labelled = self._values_of(key)
+            for value in labelled.bits:
+                if value is not None and (value == wanted if wanted else value not in SAYS_NO):
+                    having |= labelled.holding(value)
+        having |= offering
+        away = having & ~offering
+        by_number[0] = self.everything & ~having
+        return AcceleratorNodes(by_number, having, away, away & ~counted)
 
     def _others(
         self, nodes: Mapping[str, NodeView], foreign: Mapping[str, Resources], changed: Collection[str] | None
@@ -257,7 +348,9 @@ class NodeIndex:
             classes[new] = _Class(node, requests[name], joined | bit)
         labels = {key: values for key, values in self._labels.items() if key not in stale_labels}
         remembered = self._remembered if same and not stale_labels else {}
-        return NodeIndex(self.numbering, self.levels, self.gpu_types, nodes, requests, classes, labels, remembered)
+        return NodeIndex(
+            self.numbering, self.levels, self.gpu_types, nodes, requests, classes, labels, remembered, self.accelerators
+        )
 
     def _values_of(self, label: str) -> _LabelValues:
         known = self._labels.get(label)
@@ -288,6 +381,16 @@ class NodeIndex:
             for known in self._classes.values()
             if known.nodes & left and (refusal := class_refusal(known.view, known.foreign, requirement)) is not None
         ]
+        withholding = [*self.withholding(requirement.gpus)] if requirement.gpus.count != 0 else []
+        away = EMPTY
+        for _, nodes in withholding:
+            away |= nodes
+        refusals += [
+            (known.nodes & ~away, refusal)
+            for known in self._classes.values()
+            if known.nodes & left & ~away
+            and (refusal := gpu_refusal(known.view, known.foreign, requirement.gpus)) is not None
+        ]
         for nodes, refusal in refusals:
             if refusal.lasting:
                 refuse(nodes, refusal)
@@ -295,6 +398,8 @@ class NodeIndex:
             refuse(self.mask((name,)), avoidance(reason))
         for nodes, refusal in refusals:
             refuse(nodes, refusal)
+        for resource, nodes in withholding:
+            refuse(nodes, withheld(resource))
         passing = EMPTY
         for refusal, nodes in refused.items():
             if not refusal.lasting:
@@ -309,3 +414,10 @@ class NodeIndex:
                 whole &= self.meeting(expression)
             found |= whole
         return found
+
+
+def _settings(
+    levels: Mapping[str, str], gpu_types: Mapping[str, Mapping[str, str]], accelerators: Accelerators
+) -> tuple[object, ...]:
+    """What all of an index rests on, whatever the nodes are. The order of levels and of accelerators counts."""
+    return [*levels.items()], gpu_types, [*accelerators.items()]

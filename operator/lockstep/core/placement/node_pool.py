@@ -1,7 +1,7 @@
 """Candidate nodes of one requirement and placement, whoever has them at the moment."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lockstep.api.run_spec import PlacementSpec
 from lockstep.core.model import node_set
@@ -32,26 +32,28 @@ class CandidateNodes:
         self.placement = placement
         self.unknown = _unknown_word(index, placement)
         self._index = index
-        self._open_gpus = requirement.open_gpus
-        self._judged = index.judged(requirement)
         self._wanted = index.everything
         self.kept = index.mask(kept)
         self._absent = tuple(dict.fromkeys(name for name in kept if name not in index)) if kept else ()
         self._obliged = self.kept | node_set.span(len(index), len(index) + len(self._absent))
         self.is_strict = any(rule.mode == "Required" for rule in placement.topology)
-        self._bare = self.able = self.passing = EMPTY
+        self._resources: dict[str, str] = {}  # by GPU type: what its GPUs are requested as
+        self._bare = self._of_others = self.able = self.passing = EMPTY
         self._kinds: dict[int, tuple[HomogeneousNodes, ...]] = {}
-        self._hopeless: dict[int, bool] = {}
-        if self.unknown:
-            return
-        if placement.gpu_types:
+        self._hopeless: dict[tuple[int, NodeSet], bool] = {}
+        if not self.unknown and placement.gpu_types:
             self._wanted = EMPTY
             for word in placement.gpu_types:
                 self._wanted |= index.of_gpu_type(word)
-        self.able = self._judged.able & self._wanted & ~self.kept
-        self.passing = self._judged.passing & self._wanted & ~self.kept
-        if requirement.open_gpus:
-            self._leave_out_nodes_without_gpus()
+        if not self.unknown and requirement.gpus.count != 0:
+            requirement = self._of_one_make(requirement)
+        self._gpus = requirement.gpus
+        self._judged = index.judged(requirement)
+        if self.unknown:
+            return
+        left_out = self.kept | self._of_others | self._bare
+        self.able = self._judged.able & self._wanted & ~left_out
+        self.passing = self._judged.passing & self._wanted & ~left_out
         self._attempts = tuple(map(tuple, attempts(placement.topology, index.levels)))
         self._tree = index.numbering.tree([wish.label for wish in self._attempts[0]], self._absent)
 
@@ -79,15 +81,27 @@ class CandidateNodes:
         """
         return self._arranged(available & kind.able, kind.idle, count)
 
-    def is_hopeless(self, count: int) -> bool:
-        """An idle and healthy cluster could not hold ``count`` nodes either."""
+    def is_hopeless(self, count: int, without: NodeSet = EMPTY) -> bool:
+        """An idle and healthy cluster could not hold ``count`` nodes either, ``without`` some of them."""
         kinds = self.kinds(count)
         if not self.is_strict:
-            return all(kind.idle.bit_count() + self._obliged.bit_count() < count for kind in kinds)
-        known = self._hopeless.get(count)
+            kept = self._obliged.bit_count()
+            return all((kind.idle & ~without).bit_count() + kept < count for kind in kinds)
+        known = self._hopeless.get((count, without))
         if known is None:
-            known = self._hopeless[count] = all(self._arranged(kind.idle, kind.idle, count) is None for kind in kinds)
+            idle = [kind.idle & ~without for kind in kinds]
+            known = all(self._arranged(nodes, nodes, count) is None for nodes in idle)
+            self._hopeless[count, without] = known
         return known
+
+    @property
+    def withheld(self) -> NodeSet:
+        """Nodes that are waited for as they don't offer devices that they have."""
+        found = EMPTY
+        for refusal, nodes in self._judged.refused:
+            if refusal.obstacle is Obstacle.WITHHELD:
+                found |= nodes & self.passing
+        return found
 
     def most(self, count: int, available: NodeSet) -> int:
         """How many of ``available`` one gang could have beside those kept, were fewer than ``count`` enough."""
@@ -115,12 +129,15 @@ class CandidateNodes:
     def refused(self, booked: NodeSet, ending: NodeSet, closed: NodeSet = EMPTY) -> Iterator[tuple[Refusal, NodeSet]]:
         """Nodes that are not free for this, by why: disjoint sets. ``ending`` are among ``booked``, ``closed`` need
         not be."""
+        left_out = self.kept | self._of_others | self._bare
         for refusal, nodes in self._judged.refused:
-            yield refusal, nodes & ~self.kept if refusal.lasting else nodes & self.passing
+            yield refusal, nodes & ~left_out if refusal.lasting else nodes & self.passing
         words = f"without {' or '.join(self.placement.gpu_types)} GPUs"
-        others = (self._judged.able | self._judged.passing) & ~self._wanted & ~self.kept
+        others = (self._judged.able | self._judged.passing) & ~self._wanted & ~left_out
         yield Refusal(Obstacle.OTHER_GPU, words), others
-        yield Refusal(Obstacle.OTHER_GPU, "without GPUs"), self._bare
+        taken = " or ".join(dict.fromkeys(self._resources.values()))
+        yield Refusal(Obstacle.OTHER_GPU, f"without {taken if self._gpus.named else 'GPUs'}"), self._bare
+        yield Refusal(Obstacle.OTHER_GPU, f"with other GPUs than {taken}", "gpuResource chooses"), self._of_others
         yield Refusal(Obstacle.BOOKED, "booked by runs", lasting=False), self.able & booked & ~ending
         yield (
             Refusal(Obstacle.ENDING, "held by pods that have not ended yet", lasting=False),
@@ -137,29 +154,47 @@ class CandidateNodes:
         asked = self._attempts, usable, idle, self._obliged, count
         return self._tree.remember(asked, lambda: arrange(self._tree, *asked))
 
-    def _leave_out_nodes_without_gpus(self) -> None:
-        """Who leaves the number of GPUs open means the cluster's GPU nodes, where there are any."""
-        universe = self.able | self.passing
-        bare = universe & self._index.by_gpus().get(0, EMPTY)
-        if bare != universe:
-            self._bare = bare
-            self.able &= ~bare
-            self.passing &= ~bare
+    def _of_one_make(self, requirement: Requirement) -> Requirement:
+        """Who takes GPUs gets one make of them, and no nodes without, where there are any that the run may use.
+
+        It is that of the nodes, not of what they offer at the moment, or of what is free.
+        """
+        index, gpus, closed = self._index, requirement.gpus, self._index.closed_to(requirement)
+        for word in self.placement.gpu_types or ("",):
+            admitted = (index.of_gpu_type(word) if word else index.everything) & ~closed & ~self.kept
+            having = {name: index.accelerator(name).having & admitted for name in gpus.resources}
+            resource = next((name for name, nodes in having.items() if nodes), "")
+            self._resources[word] = resource or gpus.resource
+            if not resource and not gpus.named:
+                continue
+            others = EMPTY
+            for nodes in having.values():
+                others |= nodes & ~having[resource or gpus.resource]
+            self._of_others |= others
+            if gpus.count is None:
+                self._bare |= admitted & ~having[resource or gpus.resource] & ~others
+        self._bare &= ~self._of_others
+        return replace(requirement, gpus=replace(gpus, resources=tuple(dict.fromkeys(self._resources.values()))))
 
     def _kinds_for(self, count: int) -> Iterator[HomogeneousNodes]:
         universe = self.able | self.passing
         for gpu_type in self.placement.gpu_types or ("",):
             admitted = self._index.of_gpu_type(gpu_type) if gpu_type else self._index.everything
             alike = [admitted]
-            if self._open_gpus:
-                by_gpus = self._index.by_gpus()
-                numbers = {gpus: (universe & admitted & by_gpus[gpus]).bit_count() for gpus in by_gpus}
-                alike = [admitted & by_gpus[gpus] for gpus in sorted(by_gpus, reverse=True) if numbers[gpus]]
-                if all(number < count for number in numbers.values()):
+            if self._gpus.count is None:
+                nodes = self._index.accelerator(self._resources[gpu_type])
+                present = {number: universe & admitted & those for number, those in nodes.by_number.items()}
+                # Nodes that will offer nobody knows how many are waited for: they may be like any of the others.
+                alike = [
+                    admitted & (nodes.by_number[number] | nodes.uncounted)
+                    for number in sorted(present, reverse=True)
+                    if present[number]
+                ]
+                if all((universe & those).bit_count() < count for those in alike):
                     alike.append(admitted)  # unequal nodes, of which the smallest sets the number
-            for nodes in alike:
-                if not self.kept & ~nodes:
-                    yield HomogeneousNodes(gpu_type, self.able & nodes, universe & nodes)
+            for those in alike:
+                if not self.kept & ~those:
+                    yield HomogeneousNodes(gpu_type, self.able & those, universe & those)
 
 
 def _unknown_word(index: NodeIndex, placement: PlacementSpec) -> str:

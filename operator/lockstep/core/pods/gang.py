@@ -8,6 +8,7 @@ two variables, so that a pod costs a few small copies.
 import json
 import re
 from base64 import b64encode
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -19,6 +20,7 @@ from lockstep.api.base.schema import SpecModel
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
+from lockstep.core.model.accelerators import gpu_request, without_gpus
 from lockstep.core.model.gang_settings import GangSettings, clock_skew_variable
 from lockstep.core.model.plan import EnsureConfigMap
 from lockstep.core.model.quantities import MEMORY, amount, quantity
@@ -115,17 +117,17 @@ def pod_body(
 
 def dry_run_body(run: RunView, tunables: Tunables, node: str = DRY_RUN_NODE) -> dict[str, Any]:
     """A pod made as those that the run will have, to be put to the API server before nodes are sought."""
-    return pod_body(run, dry_run_status(run), tunables, 0, 0, node)
+    return pod_body(run, dry_run_status(run, tunables.accelerators), tunables, 0, 0, node)
 
 
-def dry_run_status(run: RunView) -> TrainingRunStatus:
-    """The status with the resources that such a pod asks for."""
+def dry_run_status(run: RunView, known: Collection[str]) -> TrainingRunStatus:
+    """The status with the resources that such a pod asks for, where ``known`` ones count as GPUs."""
     assert run.spec is not None
-    asked = dict(run.spec.resources_per_node)
-    gpus = run.spec.gpus_asked or 0
-    asked.pop(names.GPU_RESOURCE, None)
+    gpus = gpu_request(run.spec, known)
+    asked = without_gpus(run.spec.resources_per_node, gpus)
     resolved = ResolvedStatus(
-        gpus_per_node=gpus,
+        gpus_per_node=gpus.count or 0,
+        gpu_resource=gpus.resource,
         cpu=asked.pop("cpu", _PLACEHOLDER["cpu"]),
         memory=asked.pop("memory", _PLACEHOLDER["memory"]),
         resources=asked,
@@ -165,13 +167,14 @@ def ca_config_map(namespace: str, settings: GangSettings) -> EnsureConfigMap:
     return EnsureConfigMap(namespace, names.CA_CONFIG_MAP, body, changes=True, shared=True)
 
 
-def tolerations(spec: TrainingRunSpec, settings: GangSettings) -> list[dict[str, Any]]:
-    """GPU taints, and nodes that are not ready for as long as Lockstep likes: only it decides that one is lost."""
+def tolerations(spec: TrainingRunSpec, settings: GangSettings, gpus: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """GPU taints, those of ``gpus`` too, and nodes that are not ready for as long as Lockstep likes: only it decides
+    that one is lost."""
     ours: list[dict[str, Any]] = [
         {"key": key, "operator": _EXISTS, "effect": "NoExecute"}
         for key in (names.TAINT_NOT_READY, names.TAINT_UNREACHABLE)
     ]
-    ours += [{"key": key, "operator": _EXISTS} for key in settings.gpu_taints]
+    ours += [{"key": key, "operator": _EXISTS} for key in dict.fromkeys((*settings.gpu_taints, *gpus))]
     template = pod_template.section(spec.pod_template, "spec")
     return [*ours, *map(dict, pod_template.items(template, "tolerations"))]
 
@@ -207,8 +210,8 @@ def _as_reserved(pod_spec: dict[str, Any], kueue: KueueStatus) -> dict[str, Any]
 
 
 def _metadata(run: RunView, resolved: ResolvedStatus, marks: KueueStatus | None) -> dict[str, Any]:
-    # Without the template's hash, which is taken of this.
-    open_in_spec = changed(resolved, template_hash="")
+    # Without the template's hash, which is taken of this, and without what is only told.
+    open_in_spec = changed(resolved, template_hash="", unused_gpus="")
     return {
         "namespace": run.namespace,
         "labels": {
@@ -264,9 +267,10 @@ def _pod_spec(
     }
     if "serviceAccountName" not in ours and "serviceAccountName" not in theirs:
         usual["automountServiceAccountToken"] = False
+    gpus = (resolved.gpu_resource,) if resolved.gpus_per_node else ()
     # The template's tolerations are among ours already.
     rest = {key: value for key, value in theirs.items() if key != "tolerations"}
-    return {**usual, **pod_template.merged(ours, rest), "tolerations": tolerations(spec, settings)}
+    return {**usual, **pod_template.merged(ours, rest), "tolerations": tolerations(spec, settings, gpus)}
 
 
 def _trainer(
@@ -307,7 +311,7 @@ def _escaped(argument: str) -> str:
 def _resources(resolved: ResolvedStatus) -> dict[str, str]:
     amounts = {"cpu": resolved.cpu, MEMORY: resolved.memory, **resolved.resources}
     if resolved.gpus_per_node:
-        amounts[names.GPU_RESOURCE] = str(resolved.gpus_per_node)
+        amounts[resolved.gpu_resource] = str(resolved.gpus_per_node)
     return {resource: value for resource, value in amounts.items() if value}
 
 
@@ -342,7 +346,7 @@ def _environment(
         "LOCKSTEP_LAUNCHER_OPTIONS": json.dumps(options),
         "LOCKSTEP_CHECKPOINT_CONFIG": json.dumps(tiers),
         "LOCKSTEP_GPUS": str(resolved.gpus_per_node),
-        "LOCKSTEP_CHECK_GPUS": "1" if settings.check_gpus else "0",
+        "LOCKSTEP_CHECK_GPUS": "1" if settings.check_gpus and resolved.gpu_resource == names.GPU_RESOURCE else "0",
         "LOCKSTEP_TERMINATION_GRACE": str(termination_grace(spec, settings)),
     }
     values |= clock_skew_variable(settings.shared_clock_skew)

@@ -86,7 +86,8 @@ def plain_dry_run_body(run: RunView, tunables: Tunables) -> dict[str, Any]:
     """A pod made as those that the run will have, to be put to the API server before nodes are sought."""
     assert run.spec is not None
     attempt = PlainAttempt(1, run.spec.nodes, "127.0.0.1", FIRST_PORT)
-    return PlainTemplate(run, dry_run_status(run), tunables, attempt).pod_body(0, 0, DRY_RUN_NODE, rank=0)
+    status = dry_run_status(run, tunables.accelerators)
+    return PlainTemplate(run, status, tunables, attempt).pod_body(0, 0, DRY_RUN_NODE, rank=0)
 
 
 def plain_reports(run: RunView, nodes: Mapping[str, NodeView], pods: Mapping[int, PodView]) -> dict[int, WorkerReport]:

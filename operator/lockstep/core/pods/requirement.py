@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Collection, Hashable, Iterable, Mapping
+from dataclasses import replace
 
 from lockstep.api.base import names
 from lockstep.api.recovery_status import ExcludedNode
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import ResolvedStatus
+from lockstep.core.model.accelerators import gpu_request, held_gpus, without_gpus
+from lockstep.core.model.natural_order import natural_key
 from lockstep.core.model.quantities import CPU, MEMORY, amount, amounts, quantity
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tunables import Tunables
@@ -16,6 +19,7 @@ from lockstep.core.pods import gang, pod_template
 
 _OPEN_BY_DEFAULT = (CPU, MEMORY)
 _GIBIBYTE, _MEBIBYTE = 2**30, 2**20
+_NODES_NAMED = 4
 
 
 def requirement_of(
@@ -25,18 +29,23 @@ def requirement_of(
     assert run.spec is not None
     spec, resolved = run.spec, run.status.resolved
     template = pod_template.section(spec.pod_template, "spec")
-    asked = _resolved_amounts(resolved) if held else _asked_amounts(spec)
+    gpus = held_gpus(resolved) if held else gpu_request(spec, tunables.accelerators)
+    asked = _resolved_amounts(resolved) if held else amounts(without_gpus(spec.resources_per_node, gpus))
     open_resources = tuple(resource for resource in _OPEN_BY_DEFAULT if resource not in asked)
     for resource, value in pod_template.companions_request(template, names.CONTAINER_NAME).items():
-        asked[resource] = asked.get(resource, 0) + value
+        if gpus.count and resource in gpus.resources:
+            gpus = replace(gpus, count=gpus.count + value, resources=(resource,))
+        else:
+            asked[resource] = asked.get(resource, 0) + value
+    makes = gpus.resources if gpus.count != 0 else ()
     required_levels = (rule.level for rule in spec.placement.topology if rule.mode == "Required")
     return Requirement(
         resources=asked,
         open=open_resources,
-        open_gpus=not held and _takes_all_gpus(spec),
+        gpus=gpus,
         labels=(*queue_labels.items(), *pod_template.node_selector(template)),
         terms=pod_template.terms(template),
-        tolerations=pod_template.tolerations(gang.tolerations(spec, tunables.gang)),
+        tolerations=pod_template.tolerations(gang.tolerations(spec, tunables.gang, makes)),
         excluded=frozenset(spec.placement.exclude_nodes),
         named=frozenset(spec.placement.nodes),
         drain_taints=frozenset(tunables.drain_taints),
@@ -48,7 +57,8 @@ def requirement_of(
 def wish_of(spec: TrainingRunSpec) -> Hashable:
     """Equal for specs that ask the same of as many nodes, where nothing else tells the runs apart."""
     template = json.dumps(spec.pod_template, sort_keys=True) if spec.pod_template else ""
-    return (spec.nodes, tuple(spec.resources_per_node.items()), spec.gpus_per_node, spec.placement, template)
+    gpus = spec.gpus_per_node, spec.gpu_resource
+    return (spec.nodes, tuple(spec.resources_per_node.items()), gpus, spec.placement, template)
 
 
 def avoided_nodes(entries: Iterable[ExcludedNode], now: float) -> list[ExcludedNode]:
@@ -69,11 +79,11 @@ def resolve(run: RunView, cluster: ClusterNodes, nodes: Collection[str], gpu_typ
     def left(resource: str) -> int:
         return min(cluster.free(node, resource) for node in nodes) - beside.get(resource, 0)
 
-    asked = dict(spec.resources_per_node)
-    gpus = spec.gpus_asked
-    if gpus is None:
-        gpus = left(names.GPU_RESOURCE) if _takes_all_gpus(spec) else 0
-    asked.pop(names.GPU_RESOURCE, None)
+    gpus = gpu_request(spec, cluster.index.accelerators)
+    asked = without_gpus(spec.resources_per_node, gpus)
+    offered = (name for name in gpus.resources if all(cluster.free(node, name) >= (gpus.count or 1) for node in nodes))
+    resource = next(offered, gpus.resource)
+    count = max(0, left(resource)) if gpus.count is None else gpus.count
     cpu = asked.pop(CPU, None) or quantity(CPU, _rounded(left(CPU), 1000, 1))
     memory = asked.pop(MEMORY, None) or quantity(MEMORY, _rounded(left(MEMORY), _GIBIBYTE, _MEBIBYTE))
     return ResolvedStatus(
@@ -82,33 +92,31 @@ def resolve(run: RunView, cluster: ClusterNodes, nodes: Collection[str], gpu_typ
         start_run=run.status.resolved.start_run,
         start_run_uid=run.status.resolved.start_run_uid,
         gpu_type=gpu_type,
-        gpus_per_node=gpus,
+        gpus_per_node=count,
+        gpu_resource=resource,
         cpu=cpu,
         memory=memory,
         resources=asked,
+        unused_gpus=_unused(resource, count + beside.get(resource, 0), cluster, nodes),
         nodes=len(nodes),
         shared_path=gang.shared_path(run),
     )
 
 
-def _asked_amounts(spec: TrainingRunSpec) -> dict[str, int]:
-    asked = amounts(spec.resources_per_node)
-    if spec.gpus_per_node is not None:
-        asked[names.GPU_RESOURCE] = spec.gpus_per_node
-    return asked
-
-
 def _resolved_amounts(resolved: ResolvedStatus) -> dict[str, int]:
     asked = amounts(resolved.resources)
-    asked[names.GPU_RESOURCE] = resolved.gpus_per_node
     asked[CPU] = amount(CPU, resolved.cpu or "0")
     asked[MEMORY] = amount(MEMORY, resolved.memory or "0")
     return asked
 
 
-def _takes_all_gpus(spec: TrainingRunSpec) -> bool:
-    """GPUs are left open, and no other maker's device is asked for."""
-    return spec.gpus_asked is None and not any(name.endswith("/gpu") for name in spec.resources_per_node)
+def _unused(resource: str, count: int, cluster: ClusterNodes, nodes: Collection[str]) -> str:
+    more = {node: free - count for node in nodes if (free := cluster.free(node, resource)) > count}
+    if not more:
+        return ""
+    shown = sorted(more, key=natural_key)
+    rest = f" and {len(shown) - _NODES_NAMED} more" if len(shown) > _NODES_NAMED else ""
+    return f"{sum(more.values())} {resource} on {', '.join(shown[:_NODES_NAMED])}{rest}"
 
 
 def _rounded(value: int, unit: int, smaller: int) -> int:

@@ -14,6 +14,7 @@ from lockstep.api.base import names
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.base.quantities import parse_quantity
 from lockstep.api.run_spec import MOST_GPUS, TrainingRunSpec
+from lockstep.core.model.accelerators import gpu_request
 from lockstep.core.model.problems import Problem, lockstep_mounts, reserved_variable
 from lockstep.core.model.settings import PodPolicy
 from lockstep.core.model.tunables import Tunables
@@ -33,12 +34,19 @@ class KnownNames:
     levels: Collection[str] | None = None
     gpu_types: Collection[str] | None = None
     storages: Collection[str] | None = None
+    accelerators: Collection[str] | None = None
     pod_policy: PodPolicy | None = None
 
     @classmethod
     def from_tunables(cls, tunables: Tunables) -> Self:
         """The names that the operator was configured with."""
-        return cls(tunables.topology_levels, tunables.gpu_types, tunables.gang.local_storages, tunables.pod_policy)
+        return cls(
+            tunables.topology_levels,
+            tunables.gpu_types,
+            tunables.gang.local_storages,
+            tunables.accelerators,
+            tunables.pod_policy,
+        )
 
 
 def validate(
@@ -48,7 +56,7 @@ def validate(
     known = known or KnownNames()
     grant = AllowedPowers.for_namespace(known.pod_policy, namespace_labels)
     return [
-        *_resources(spec),
+        *_resources(spec, known.accelerators or (names.GPU_RESOURCE,)),
         *_environment(spec),
         *_volumes(spec, grant),
         *account_problems(spec.service_account_name, "spec.serviceAccountName", grant),
@@ -70,7 +78,11 @@ def _archive_account(spec: TrainingRunSpec, grant: AllowedPowers) -> Iterator[Pr
         yield from account_problems(archive.service_account_name, "spec.checkpoint.archive.serviceAccountName", grant)
 
 
-def _resources(spec: TrainingRunSpec) -> Iterator[Problem]:
+def _resources(spec: TrainingRunSpec, accelerators: Collection[str]) -> Iterator[Problem]:
+    wanted = gpu_request(spec, accelerators)
+    if spec.gpus_per_node and wanted.resource in spec.resources_per_node:
+        words = f"says the same thing as spec.resourcesPerNode[{wanted.resource}]; keep one of them"
+        yield Problem("spec.gpusPerNode", words)
     for name, amount in spec.resources_per_node.items():
         field = f"spec.resourcesPerNode[{name}]"
         if "/" not in name and name not in _PLAIN_RESOURCES and not name.startswith("hugepages-"):
@@ -78,7 +90,7 @@ def _resources(spec: TrainingRunSpec) -> Iterator[Problem]:
             yield Problem(field, f"is no resource of Kubernetes; write {remedy}")
         elif "/" in name and parse_quantity(amount).denominator != 1:
             yield Problem(field, f"{amount} is not a whole number of devices; write e.g. 8")
-        elif name == names.GPU_RESOURCE and parse_quantity(amount) > MOST_GPUS:
+        elif name in (*accelerators, wanted.resource) and parse_quantity(amount) > MOST_GPUS:
             yield Problem(field, f"{amount} are more GPUs than a node can have; write {MOST_GPUS} or less")
         elif name in ("cpu", "memory") and parse_quantity(amount) == 0:
             yield Problem(field, "is zero; leave it out for what is free on the gang's smallest node")
@@ -148,6 +160,8 @@ def _unknown_names(spec: TrainingRunSpec, known: KnownNames) -> Iterator[Problem
     ]
     if spec.checkpoint is not None and spec.checkpoint.local is not None:
         wanted.append(("spec.checkpoint.local.storage", spec.checkpoint.local.storage, known.storages))
+    if spec.gpu_resource is not None:
+        wanted.append(("spec.gpuResource", spec.gpu_resource, known.accelerators))
     for field, name, choices in wanted:
         if choices is not None and name not in choices:
             there = f"write one of {', '.join(sorted(choices))}" if choices else "it names none"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from lockstep.api.base.changes import changed
+from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.failures.evidence import half_finished
@@ -147,8 +148,14 @@ def _report_admitted(plan: PlanBuilder, phase: Phase) -> None:
     elif phase is Phase.FINISHED:
         plan.condition(ConditionType.ADMITTED, False, ConditionReason.FINISHED, "")
     else:
-        held = sum(1 for node in plan.status.assignment.nodes if node)
-        plan.condition(ConditionType.ADMITTED, True, ConditionReason.ADMITTED, f"{held} nodes are held")
+        plan.condition(ConditionType.ADMITTED, True, ConditionReason.ADMITTED, _held(plan.status))
+
+
+def _held(status: TrainingRunStatus) -> str:
+    resolved, held = status.resolved, sum(1 for node in status.assignment.nodes if node)
+    gpus = f", each with {resolved.gpus_per_node} {resolved.gpu_resource}" if resolved.gpus_per_node else ""
+    unused = f"; {resolved.unused_gpus} stay unused" if resolved.unused_gpus else ""
+    return f"{held} nodes are held{gpus}{unused}"
 
 
 def _report_gang_ready(plan: PlanBuilder, phase: Phase, waiting_for: str) -> None:

@@ -28,3 +28,24 @@ def test_a_gang_gets_its_nodes_its_attempt_and_its_time_in_one_write(
     assert (status.admission.time_limit, status.admission.asked_limit) == (limit, spec.get("timeLimit", ""))
     assert status.resolved.template_hash
     assert [(event.reason, event.note) for event in write.events] == [("Admitted", words)]
+
+
+GPU = "nvidia.com/gpu"
+SMALL = {"cpu": 192_000, "memory": 2**41, GPU: 4}
+
+
+@pytest.mark.parametrize(
+    ("spec", "note"),
+    [
+        (
+            {},
+            "8 nvidia.com/gpu on n0, n1 stay unused: the gang has 4 of each node, as the smallest has no more; ",
+        ),
+        ({"gpusPerNode": 1}, "17 nvidia.com/gpu on n0, n1, n2 stay unused: the gang has 1 of each node; "),
+    ],
+)
+def test_a_gang_that_leaves_gpus_unused_is_told_so_with_its_nodes(spec: dict[str, Any], note: str) -> None:
+    (write,) = passed(world([run("a", 3, **spec)], [*RACKS[:2], node("n2", allocatable=SMALL)])).writes
+    (event,) = [event for event in write.events if event.reason == "GpusUnused"]
+    assert (event.type, event.note.startswith(note)) == ("Warning", True)
+    assert write.status.resolved.unused_gpus == note.partition(" stay")[0]

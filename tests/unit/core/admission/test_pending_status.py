@@ -81,6 +81,42 @@ def test_what_an_idle_and_healthy_cluster_would_lack_too_is_a_matter_of_placemen
     assert told(plan).reason == word
 
 
+AWAY = {"allocatable": {"cpu": 192_000, "memory": 2**41, "nvidia.com/gpu": 0}, "withheld": {"nvidia.com/gpu": 8}}
+
+
+@pytest.mark.parametrize("spec", [{}, {"gpusPerNode": 8}], ids=["all GPUs", "eight"])
+@pytest.mark.parametrize(
+    ("others", "word"),
+    [
+        ([], "DevicesNotOffered"),
+        ([has("r", "n0")], "DevicesNotOffered"),  # nor would it start were that one to end
+        ([run("first", 4, at=-1.0)], "DevicesNotOffered"),
+    ],
+    ids=["alone", "beside another", "behind another"],
+)
+def test_a_run_that_waits_for_gpus_that_are_away_is_told_the_nodes(
+    spec: dict[str, Any], others: list[RunView], word: str
+) -> None:
+    nodes = [node("n0"), node("n1"), node("n2"), node("n3", **AWAY)]
+    status = told(passed(world([*others, run("a", 4, **spec)], nodes)))
+    assert status.reason == word
+    assert "1 offering no nvidia.com/gpu now (n3: its device plugin or driver is away)" in status.message
+
+
+def test_a_run_whose_gpus_are_back_starts_with_all_of_them_and_none_without_before() -> None:
+    snapshot = world([run("a", 4)], [node(f"n{number}", **AWAY) for number in range(4)])
+    waits = after(snapshot, passed(snapshot))
+    assert waits.runs[0].status.resolved.generation == 0
+    back = replace(waits, nodes={f"n{number}": node(f"n{number}") for number in range(4)})
+    resolved = statuses(passed(back))["a"].resolved
+    assert (resolved.gpus_per_node, resolved.unused_gpus) == (8, "")
+
+
+def test_a_run_that_could_start_if_another_ended_waits_for_that_and_not_for_gpus_that_are_away() -> None:
+    nodes = [node("n0"), node("n1"), node("n2"), node("n3", **AWAY)]
+    assert told(passed(world([has("r", "n0"), run("a", 3)], nodes))).reason == "Resources"
+
+
 def test_positions_are_counted_by_queue_and_whoever_is_held_back_has_none() -> None:
     waiting = [run("a", 4, at=1.0), run("b", 4, at=2.0), run("c", 4, at=3.0, queue="q")]
     begins = run("later", 4, at=0.0, notBefore=to_rfc3339(NOW + 5))

@@ -222,3 +222,16 @@ def test_the_digest_changes_with_what_is_asked_and_with_nothing_else() -> None:
     assert view.spec is not None
     larger = replace(view, spec=changed(view.spec, nodes=3))
     assert ask(view).digest != ask(larger).digest
+
+
+@pytest.mark.parametrize(
+    ("spec", "requests"),
+    [
+        ({"gpusPerNode": 8}, {"nvidia.com/gpu": "8"}),
+        ({"gpusPerNode": 8, "gpuResource": "habana.ai/gaudi"}, {"habana.ai/gaudi": "8"}),
+        ({"resourcesPerNode": {"amd.com/gpu": 8}}, {"amd.com/gpu": "8"}),
+    ],
+)
+def test_gpus_of_the_make_that_the_run_names_are_reserved(spec: dict[str, Any], requests: dict[str, str]) -> None:
+    (container,) = ask(run("llama", **spec)).spec["podSets"][0]["template"]["spec"]["containers"]
+    assert container["resources"]["requests"] == requests

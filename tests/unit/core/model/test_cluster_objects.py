@@ -400,3 +400,23 @@ def test_a_priority_class_has_a_name_and_a_value() -> None:
     assert (item.uid, item.version, item.view) == ("c1", 9, ("urgent", -10))
     zero = {"metadata": {"name": "plain", "uid": "c2", "resourceVersion": "10"}}
     assert parse_priority_class(orjson.dumps(zero)).view == ("plain", 0)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "allocatable", "withheld"),
+    [
+        ({"cpu": "4", "nvidia.com/gpu": "8"}, {"cpu": "4", "nvidia.com/gpu": "8"}, {}),
+        ({"cpu": "4", "nvidia.com/gpu": "8"}, {"cpu": "4", "nvidia.com/gpu": "7"}, {}),
+        # The device plugin has just gone; it has been gone for a while; somebody took the name away.
+        ({"cpu": "4", "nvidia.com/gpu": "8"}, {"cpu": "4", "nvidia.com/gpu": "0"}, {"nvidia.com/gpu": 8}),
+        ({"cpu": "4", "nvidia.com/gpu": "0"}, {"cpu": "4", "nvidia.com/gpu": "0"}, {"nvidia.com/gpu": 0}),
+        ({"cpu": "4", "nvidia.com/gpu": "8"}, {"cpu": "4"}, {"nvidia.com/gpu": 8}),
+        ({"cpu": "4"}, {"cpu": "4", "amd.com/gpu": "0"}, {"amd.com/gpu": 0}),
+        ({"cpu": "4", "hugepages-1Gi": "0"}, {"cpu": "0", "hugepages-1Gi": "0"}, {}),
+    ],
+)
+def test_a_node_says_which_devices_it_has_and_does_not_offer(
+    capacity: dict[str, str], allocatable: dict[str, str], withheld: dict[str, int]
+) -> None:
+    raw = {"metadata": {"name": "n", "uid": "u"}, "status": {"capacity": capacity, "allocatable": allocatable}}
+    assert parse_node(orjson.dumps(raw)).view.withheld == withheld

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.core.model.accelerators import ACCELERATORS, GpuRequest
 from lockstep.core.model.node_set import NodeSet
 from lockstep.core.model.snapshot import NodeView, Taint
 from lockstep.core.placement.node_fit import (
@@ -14,10 +15,12 @@ from lockstep.core.placement.node_fit import (
     Toleration,
     node_class,
     summary,
+    withheld,
 )
 from support.placement_by_node import node_refusal
 
 GPU = "nvidia.com/gpu"
+OPEN_GPUS = GpuRequest(None, tuple(ACCELERATORS))
 EIGHT_GPUS = Requirement(resources={GPU: 8})
 
 
@@ -55,7 +58,7 @@ CPU_192 = Requirement(resources={"cpu": 192_000})
         ),
         (
             node("n"),
-            Requirement(resources={}, open_gpus=True),
+            Requirement(resources={}, gpus=OPEN_GPUS),
             {GPU: 1},
             "short of nvidia.com/gpu (DaemonSets and other pods leave 7 of 8)",
         ),
@@ -226,3 +229,12 @@ def test_what_lasts_is_said_before_what_passes_by_itself(
     refusal = node_refusal(view, {}, requirement)
     assert refusal is not None
     assert refusal.lasting is lasting
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"), [(1, "n0"), (4, "n0, n1, n2, n3"), (9, "n0, n1, n2, n3, n4, n5, n6, n7, …")]
+)
+def test_nodes_that_somebody_has_to_look_at_are_named_even_where_they_are_several(number: int, shown: str) -> None:
+    nodes = [f"n{bit}" for bit in range(number)]
+    line = summary([(withheld("amd.com/gpu"), NodeSet(2**number - 1))], lambda _: nodes)
+    assert line == f"{number} offering no amd.com/gpu now ({shown}: its device plugin or driver is away)"

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.api.run_spec import PlacementSpec
+from lockstep.core.model.accelerators import ACCELERATORS, NO_GPUS, GpuRequest
 from lockstep.core.model.snapshot import NodeView, Taint
 from lockstep.core.placement.node_fit import Expression, Requirement, Toleration
 from lockstep.core.placement.node_index import NodeIndex
@@ -17,7 +18,8 @@ from support import placement_by_node
 from support.two_racks import site
 
 RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"
-GPU = "nvidia.com/gpu"
+GPU, AMD = "nvidia.com/gpu", "amd.com/gpu"
+EVERY = tuple(ACCELERATORS)
 LEVELS = {"rack": RACK, "zone": ZONE}
 GPU_TYPES = {"H100": {"gpu": "h100"}, "H200": {"gpu": "h200"}, "Any": {}}
 EIGHT = Requirement(resources={GPU: 8})
@@ -36,7 +38,12 @@ def node_views(draw: st.DrawFn, name: str, *, alike: bool = False) -> NodeView:
         return NodeView(name=name, uid=name, labels=places, allocatable={"cpu": 192, GPU: 8})
     labels = {RACK: draw(racks), ZONE: draw(zones), "gpu": draw(st.sampled_from(["h100", "h200", None]))}
     labels["generation"] = draw(st.sampled_from(["3", "4", "x", None]))
-    allocatable = {"cpu": draw(st.sampled_from([192, 96])), GPU: draw(st.sampled_from([8, 8, 4, 0]))}
+    gpus = draw(st.sampled_from([GPU, GPU, GPU, AMD]))
+    allocatable = {"cpu": draw(st.sampled_from([192, 96])), gpus: draw(st.sampled_from([8, 8, 4, 0]))}
+    if draw(seldom):
+        allocatable[draw(st.sampled_from([AMD, "nvidia.com/mig-1g.10gb"]))] = 4
+    labels["nvidia.com/gpu.count"] = draw(st.sampled_from([None, None, None, "8", "0"]))
+    withheld = {gpus: draw(st.sampled_from([8, 4, 0]))} if draw(seldom) and not allocatable[gpus] else {}
     taints = [Taint("gpu", "NoSchedule", "broken"), Taint("node.kubernetes.io/disk-pressure", "NoSchedule")]
     return NodeView(
         name=name,
@@ -49,6 +56,7 @@ def node_views(draw: st.DrawFn, name: str, *, alike: bool = False) -> NodeView:
         deleting=draw(seldom),
         drain="asked for" if draw(seldom) else "",
         conditions={"XidCriticalError": "GPU 3"} if draw(seldom) else {},
+        withheld=withheld,
     )
 
 
@@ -60,11 +68,20 @@ expressions = st.builds(
     st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Near"]),
     st.lists(st.sampled_from(["h100", "3", "n1", "n10", "r1"]), min_size=1, max_size=2).map(tuple),
 )
+gpu_requests = st.sampled_from(
+    [
+        NO_GPUS,
+        GpuRequest(None, EVERY),
+        GpuRequest(8, EVERY),
+        GpuRequest(None, (AMD,), named=True),
+        GpuRequest(8, (GPU,)),
+    ]
+)
 requirements = st.builds(
     Requirement,
     resources=st.sampled_from([{}, {GPU: 4}, {GPU: 8, "cpu": 100}]),
     open=st.sampled_from([(), ("cpu",)]),
-    open_gpus=st.booleans(),
+    gpus=gpu_requests,
     labels=st.sampled_from([(), (), (), (("gpu", "h100"),)]),
     terms=st.one_of(st.just(()), st.lists(st.lists(expressions, max_size=2).map(tuple), max_size=2).map(tuple)),
     tolerations=st.sampled_from([(), (Toleration("gpu", "Exists"),)]),

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.run_spec import PlacementSpec
+from lockstep.core.model.accelerators import ACCELERATORS, GpuRequest
 from lockstep.core.model.snapshot import NodeView
 from lockstep.core.placement.node_fit import Requirement
 from lockstep.core.placement.node_index import NodeIndex
@@ -13,6 +14,7 @@ from support.two_racks import site
 
 RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"
 GPU = "nvidia.com/gpu"
+OPEN_GPUS = GpuRequest(None, tuple(ACCELERATORS))
 LEVELS = {"rack": RACK, "zone": ZONE}
 GPU_TYPES = {"H100": {"gpu": "h100"}, "H200": {"gpu": "h200"}}
 EIGHT = Requirement(resources={GPU: 8})
@@ -73,7 +75,7 @@ def test_gpus_left_open_go_to_nodes_of_one_size_the_largest_first(
     gpus: dict[str, int], count: int, able: list[int]
 ) -> None:
     index = index_of(site(**{name: {"allocatable": {GPU: number}} for name, number in gpus.items()}))
-    found = CandidateNodes.for_requirement(index, Requirement(resources={}, open_gpus=True), PlacementSpec())
+    found = CandidateNodes.for_requirement(index, Requirement(resources={}, gpus=OPEN_GPUS), PlacementSpec())
     assert [kind.able.bit_count() for kind in found.kinds(count)] == able
 
 

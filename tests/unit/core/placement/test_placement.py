@@ -1,6 +1,7 @@
 """Which nodes a gang gets, and what is said when it gets none."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -9,13 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.api.run_spec import PlacementSpec
-from lockstep.core.model.snapshot import NodeView
+from lockstep.core.model.accelerators import ACCELERATORS, NO_GPUS, GpuRequest
+from lockstep.core.model.snapshot import NodeView, Taint
 from lockstep.core.placement.node_fit import Requirement
 from lockstep.core.placement.node_index import NodeIndex
 from lockstep.core.placement.placement import ClusterNodes, Placed, Unplaceable, place
 
 RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"
 GPU = "nvidia.com/gpu"
+OPEN_GPUS = GpuRequest(None, tuple(ACCELERATORS))
 H100, H200 = {"gpu": "h100"}, {"gpu": "h200"}
 EIGHT_GPUS = Requirement(resources={GPU: 8})
 
@@ -211,7 +214,7 @@ def test_a_replacement_joins_the_racks_of_the_survivors() -> None:
 
 
 def test_gpus_left_open_mean_equal_gpu_nodes() -> None:
-    open_gpus = Requirement(resources={}, open_gpus=True)
+    open_gpus = Requirement(resources={}, gpus=OPEN_GPUS)
     four = {"cpu": 192_000, "memory": 2**41, GPU: 4}
     none = {"cpu": 192_000, "memory": 2**41}
     nodes = [node("a"), node("b"), *(node(f"c{i}", allocatable=four) for i in range(3)), node("d", allocatable=none)]
@@ -288,3 +291,137 @@ def test_placement_does_not_depend_on_the_order_nodes_are_listed_in(
     assert place(cluster(nodes, booked), EIGHT_GPUS, count, wishes) == place(
         cluster(shuffled, booked), EIGHT_GPUS, count, wishes
     )
+
+
+AMD, IN_PARTS = "amd.com/gpu", "nvidia.com/mig-1g.10gb"
+FREE = {"cpu": 192_000, "memory": 2**41}
+PRESENT = {"nvidia.com/gpu.present": "true"}
+OPEN = Requirement(resources={}, gpus=OPEN_GPUS)
+EIGHT_OF_ANY = Requirement(resources={}, gpus=GpuRequest(8, OPEN_GPUS.resources))
+
+
+def with_gpus(name: str, number: int, resource: str = GPU, **changes: Any) -> NodeView:
+    return node(name, allocatable=FREE | ({resource: number} if number else {}), **changes)
+
+
+def away(name: str, number: int = 8, **changes: Any) -> NodeView:
+    """A node whose device plugin is away."""
+    return node(name, allocatable=FREE | {GPU: 0}, withheld={GPU: number}, **changes)
+
+
+@pytest.mark.parametrize("requirement", [OPEN, EIGHT_OF_ANY], ids=["all", "eight"])
+@pytest.mark.parametrize(
+    "views",
+    [
+        [away("d")],
+        [away("d", 0)],  # nobody knows how many it has
+        [with_gpus("d", 0, labels=PRESENT)],
+        [with_gpus("c", 4), away("d")],  # what is away may be as large as the others
+        [with_gpus("c", 4), with_gpus("d", 0, labels=PRESENT)],
+        [away("d"), with_gpus("e", 0)],
+    ],
+    ids=["told by its capacity", "by zeros", "by a label", "a smaller one", "a smaller one, by a label", "and CPUs"],
+)
+def test_nodes_whose_gpus_are_away_are_waited_for_and_named(views: list[NodeView], requirement: Requirement) -> None:
+    result = refused(place(cluster([node("a"), node("b"), node("b2"), *views]), requirement, 4, placement()))
+    assert not result.hopeless
+    assert "1 offering no nvidia.com/gpu now (d: its device plugin or driver is away)" in result.message
+    assert "the cluster has no more" not in result.message
+
+
+def test_a_gang_that_needs_no_node_whose_gpus_are_away_does_not_wait_for_it() -> None:
+    world = cluster([node("a"), node("b"), away("d"), with_gpus("e", 0, labels=PRESENT)])
+    assert placed(place(world, OPEN, 2, placement())) == ("a", "b")
+
+
+def test_where_all_gpus_are_away_no_gang_gets_nodes_without() -> None:
+    nodes = [*(away(f"gpu-{number}") for number in range(10)), with_gpus("cpu", 0)]
+    result = refused(place(cluster(nodes), OPEN, 2, placement()))
+    assert not result.hopeless
+    assert result.message.startswith("needs 2 nodes, 0 fit: 10 offering no nvidia.com/gpu now (gpu-0, gpu-1, gpu-2, ")
+    assert "gpu-7, …" in result.message
+    assert "1 without GPUs (cpu)" in result.message
+    for spec in (NO_GPUS, GpuRequest(0, OPEN_GPUS.resources)):
+        assert placed(place(cluster(nodes), Requirement(resources={}, gpus=spec), 11, placement()))
+
+
+def test_nodes_with_gpus_that_others_use_are_not_replaced_by_nodes_without() -> None:
+    world = cluster([node("a"), with_gpus("cpu", 0)], foreign={"a": {GPU: 1}})
+    result = refused(place(world, OPEN, 1, placement()))
+    assert "1 short of nvidia.com/gpu (a: DaemonSets and other pods leave 7 of 8)" in result.message
+    assert "1 without GPUs (cpu)" in result.message
+
+
+def test_a_node_that_is_known_to_have_fewer_gpus_is_not_waited_for() -> None:
+    result = refused(place(cluster([node("a"), away("b", 4)]), EIGHT_OF_ANY, 2, placement()))
+    assert result.hopeless
+    assert "1 short of nvidia.com/gpu (b: it has 4, 8 asked)" in result.message
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nodes"),
+    [
+        (OPEN_GPUS, ("n1", "n2")),
+        (GpuRequest(8, OPEN_GPUS.resources), ("n1", "n2")),
+        (GpuRequest(None, (AMD,), named=True), ("m1", "m2")),
+        (GpuRequest(8, (AMD,), named=True), ("m1", "m2")),
+        (GpuRequest(None, (AMD, GPU)), ("m1", "m2")),
+    ],
+)
+def test_a_gang_gets_gpus_of_one_make_the_first_that_there_is_however_busy(
+    gpus: GpuRequest, nodes: tuple[str, ...]
+) -> None:
+    world = cluster([*(with_gpus(name, 8, AMD) for name in ("m1", "m2")), node("n1"), node("n2")])
+    requirement = Requirement(resources={}, gpus=gpus)
+    assert placed(place(world, requirement, 2, placement())) == nodes
+    busy = refused(place(ClusterNodes(world.index, world.index.mask(nodes)), requirement, 2, placement()))
+    assert (busy.hopeless, busy.fits) == (False, 0)
+
+
+def test_a_make_whose_nodes_are_all_away_is_still_the_one() -> None:
+    result = refused(place(cluster([with_gpus("m1", 8, AMD), away("n1")]), OPEN, 1, placement()))
+    assert not result.hopeless
+    assert "1 with other GPUs than nvidia.com/gpu (m1: gpuResource chooses)" in result.message
+
+
+def test_the_make_is_that_of_the_nodes_which_the_run_may_use() -> None:
+    """By its GPU type, its selector, and the taints that it tolerates."""
+    nodes = [with_gpus("m1", 8, AMD, labels=H200), node("n1", labels=H100)]
+    assert placed(place(cluster(nodes), EIGHT_OF_ANY, 1, placement(gpuTypes=["H200"]))) == ("m1",)
+    selecting = replace(EIGHT_OF_ANY, labels=(("gpu", "h200"),))
+    assert placed(place(cluster(nodes), selecting, 1, placement())) == ("m1",)
+    assert placed(place(cluster(nodes), replace(OPEN, excluded=frozenset({"n1"})), 1, placement())) == ("m1",)
+    theirs = [nodes[0], replace(nodes[1], taints=(Taint("team", "NoSchedule", "other"),))]
+    assert placed(place(cluster(theirs), EIGHT_OF_ANY, 1, placement())) == ("m1",)
+
+
+def test_who_names_a_make_that_no_node_has_gets_no_nodes_without() -> None:
+    world = cluster([with_gpus("cpu", 0)])
+    assert placed(place(world, OPEN, 1, placement())) == ("cpu",)
+    named = Requirement(resources={}, gpus=GpuRequest(None, (AMD,), named=True))
+    assert "1 without amd.com/gpu (cpu)" in refused(place(world, named, 1, placement())).message
+
+
+def test_parts_of_gpus_are_not_taken_for_whole_ones_nor_for_none() -> None:
+    parted = node("p", allocatable=FREE | {IN_PARTS: 7, GPU: 0}, withheld={GPU: 0}, labels=PRESENT)
+    for requirement in (OPEN, EIGHT_OF_ANY):
+        result = refused(place(cluster([parted, with_gpus("cpu", 0)]), requirement, 1, placement()))
+        assert f"1 with {IN_PARTS} in place of whole GPUs (p: resourcesPerNode may name it)" in result.message
+    asked = Requirement(resources={IN_PARTS: 7}, gpus=NO_GPUS)
+    assert placed(place(cluster([parted]), asked, 1, placement())) == ("p",)
+
+
+@pytest.mark.parametrize(("number", "hopeless"), [(8, False), (0, False), (4, True), (None, True)])
+def test_other_devices_that_are_away_are_waited_for_too(number: int | None, hopeless: bool) -> None:
+    view = node("a", withheld={} if number is None else {"rdma/hca": number})
+    result = refused(place(cluster([view]), Requirement(resources={"rdma/hca": 8}), 1, placement()))
+    assert result.hopeless is hopeless
+    assert ("offering no rdma/hca now" in result.message) is not hopeless
+
+
+def test_the_graphics_of_a_processor_do_not_stand_for_gpus_that_are_away() -> None:
+    """A node has two makes, and offers only the other one at the moment."""
+    both = FREE | {GPU: 8, "gpu.intel.com/i915": 1}
+    nodes = [node("a", allocatable=both), node("b", allocatable=both | {GPU: 0}, withheld={GPU: 8})]
+    assert placed(place(cluster(nodes), OPEN, 1, placement())) == ("a",)
+    assert "1 offering no nvidia.com/gpu now (b: " in refused(place(cluster(nodes), OPEN, 2, placement())).message

@@ -288,3 +288,26 @@ def test_512_pods_cost_next_to_nothing() -> None:
     for slot in range(512):
         template.pod_body(slot, 1, f"gpu-{slot}")
     assert process_time() - started < 0.5
+
+
+@pytest.mark.parametrize(
+    ("resource", "check", "extra"),
+    [("nvidia.com/gpu", "1", []), ("amd.com/gpu", "0", []), ("google.com/tpu", "0", ["google.com/tpu"])],
+)
+def test_pods_request_the_gpus_that_were_resolved_and_tolerate_their_taint(
+    resource: str, check: str, extra: list[str]
+) -> None:
+    """The worker can look at NVIDIA's alone; torchrun starts a process for each of any make."""
+    pod = body(run(changed(RESOLVED, gpu_resource=resource), launcher={"type": "Torchrun"}, command=["train.py"]))
+    assert trainer(pod)["resources"]["limits"] == {"cpu": "191", "memory": "2046Gi", resource: "8"}
+    assert (environment(pod)["LOCKSTEP_GPUS"], environment(pod)["LOCKSTEP_CHECK_GPUS"]) == ("8", check)
+    assert json.loads(environment(pod)["LOCKSTEP_LAUNCHER_OPTIONS"])["nprocPerNode"] == 8
+    keys = [toleration["key"] for toleration in pod["spec"]["tolerations"]]
+    assert keys[2:] == ["nvidia.com/gpu", "amd.com/gpu", *extra]
+
+
+def test_a_dry_run_asks_for_gpus_of_the_make_that_the_spec_names() -> None:
+    view = run(gpuResource="amd.com/gpu", gpusPerNode=4)
+    assert trainer(dry_run_body(view, TUNABLES))["resources"]["limits"]["amd.com/gpu"] == "4"
+    other = replace(TUNABLES, accelerators={"example.com/npu": ()})
+    assert trainer(dry_run_body(run(gpusPerNode=4), other))["resources"]["limits"]["example.com/npu"] == "4"

@@ -335,3 +335,25 @@ def test_a_pattern_that_takes_long_to_compile_holds_nobody_up(monkeypatch: pytes
     monkeypatch.setattr("re.compile", lambda pattern, *_: compiled.append(pattern))
     assert validate(spec(recovery={"rules": rules}), {}) == []
     assert compiled == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"gpuResource": "amd.com/gpus"}, "spec.gpuResource", "write one of amd.com/gpu, nvidia.com/gpu"),
+        (
+            {"gpusPerNode": 8, "resourcesPerNode": {"amd.com/gpu": 8}},
+            "spec.gpusPerNode",
+            "says the same thing as spec.resourcesPerNode[amd.com/gpu]",
+        ),
+        ({"resourcesPerNode": {"amd.com/gpu": 129}}, "spec.resourcesPerNode[amd.com/gpu]", "write 128 or less"),
+        ({"resourcesPerNode": {"amd.com/gpu": 8}, "gpusPerNode": 0}, "", ""),
+        ({"resourcesPerNode": {"amd.com/gpu": 8}}, "", ""),
+        ({"gpuResource": "amd.com/gpu"}, "", ""),
+    ],
+)
+def test_gpus_of_any_make_are_asked_for_in_one_place(fields: dict[str, Any], field: str, words: str) -> None:
+    known = KnownNames(accelerators=("nvidia.com/gpu", "amd.com/gpu"))
+    found = validate(spec(**fields), {}, known)
+    assert [problem.field for problem in found] == ([field] if field else [])
+    assert all(words in problem.message for problem in found)

@@ -6,9 +6,10 @@ import pytest
 
 from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import Lag
 from lockstep.core.run.report import conclude, rank_or_stage_differs, record_progress, short_count
-from support.world import World, node, spec, world_with_gang
+from support.world import World, node, spec, world, world_with_gang
 
 
 @pytest.mark.parametrize(
@@ -108,3 +109,26 @@ def test_the_state_is_one_word(suspended: bool, nodes: int, state: str) -> None:
     assert finished is not None
     assert finished.status == "False"
     assert replace(plan.run, status=plan.status).status.observed_generation == plan.run.generation
+
+
+@pytest.mark.parametrize(
+    ("smaller", "fields", "message"),
+    [
+        ({}, {}, "2 nodes are held, each with 8 nvidia.com/gpu"),
+        ({"nvidia.com/gpu": 4}, {}, "2 nodes are held, each with 4 nvidia.com/gpu; 4 nvidia.com/gpu on n0 stay unused"),
+        (
+            {},
+            {"gpusPerNode": 6},
+            "2 nodes are held, each with 6 nvidia.com/gpu; 4 nvidia.com/gpu on n0, n1 stay unused",
+        ),
+    ],
+)
+def test_a_gang_is_told_which_gpus_it_has_and_which_of_its_nodes_it_leaves(
+    smaller: dict[str, int], fields: dict[str, int], message: str
+) -> None:
+    made = world(2)
+    made.nodes["n1"] = replace(made.nodes["n1"], allocatable={**made.nodes["n1"].allocatable, **smaller})
+    made.roll_out("one", spec(2, **fields))
+    admitted = find(made.status("one"), ConditionType.ADMITTED)
+    assert admitted is not None
+    assert admitted.message == message

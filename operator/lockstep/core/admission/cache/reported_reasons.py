@@ -9,6 +9,7 @@ from lockstep.core.admission.cache.entry import PendingReason
 from lockstep.core.admission.cache.run_index import RunRow
 from lockstep.core.admission.engine.cycle_result import Wait
 from lockstep.core.admission.engine.jobs import Option
+from lockstep.core.model.reasons import WaitReason
 
 _BY_ORDER = attrgetter("order")
 
@@ -22,7 +23,7 @@ class ClassReason:
 
     wait: Wait
     options: tuple[Option, ...] | None
-    lacks: tuple[str, bool]
+    lacks: tuple[str, WaitReason | None]
     reason: PendingReason
     lasting: bool
 
