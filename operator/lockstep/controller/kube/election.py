@@ -104,6 +104,8 @@ class Election:
         self._renew_every = 0.3 * duration if renew_every is None else renew_every
         self._retry_every = 0.2 * duration if retry_every is None else retry_every
         self._margin = 0.2 * duration if margin is None else margin
+        self._patience = max(_REQUEST_SECONDS, 0.5 * duration)  # for answers on which no lease of ours depends yet
+        self._took = 0.0  # seconds that the last write of the lease took, answered or not
         self._lease: dict[str, Any] | None = None  # as last read or written
         self._seen: tuple[str, str] = ("", "")  # UID and version of the lease as last observed
         self._rival_until = float("-inf")  # monotonic; before it the lease is not to be taken
@@ -132,11 +134,16 @@ class Election:
     async def hold(self) -> None:
         """Keep the lease; raises LostLeadershipError when it is lost, and never returns."""
         while True:
-            await self._clock.sleep(self._renew_every)
+            await self._clock.sleep(self._until_renewal())
             while not await self.try_renew():
                 if self._clock.monotonic() >= self._held_until - self._margin:
                     raise LostLeadershipError("the lease could not be renewed in time")
                 await self._clock.sleep(_RETRY_RENEWAL_SECONDS)
+
+    def _until_renewal(self) -> float:
+        """The slower the API server answers, the sooner it is asked: two more tries are to fit into what is left."""
+        left = self._held_until - self._margin - self._clock.monotonic()
+        return min(self._renew_every, max(0.0, (left - self._took) / 2))
 
     async def try_acquire(self) -> bool:
         """Look at the lease once and take it if it is free; True when this process leads."""
@@ -163,11 +170,12 @@ class Election:
         if self._lease is None:
             raise LostLeadershipError("the lease was never held")
         left = self._held_until - self._margin - self._clock.monotonic()
-        patience = max(_REQUEST_SECONDS, left / 2)  # a slow answer is one, and there is time for another try
+        # A slow answer is one, and there is time for another try; but not where each takes as long as the last one did.
+        patience = max(_REQUEST_SECONDS, left / 2, min(left, 2 * self._took))
         if await self._write(self._lease, patience):
             return True
         try:
-            lease = await self._read()
+            lease = await self._read(max(_REQUEST_SECONDS, self._held_until - self._margin - self._clock.monotonic()))
         except KubeError as error:
             if isinstance(error, ApiError) and error.status == 404:
                 self._held_until = float("-inf")
@@ -203,9 +211,9 @@ class Election:
             duration = float(_spec(lease).get("leaseDurationSeconds") or self._duration)
             self._rival_until = self._clock.monotonic() + duration
 
-    async def _write(self, lease: dict[str, Any] | None, within: float = _REQUEST_SECONDS) -> bool:
+    async def _write(self, lease: dict[str, Any] | None, within: float | None = None) -> bool:
         """Take or renew ``lease`` (None: create it) at exactly that version; True when it is ours now."""
-        begun = self._clock.monotonic()
+        begun, within = self._clock.monotonic(), self._patience if within is None else within
         before = {} if lease is None else _spec(lease)
         renewal = before.get("holderIdentity") == self.identity
         moment = datetime.fromtimestamp(self._clock.now(), tz=UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -218,7 +226,7 @@ class Election:
         }
         try:
             if lease is None:
-                reply = await self._create(spec)
+                reply = await self._create(spec, within)
             else:
                 reply = await self._put({**lease, "spec": spec}, within)
         except KubeError as error:
@@ -226,6 +234,8 @@ class Election:
                 self._unanswered.setdefault(moment, begun)
             _log.info("the lease was not written: %s", error)
             return False
+        finally:
+            self._took = self._clock.monotonic() - begun
         self._lease = nesting.loads(reply)
         metadata = self._lease["metadata"]
         epoch = int(to_unix(metadata["creationTimestamp"])), int(self._lease["spec"]["leaseTransitions"])
@@ -251,18 +261,19 @@ class Election:
         except KubeError as error:
             _log.warning("the lease was not deleted: %s", error)
 
-    async def _read(self) -> dict[str, Any]:
-        text = await self._api.get(LEASES, self._name, self._namespace, within=_REQUEST_SECONDS)
+    async def _read(self, within: float | None = None) -> dict[str, Any]:
+        patience = self._patience if within is None else within
+        text = await self._api.get(LEASES, self._name, self._namespace, within=patience)
         return dict(nesting.loads(text))
 
-    async def _create(self, spec: dict[str, Any]) -> bytes:
+    async def _create(self, spec: dict[str, Any], within: float) -> bytes:
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": self._name, "namespace": self._namespace},
             "spec": spec,
         }
-        return await self._api.create(LEASES, body, self._namespace, guarded=False, within=_REQUEST_SECONDS)
+        return await self._api.create(LEASES, body, self._namespace, guarded=False, within=within)
 
     async def _put(self, body: dict[str, Any], within: float = _REQUEST_SECONDS) -> bytes:
         return await self._api.replace(LEASES, self._name, body, self._namespace, guarded=False, within=within)
