@@ -738,3 +738,14 @@ async def test_a_pod_that_lost_its_labels_is_gone_when_its_watch_says_so(world: 
     assert [each.deleting for each in world.store.pods_of("u1")] == [True]
     world.store.other_pods.remove("p1", 40)
     assert not world.store.pods_of("u1")
+
+
+async def test_how_long_the_scheduler_takes_is_told_of_each_pod_that_it_places(world: World) -> None:
+    placed: list[float] = []
+    world.store.placed = placed.append
+    world.store.gang_pods.upsert(pod("p1", bound=False, created_at=100.0))
+    world.store.gang_pods.upsert(pod("p2", bound=True, created_at=100.0, bound_at=103.0))
+    assert not placed, "of one that was placed before it was seen nothing is known"
+    world.store.gang_pods.upsert(pod("p1", version=21, created_at=100.0, bound_at=107.0))
+    world.store.gang_pods.upsert(pod("p1", version=22, created_at=100.0, bound_at=107.0, started_at=108.0))
+    assert placed == [7.0]
