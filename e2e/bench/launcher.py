@@ -99,6 +99,10 @@ class Launcher:
             yield process
         finally:
             if process.returncode is None:
+                process.terminate()  # it says then what it has seen
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(20):
+                        print((await process.communicate())[0].decode()[-600:], flush=True)
                 process.kill()
             await process.wait()
 

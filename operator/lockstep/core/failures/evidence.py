@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from lockstep.api.base import names
 from lockstep.api.base.times import to_rfc3339
-from lockstep.api.run_status import ExitsStatus
+from lockstep.api.run_status import Condition, ExitsStatus
 from lockstep.core.failures.breaker import is_slow
 from lockstep.core.failures.signs import is_refused_by_node
 from lockstep.core.model.conditions import find
@@ -193,7 +193,7 @@ def _late_together(state: RunState, found: Sequence[Loss], start_due: float | No
     """
     late = [loss for loss in found if loss.reason in _LATE]
     limits, deadlines = state.tunables.breaker, state.tunables.deadlines
-    if not is_slow(len(late), state.world, limits):
+    if not is_slow(len(late), state.world, limits) and _told_slow(state) is None:
         return []
     # A gang that gathers is as slow as it may be at the barrier.
     longest = limits.window if state.trains else max(limits.window, deadlines.registered + deadlines.ready)
@@ -210,10 +210,16 @@ def _late_together(state: RunState, found: Sequence[Loss], start_due: float | No
     return [loss for loss in late if not state.reached(until(loss))]
 
 
+def _told_slow(state: RunState) -> Condition | None:
+    """The few that are left of many, and those that come to them, are waited for as well."""
+    told = find(state.run.status, ConditionType.CLUSTER_DISRUPTION)
+    return told if told is not None and told.reason == ConditionReason.CLUSTER_SLOW else None
+
+
 def _told_slow_since(state: RunState) -> float | None:
     """Since when the gang is told to be slow, where an earlier leader has begun to say so: it has waited meanwhile."""
-    told = find(state.run.status, ConditionType.CLUSTER_DISRUPTION)
-    if told is None or told.reason != ConditionReason.CLUSTER_SLOW:
+    told = _told_slow(state)
+    if told is None:
         return None
     return told.last_transition_time if told.last_transition_time < state.snapshot.leadership.since else None
 
@@ -238,6 +244,12 @@ def _silent_at(state: RunState, report: WorkerReport | None) -> float:
     if report is not None:
         heard = max(heard, _heard_at(state, report))
     return heard + state.silent_after + state.lag.deaf_since(heard)
+
+
+def _slack(state: RunState) -> float:
+    """How much longer a worker on a Ready node may be silent where everything is slow, itself perhaps too: in a launch
+    by as much as all deadlines of it are later, in training by as long again."""
+    return min(state.lag.allowance, state.silent_after) if state.trains else state.lag.allowance
 
 
 def _heard_at(state: RunState, report: WorkerReport) -> float:
@@ -329,6 +341,8 @@ def _loss_of(
     quiet = "no heartbeat" if report is None else f"no heartbeat for {state.now - report.received_at:.0f} s"
     if not node.ready:
         return lost(LossKind.NODE, LossReason.NODE_NOT_READY, f"{quiet} from {name} and the node is NotReady")
+    if not state.passed(_silent_at(state, report) + _slack(state)):
+        return None
     # Past the barrier every rank was registered; a spare whose pod was made since has the deadlines of a launch.
     if steps_stopped and (report is not None or (took_part(state, slot) and _had_time_to_register(state))):
         return lost(LossKind.NODE, LossReason.NODE_SILENT, f"{quiet} from {name} and the gang's steps have stopped")

@@ -417,3 +417,50 @@ def test_leaders_that_follow_each_other_do_not_wait_for_silent_workers_without_e
         w.crash()
         only_beats(w, 80)
     assert w.status("one").attempt == 2
+
+
+def gathering(ranks: int = 10) -> World:
+    """All have registered but the last one, which prepares for long."""
+    w = world(ranks + 5)
+    w.delays = lambda slot: (0.0, 0.0, 0.0, 200.0 if slot == ranks - 1 else 0.0)
+    w.apply("one", spec(ranks))
+    only_beats(w, 10)
+    assert phase(w) is Phase.LAUNCHING
+    return w
+
+
+def is_replaced(w: World) -> bool:
+    assignment = w.status("one").assignment
+    return bool(assignment.vacant) or set(assignment.incarnations) != {1}
+
+
+@pytest.mark.parametrize(("lag", "after"), [(Lag(), 20), (Lag(write=2.0), 40)])
+def test_a_worker_that_is_silent_in_a_launch_has_as_much_longer_as_its_deadlines(lag: Lag, after: int) -> None:
+    w = gathering()
+    w.lag = lag
+    fall_silent(w, 1, after - 14)
+    assert not is_replaced(w)
+    only_beats(w, 14)
+    assert is_replaced(w)
+
+
+def test_a_silent_worker_on_a_node_that_is_not_ready_has_no_longer_for_it() -> None:
+    w = gathering()
+    w.lag = Lag(write=2.0)
+    w.lose_node("n0")
+    w.node_not_ready("n0")
+    only_beats(w, 20)
+    assert is_replaced(w)
+
+
+def test_the_few_that_are_left_of_many_silent_workers_are_waited_for_as_well() -> None:
+    w = gathering()
+    fall_silent(w, 9, 20)
+    assert w.status("one").reason == "ClusterSlow"
+    w.silent_nodes = {w.status("one").assignment.nodes[0]}
+    only_beats(w, 60)
+    assert not is_replaced(w)
+    assert w.status("one").reason == "ClusterSlow"
+    w.silent_nodes.clear()
+    only_beats(w, 10)
+    assert w.status("one").reason != "ClusterSlow"
