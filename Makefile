@@ -15,7 +15,8 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help setup setup-demo check lint coverage build monitoring test test-nodes test-cluster test-others audit \
 	test-outages test-unit test-more fuzz nightly fresh generate image e2e e2e-all cluster-up cluster-down cluster-status demo demo-scale \
 	formats formats-ready formats-record faults faults-all bench-launch bench-recover bench-recover-full \
-	bench-admission bench-admission-full bench-failover bench-schedule screenshots clean
+	bench-admission bench-admission-full bench-failover bench-overload bench-overload-full bench-schedule \
+	screenshots clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -143,7 +144,7 @@ nightly: ## What is not worth every run: long outages, every fault, all of kind,
 	$(MAKE) test-more ROUNDS=1
 	$(MAKE) fuzz
 	$(MAKE) formats
-	$(MAKE) bench-failover bench-launch bench-recover-full bench-admission-full
+	$(MAKE) bench-failover bench-launch bench-recover-full bench-admission-full bench-overload-full
 	$(MAKE) fresh
 
 generate: setup ## Write crds/, the generated docs, and what is made from the chart
@@ -221,6 +222,12 @@ bench-admission-full: build ## The same at the size of its bars: 5,000 runs at o
 
 bench-failover: build ## Kill the leader of runs on NODES simulated nodes (default: 50 runs on 512)
 	@$(RUN) -m bench.failover --cluster-nodes $(NODES)
+
+bench-overload: build ## Launch a gang beside 20 busy processes, with an API server that answers late
+	@$(RUN) -m bench.overload
+
+bench-overload-full: build ## The same with 1,024 nodes
+	@$(RUN) -m bench.overload --full
 
 bench-schedule: setup ## Let four ways to order a queue schedule the same simulated jobs, or those of a log (SWF=FILE)
 	@$(RUN) -m bench.schedule $(if $(SWF),--swf "$(SWF)")

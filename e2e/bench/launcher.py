@@ -11,7 +11,7 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,23 +41,26 @@ class Launch:
 
 
 class Launcher:
-    """Launches gangs of ``count`` nodes, one after another, and leaves nothing of them."""
+    """Launches gangs of ``count`` nodes, one after another, each within ``seconds``, and leaves nothing of them."""
 
-    def __init__(self, world: World, namespace: str, count: int) -> None:
+    def __init__(self, world: World, namespace: str, count: int, seconds: float = LAUNCH_SECONDS) -> None:
         self._world = world
         self._namespace = namespace
         self._count = count
+        self._seconds = seconds
         self._ca_file = world.folder / "workers-ca.crt"
         self._ca_file.write_text(workers_ca(world.kubectl))
 
-    async def launch(self, *, with_workers: bool) -> Launch:
-        """Launch a gang and take it away again."""
+    async def launch(self, *, with_workers: bool, meanwhile: AbstractContextManager[object] | None = None) -> Launch:
+        """Launch a gang and take it away again. ``meanwhile`` is entered for the launch. Raises TimeoutError."""
         operator = self._world.operator
         async with contextlib.AsyncExitStack() as stack:
             api = await stack.enter_async_context(KubeApi.from_kubeconfig(self._world.cluster.kubeconfig))
             workers = await stack.enter_async_context(self._workers()) if with_workers else None
             before, starts = operator.metrics(), operator.starts
-            async with all_running(api, self._namespace, self._count) as running, asyncio.timeout(LAUNCH_SECONDS):
+            under_way = stack.enter_context(contextlib.ExitStack())
+            under_way.enter_context(meanwhile or contextlib.nullcontext())
+            async with all_running(api, self._namespace, self._count) as running, asyncio.timeout(self._seconds):
                 applied, begun = time.time(), time.monotonic()
                 await apply(api, self._namespace, RUN, self._count)
                 await running
@@ -65,8 +68,9 @@ class Launcher:
                 started = seconds if workers is None else await self._released(workers) - applied
             after, restarts = operator.metrics(), operator.starts - starts
             run = parse_run(await api.get(run_path(self._namespace, RUN)))
+            under_way.close()
             await api.request("DELETE", run_path(self._namespace, RUN))
-            await all_gone(api, self._namespace, LAUNCH_SECONDS)
+            await all_gone(api, self._namespace, self._seconds)
         return Launch(
             running=seconds,
             started=started,
@@ -91,10 +95,14 @@ class Launcher:
         )
         try:
             assert process.stdout is not None
-            await asyncio.wait_for(process.stdout.readline(), timeout=30)  # it says that it follows the cluster
+            await asyncio.wait_for(process.stdout.readline(), timeout=120)  # it says that it follows the cluster
             yield process
         finally:
             if process.returncode is None:
+                process.terminate()  # it says then what it has seen
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(20):
+                        print((await process.communicate())[0].decode()[-600:], flush=True)
                 process.kill()
             await process.wait()
 

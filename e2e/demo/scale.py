@@ -22,7 +22,7 @@ from demo.narration import told
 from harness.kube import OPERATOR_NAMESPACE, ROOT, create_namespace
 from harness.waiting import WaitedInVain
 from harness.world import World, started
-from localcluster.control_plane import SETTINGS
+from localcluster.control_plane import settings
 from localcluster.errors import LocalClusterError
 from localcluster.kwok import NodeBatch
 from lockstep.api.run_status import TrainingRunStatus
@@ -38,7 +38,9 @@ NAMESPACE = "lockstep-demo"
 NAME = "at-scale"
 NODES_PER_RACK = 16
 TOTAL_STEPS, STEP_SECONDS = 40, 0.25
-FINISH_SECONDS = 900.0
+FINISH_SECONDS = 1_800.0
+LARGE = 2_048
+"""Nodes beyond which the leases of simulated nodes alone would be all that two cores can do."""
 Json = dict[str, Any]
 
 
@@ -57,7 +59,8 @@ def main() -> int:
 
     nodes = NodeBatch(count=options.nodes, racks=-(-options.nodes // NODES_PER_RACK))
     try:
-        with started(kwok=nodes, settings={"progressWriteInterval": 2}, report=say) as world:
+        large = options.nodes > LARGE
+        with started(kwok=nodes, settings={"progressWriteInterval": 2}, large=large, report=say) as world:
             wrong = play(world, options.nodes, say)
     except (LocalClusterError, WaitedInVain, CliError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -94,7 +97,7 @@ def play(world: World, count: int, say: Callable[[str], None]) -> list[str]:
     print(world.kubectl("get", "trun", "-n", NAMESPACE, "-o", "wide"), flush=True)
     stats: Json = json.loads(output.splitlines()[-1])["runs"][run.uid]
     _tell_times(stats, applied, say)
-    for setting in SETTINGS:
+    for setting in settings(world.cluster.layout):
         say(f"setting: {setting}")
     return _broken_promises(run, stats, count)
 

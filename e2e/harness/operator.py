@@ -25,7 +25,7 @@ from localcluster.state import component_environment, free_ports
 _CHECK_SECONDS = 0.1
 _RESTART_SECONDS = 0.5
 _STOP_SECONDS = 15.0
-_ANSWER_SECONDS = 5.0
+_ANSWER_SECONDS = 15.0
 
 
 class OperatorProcess:
@@ -54,12 +54,18 @@ class OperatorProcess:
 
     @classmethod
     def start(
-        cls, kubectl: Kubectl, folder: Path, *, address: str = "127.0.0.1", settings: Mapping[str, Any] | None = None
+        cls,
+        kubectl: Kubectl,
+        folder: Path,
+        *,
+        address: str = "127.0.0.1",
+        settings: Mapping[str, Any] | None = None,
+        kubeconfig: Path | None = None,
     ) -> OperatorProcess:
         """Start one for a cluster where Lockstep is installed; returns when it leads.
 
         Workers are to reach it at ``address``. ``settings`` go over the configuration made here (see
-        lockstep.config). Raises WaitedInVain with the end of its log.
+        lockstep.config); ``kubeconfig`` is its own, else one is made. Raises WaitedInVain with the end of its log.
         """
         folder.mkdir(parents=True, exist_ok=True)
         ports = free_ports(("workers", "metrics"))
@@ -70,7 +76,7 @@ class OperatorProcess:
             "metricsListen": "127.0.0.1",
             "metricsPort": ports["metrics"],
         }
-        kubeconfig = operator_kubeconfig(kubectl, folder / "operator.kubeconfig")
+        kubeconfig = kubeconfig or operator_kubeconfig(kubectl, folder / "operator.kubeconfig")
         operator = cls(folder, config | dict(settings or {}), kubeconfig)
         operator.run()
         try:

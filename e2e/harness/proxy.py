@@ -65,6 +65,7 @@ class _Faults:
     is_down: bool = False
     watches_stall: bool = False
     answers_get_lost: bool = False
+    takes: float = 0.0  # seconds that each request waits, watches aside
     expired_watches: set[str] = field(default_factory=set)  # paths whose next watch is answered 410
 
 
@@ -150,9 +151,15 @@ class ApiProxy:
         """Carry out every write and answer none: the operator cannot know what became of them."""
         self._set(answers_get_lost=lose)
 
+    def slow_down(self, seconds: float) -> None:
+        """Let every request but watches wait for so long, each beside the others: an API server that is overloaded."""
+        self._set(takes=seconds)
+
     def mend(self) -> None:
         """Break nothing any more."""
-        self._set(crash=None, is_down=False, watches_stall=False, answers_get_lost=False, expired_watches=set())
+        self._set(
+            crash=None, is_down=False, watches_stall=False, answers_get_lost=False, takes=0.0, expired_watches=set()
+        )
         self._on_loop(self._hang_up())  # streams that stalled stay behind for ever
 
     # Inside
@@ -202,6 +209,8 @@ class ApiProxy:
             return _abandon(request)
         if request.query.get("watch") in ("1", "true"):
             return await self._watch(request)
+        if self._faults.takes:
+            await asyncio.sleep(self._faults.takes)
         if not _is_counted(request):
             response = await self._pass_on(request, body)
             if request.method in _WRITES and response.status < 300:

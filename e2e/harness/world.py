@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from harness import operator as operator_process
-from harness.kube import Kubectl, install
+from harness.kube import Kubectl, install, operator_kubeconfig
 from harness.operator import OperatorProcess
+from harness.proxy import ApiProxy
 from harness.waiting import wait_for
 from localcluster import LocalCluster, build, processes
 from localcluster.errors import NotRunningError
@@ -21,19 +22,20 @@ from localcluster.kwok import NodeBatch
 from localcluster.processnodes import ProcessNodes
 from localcluster.processnodes.node import NodeShape
 
-_NODES_SECONDS = 60.0
+_NODES_SECONDS = 300.0
 _numbers = itertools.count()
 
 
 @dataclass(frozen=True)
 class World:
-    """What runs. ``nodes`` is None without process nodes."""
+    """What runs. ``nodes`` is None without process nodes, ``proxy`` where nothing is before the API server."""
 
     folder: Path
     cluster: LocalCluster
     kubectl: Kubectl
     nodes: ProcessNodes | None
     operator: OperatorProcess
+    proxy: ApiProxy | None = None
 
     @property
     def process_nodes(self) -> ProcessNodes:
@@ -55,13 +57,14 @@ def started(
     settings: Mapping[str, Any] | None = None,
     heartbeat_seconds: float = 1.0,
     large: bool = False,
+    proxied: bool = False,
     report: Callable[[str], None] = lambda line: None,
 ) -> Iterator[World]:
     """Bring everything up; tear everything down at the end, whatever happened.
 
     ``settings`` go over the operator's configuration, ``heartbeat_seconds`` is the process nodes'. ``large``:
-    thousands of simulated nodes are to come. ``report`` is told of each part as it comes up. After a failure the
-    folder with all logs stays, and is named.
+    thousands of simulated nodes are to come. ``proxied``: between the operator and the API server is a ``proxy``.
+    ``report`` is told of each part as it comes up. After a failure the folder with all logs stays, and is named.
     """
     folder = _new_folder()
     with contextlib.ExitStack() as stack:
@@ -86,11 +89,22 @@ def started(
                 report(f"{len(names)} simulated nodes")
             install(kubectl, settings)
             report("Lockstep is installed: CRDs, RBAC, a service account of its own")
-            operator = OperatorProcess.start(kubectl, folder / "operator", address=address, settings=settings)
+            proxy = None
+            if proxied:
+                proxy = ApiProxy(operator_kubeconfig(kubectl, folder / "direct.kubeconfig"))
+                proxy.start()
+                stack.callback(proxy.stop)
+            operator = OperatorProcess.start(
+                kubectl,
+                folder / "operator",
+                address=address,
+                settings=settings,
+                kubeconfig=proxy.kubeconfig(folder / "proxied.kubeconfig") if proxy is not None else None,
+            )
             stack.callback(operator.stop)
             report(f"the operator leads; workers reach it at {operator.url}")
             wait_until_schedulable(cluster, [shape.name for shape in process_nodes])
-            yield World(folder, cluster, kubectl, nodes, operator)
+            yield World(folder, cluster, kubectl, nodes, operator, proxy)
         except BaseException:
             report(f"logs are kept in {folder}")
             raise

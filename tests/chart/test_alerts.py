@@ -109,6 +109,19 @@ CASES = (
         6,
     ),
     Case(
+        "LockstepOverloaded",
+        "the leader has been slow for long",
+        {"lockstep_lag_allowance_seconds": "45x20", "lockstep_leader": "1x20"},
+        11,
+        "The operator or the API server is slow; deadlines are later by 45s.",
+    ),
+    Case(
+        "LockstepOverloaded",
+        "a launch was slow for a moment",
+        {"lockstep_lag_allowance_seconds": "45x3 0x20", "lockstep_leader": "1x20"},
+        11,
+    ),
+    Case(
         "LockstepWatchSilent",
         "a watch is stale",
         {'lockstep_informer_last_heard_seconds{informer="nodes"}': "0+60x9"},

@@ -10,7 +10,7 @@ from lockstep.core.model.conditions import find
 from lockstep.core.model.plan import DesiredPhase, VerifyRequest
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
-from lockstep.core.model.snapshot import CheckpointReport, JobPhase, JobView, Verdict
+from lockstep.core.model.snapshot import CheckpointReport, JobPhase, JobView, Lag, Verdict
 from lockstep.core.run import report
 from lockstep.core.run.barrier import gather
 from lockstep.core.run.launching import SlotStage, Stage
@@ -49,11 +49,17 @@ def at_the_barrier(w: World) -> None:
         w.work()
 
 
-def test_a_node_that_cannot_look_into_the_shared_tier_is_replaced_not_the_run_ended() -> None:
+@pytest.mark.parametrize("lag", [Lag(), Lag(write=5.0)])
+def test_a_node_that_cannot_look_into_the_shared_tier_is_replaced_not_the_run_ended(lag: Lag) -> None:
     w = world(3)
+    w.lag = lag
     w.apply("one", spec(2))
     at_the_barrier(w)
-    w.now += w.tunables.deadlines.probe + 1
+    w.now += w.tunables.deadlines.probe + lag.allowance - 5
+    w.work()
+    w.reconcile("one")
+    assert w.status("one").assignment.vacant == (), "it may see it yet"
+    w.now += 6
     w.work()
     w.reconcile("one")
     status = w.status("one")

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import orjson
@@ -28,6 +28,8 @@ class FakeLeases:
         self.created = itertools.count(1767225600.0)  # no two of them in one second
         self.mishaps: Iterator[str] = itertools.repeat("")  # "", "unreachable", "lost answer"
         self.patience = 0.0  # of the last that renewed
+        self.takes = 0.0  # seconds that every request takes
+        self.renewals = 0
 
     def _stored(self, body: dict[str, Any], created: str) -> bytes:
         if body["spec"]["leaseTransitions"] >= 2**31:
@@ -43,14 +45,18 @@ class FakeLeases:
             body = {**self.lease, "spec": {**self.lease["spec"], "leaseTransitions": transitions}}
             self._stored(body, self.lease["metadata"]["creationTimestamp"])
 
-    def _begin(self) -> str:
+    async def _begin(self, within: float, late: Exception) -> str:
+        if self.takes:
+            await self.clock.sleep(min(self.takes, within))
+        if self.takes > within:
+            raise late
         mishap = next(self.mishaps)
         if mishap == "unreachable":
             raise UnreachableError("nobody there")
         return mishap
 
     async def get(self, resource: Resource, name: str, namespace: str = "", *, within: float = 0) -> bytes:
-        self._begin()
+        await self._begin(within, UnreachableError("no answer in time"))
         if self.lease is None:
             raise ApiError(404, "NotFound", name)
         return orjson.dumps(self.lease)
@@ -64,7 +70,7 @@ class FakeLeases:
         guarded: bool = True,
         within: float = 0,
     ) -> bytes:
-        mishap = self._begin()
+        mishap = await self._begin(within, UnknownOutcome("no answer in time", 0))
         if self.lease is not None:
             raise ApiError(409, "AlreadyExists", "there is one")
         reply = self._stored(body, to_rfc3339(next(self.created)))
@@ -82,8 +88,8 @@ class FakeLeases:
         guarded: bool = True,
         within: float = 0,
     ) -> bytes:
-        mishap = self._begin()
-        self.patience = within
+        self.patience, self.renewals = within, self.renewals + 1
+        mishap = await self._begin(within, UnknownOutcome("no answer in time", 0))
         if self.lease is None:
             raise ApiError(404, "NotFound", name)
         if body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
@@ -104,7 +110,7 @@ class FakeLeases:
         guarded: bool = True,
         within: float = 0,
     ) -> bytes | None:
-        mishap = self._begin()
+        mishap = await self._begin(within, UnknownOutcome("no answer in time", 0))
         assert not guarded  # nobody leads
         if self.lease is None or self.lease["metadata"]["resourceVersion"] != resource_version:
             return None
@@ -247,6 +253,28 @@ async def test_a_leader_keeps_its_lease_though_the_answer_to_every_other_renewal
     holding.cancel()
 
 
+@pytest.mark.parametrize(
+    ("takes", "kept"), [(0.0, True), (1.0, True), (2.5, True), (3.5, True), (9.0, True), (11.0, False)]
+)
+async def test_a_lease_is_won_and_kept_whose_every_request_takes_long(
+    leases: FakeLeases, clock: ManualClock, takes: float, kept: bool
+) -> None:
+    leases.takes = takes
+    a = candidate(leases, "a")
+
+    async def lead() -> None:
+        await a.acquire()
+        await a.hold()
+
+    leading = asyncio.ensure_future(lead())
+    await clock.advance(2 * takes)
+    for _ in range(600):
+        assert a.is_leading() is kept
+        await clock.advance(0.5)
+    assert leases.renewals <= 300 / 3 + 1, "a slow server is not asked more often than any other"
+    leading.cancel()
+
+
 async def test_a_leader_learns_that_another_took_the_lease(leases: FakeLeases, clock: ManualClock) -> None:
     first, second = candidate(leases, "a"), candidate(leases, "b")
     await first.try_acquire()
@@ -329,9 +357,18 @@ async def test_acquire_returns_once_the_lease_is_ours(leases: FakeLeases, clock:
     assert second.is_leading()
 
 
+async def carried_out(clock: ManualClock, request: Coroutine[Any, Any, object]) -> None:
+    """However long that takes."""
+    task = asyncio.ensure_future(request)
+    await asyncio.sleep(0)
+    while not task.done():
+        await clock.advance(0.25)
+    task.result()
+
+
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["act", "act", "act", "time", "time", "release", "restart", "edit"]),
+        st.sampled_from(["act", "act", "act", "time", "time", "slow", "release", "restart", "edit"]),
         st.integers(0, 2),
         st.sampled_from(["", "", "", "unreachable", "lost answer"]),
         st.sampled_from([0.5, 1.0, 2.0, 3.0, 7.0, 10.0]),
@@ -357,19 +394,21 @@ def test_two_never_lead_at_the_same_time_and_epochs_only_grow(
             leases.mishaps = itertools.chain([mishap], itertools.repeat(""))
             if step == "time":
                 await clock.advance(seconds)
+            elif step == "slow":
+                leases.takes = seconds - 0.5
             elif step == "restart":  # a new process: nothing is remembered, and nothing was released
                 candidates[number] = candidate(leases, str(next(names)))
             elif step == "edit":
                 leases.edit(2**31 - 1)
             elif step == "release":
-                await who.release()
+                await carried_out(clock, who.release())
             elif who.is_leading():
                 try:
-                    await who.try_renew()
+                    await carried_out(clock, who.try_renew())
                 except LostLeadershipError:
                     candidates[number] = candidate(leases, str(next(names)))
             else:
-                await who.try_acquire()
+                await carried_out(clock, who.try_acquire())
             leaders = [one for one in candidates if one.is_leading()]
             assert len(leaders) <= 1
             for leader in leaders:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from lockstep.controller.runtime.lag import LOOK_EVERY, LagMeter
+from lockstep.controller.runtime.lag import LOOK_EVERY, LagMeter, Slowness
 from support.manual_clock import ManualClock
 
 
@@ -55,4 +55,26 @@ async def test_what_is_remembered_of_a_loop_that_is_always_late_is_bounded(clock
     for _ in range(700):
         await stall(clock, 0.9)
     assert 0 < len(meter.lag().deaf) <= 512
+    watching.cancel()
+
+
+async def test_people_are_told_what_was_measured_in_the_last_minute_usual_or_not(clock: ManualClock) -> None:
+    meter = LagMeter(clock)
+    assert meter.slowness() == Slowness()
+    watching = asyncio.ensure_future(meter.watch())
+    await clock.advance(LOOK_EVERY)
+    await stall(clock, 0.45)
+    for seconds in (0.01, 0.2, 0.3):
+        meter.wrote(seconds)
+        meter.placed(10 * seconds)
+    told = meter.slowness()
+    assert (told.loop, told.write, told.placing) == pytest.approx((0.2, 0.2, 2.0))
+    assert not told.allowance
+    for _ in range(9):
+        meter.wrote(4.0)
+    assert meter.slowness().write == 4.0
+    await clock.advance(1)
+    assert meter.slowness().allowance == 40.0
+    await clock.advance(61)
+    assert meter.slowness() == Slowness()
     watching.cancel()

@@ -17,6 +17,7 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.metrics import exporter
 from lockstep.controller.metrics.catalogue import CATALOGUE, LABELS, PAGE, POPULATIONS, Definition, reference
 from lockstep.controller.metrics.exporter import GOOD_SECONDS, PIECE, Metrics, MetricSources
+from lockstep.controller.runtime.lag import Slowness
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.workers.reports import RunSummary
 from lockstep.core.model.array_views import RunSetView
@@ -98,6 +99,8 @@ class World:
             node_flaps=lambda: self.flaps,
             node_losses=lambda: 7,
             disruption=lambda: self.disruption,
+            slowness=lambda: Slowness(loop=0.1, write=2.5, placing=7.0, allowance=25.0),
+            events_dropped=lambda: 6,
             mode=lambda: Mode.NO_NEW_ADMISSIONS,
         )
         self.metrics = Metrics(self.sources, self.tallies)
@@ -247,6 +250,9 @@ async def test_the_operators_own_figures_are_there(world: World) -> None:
     assert value("lockstep_workqueue_depth") == 3
     assert value("lockstep_workqueue_oldest_due_seconds") == 0.5
     assert value("lockstep_informer_last_heard_seconds", informer="pods") == 12
+    assert [value("lockstep_lag_seconds", part=part) for part in ("loop", "api-server", "scheduler")] == [0.1, 2.5, 7.0]
+    assert value("lockstep_lag_allowance_seconds") == 25
+    assert value("lockstep_events_dropped_total") == 6
     assert value("lockstep_api_requests_total", verb="create", resource="pods", code="201") == 512
     assert value("lockstep_worker_api_requests_total", endpoint="/v1/report", code="200") == 9
     assert value("lockstep_token_reviews_total", outcome="Authenticated") == 4

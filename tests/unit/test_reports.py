@@ -98,6 +98,18 @@ async def test_a_worker_must_register_before_it_reports(desk: Desk) -> None:
     assert (report.node, report.address, report.received_at) == ("gpu-1", "10.0.0.1", 1000.0)
 
 
+async def test_what_is_heard_first_is_no_news(desk: Desk) -> None:
+    desk.register(phase="Running", attempt=2)
+    report = desk.book.reports(RUN)[0]
+    assert report.since == report.registered_at == 1000.0
+    await desk.clock.advance(3)
+    desk.report(phase="Running", attempt=2)
+    assert desk.book.reports(RUN)[0].since == 1000.0
+    desk.report(phase="Ready", attempt=2, readyFor=3)
+    report = desk.book.reports(RUN)[0]
+    assert (report.since, report.registered_at) == (1003.0, 1000.0)
+
+
 async def test_an_older_incarnation_is_refused_once_a_newer_one_spoke(desk: Desk) -> None:
     desk.register()
     desk.register(NEWER)

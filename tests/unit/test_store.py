@@ -302,3 +302,14 @@ async def test_a_node_is_remembered_to_have_the_gpus_that_it_offered(world: Worl
     assert withheld() == {"example/npu": 8}
     world.store.nodes.upsert(offering(6, {"example/npu": "8"}))
     assert withheld() == {}
+
+
+async def test_how_long_the_scheduler_takes_is_told_of_each_pod_that_it_places(world: World) -> None:
+    placed: list[float] = []
+    world.store.placed = placed.append
+    world.store.gang_pods.upsert(pod("p1", bound=False, created_at=100.0))
+    world.store.gang_pods.upsert(pod("p2", bound=True, created_at=100.0, bound_at=103.0))
+    assert not placed, "of one that was placed before it was seen nothing is known"
+    world.store.gang_pods.upsert(pod("p1", version=21, created_at=100.0, bound_at=107.0))
+    world.store.gang_pods.upsert(pod("p1", version=22, created_at=100.0, bound_at=107.0, started_at=108.0))
+    assert placed == [7.0]

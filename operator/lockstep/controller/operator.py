@@ -83,6 +83,7 @@ class Operator:
         self.kube.wrote = self.meter.wrote
         self.queue = WorkQueue(self.clock)
         self.store = Store(self.queue, self.clock, config.namespaces, self.left_out)
+        self.store.placed = self.meter.placed
         self.book = ReportBook(self.clock, self.store.worker_reported, self.store.gang_completed)
         self.instance = f"{config.identity or socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         self.election = Election(
@@ -319,6 +320,8 @@ class Operator:
             node_flaps=self.store.node_flaps.recent,
             node_losses=lambda: self.store.node_flaps.losses,
             disruption=lambda: self.reconciler.disruption,
+            slowness=self.meter.slowness,
+            events_dropped=lambda: self.events.dropped,
             mode=lambda: self.tunables.mode,
             summary=self.book.summary,
             workers=self.book.worker_count,

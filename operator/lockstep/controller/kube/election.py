@@ -5,10 +5,12 @@ acting ``margin`` before the end; a candidate counts from when it saw the last r
 No two clocks are ever compared, so the two can lead at the same time only if their rates differ by
 more than the margin allows.
 
-Its requests have connections of their own (``KubeClient``): a renewal waits behind no other request of ours.
+Its requests have connections of their own (``KubeClient``): a renewal waits behind no other request of ours. While the
+API server is slow the lease is written for longer, and renewed sooner.
 """
 
 import logging
+import math
 import random
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -24,6 +26,10 @@ Epoch = tuple[int, int]
 
 _REQUEST_SECONDS = 2.0
 _RETRY_RENEWAL_SECONDS = 0.5
+_TURNS = 10.0
+"""Times what its last request took for which a lease is written, where that is longer than usual."""
+_LONGER = 3.0
+"""Times its usual duration that a lease is written for at most."""
 _MOST_TRANSITIONS = 2**31 - 1  # a count to this takes 600 years; somebody has written it
 
 _log = logging.getLogger(__name__)
@@ -104,11 +110,12 @@ class Election:
         self._renew_every = 0.3 * duration if renew_every is None else renew_every
         self._retry_every = 0.2 * duration if retry_every is None else retry_every
         self._margin = 0.2 * duration if margin is None else margin
+        self._took = 0.0  # seconds that the last request took, answered or not
         self._lease: dict[str, Any] | None = None  # as last read or written
         self._seen: tuple[str, str] = ("", "")  # UID and version of the lease as last observed
         self._rival_until = float("-inf")  # monotonic; before it the lease is not to be taken
         self._held_until = float("-inf")
-        self._unanswered: dict[str, float] = {}  # renewTime of what was sent and not answered -> when it was sent
+        self._unanswered: dict[str, float] = {}  # renewTime of what was sent and not answered -> until when it holds
         self.epoch: Epoch = (0, 0)
 
     def is_leading(self) -> bool:
@@ -132,11 +139,24 @@ class Election:
     async def hold(self) -> None:
         """Keep the lease; raises LostLeadershipError when it is lost, and never returns."""
         while True:
-            await self._clock.sleep(self._renew_every)
+            await self._clock.sleep(self._until_renewal())
             while not await self.try_renew():
                 if self._clock.monotonic() >= self._held_until - self._margin:
                     raise LostLeadershipError("the lease could not be renewed in time")
                 await self._clock.sleep(_RETRY_RENEWAL_SECONDS)
+
+    def _until_renewal(self) -> float:
+        """The slower the API server answers, the sooner it is asked: two more tries are to fit into what is left."""
+        left = self._held_until - self._margin - self._clock.monotonic()
+        return min(self._renew_every, max(0.0, (left - self._took) / 2))
+
+    def _lasting(self) -> float:
+        """Seconds for which a lease is written now: the slower the API server, the longer, or it could not be kept.
+
+        It never ends sooner than the one that is held: whoever sees it before its answer comes counts from it.
+        """
+        slow = min(_LONGER * self._duration, _TURNS * self._took)
+        return float(math.ceil(max(self._duration, slow, self.seconds_left())))
 
     async def try_acquire(self) -> bool:
         """Look at the lease once and take it if it is free; True when this process leads."""
@@ -163,11 +183,12 @@ class Election:
         if self._lease is None:
             raise LostLeadershipError("the lease was never held")
         left = self._held_until - self._margin - self._clock.monotonic()
-        patience = max(_REQUEST_SECONDS, left / 2)  # a slow answer is one, and there is time for another try
+        # A slow answer is one, and there is time for another try; but not where each takes as long as the last one did.
+        patience = max(_REQUEST_SECONDS, left / 2, min(left, 2 * self._took))
         if await self._write(self._lease, patience):
             return True
         try:
-            lease = await self._read()
+            lease = await self._read(max(_REQUEST_SECONDS, self._held_until - self._margin - self._clock.monotonic()))
         except KubeError as error:
             if isinstance(error, ApiError) and error.status == 404:
                 self._held_until = float("-inf")
@@ -177,11 +198,11 @@ class Election:
             self._held_until = float("-inf")
             raise LostLeadershipError(f"{_holder(lease) or 'nobody'} holds the lease")
         self._lease = lease
-        sent = self._unanswered.get(_spec(lease).get("renewTime") or "")
-        if sent is None:
+        until = self._unanswered.get(_spec(lease).get("renewTime") or "")
+        if until is None:
             return False
         # It went through, and only the answer was slow or lost: whoever looks on counts from when that was stored.
-        self._held_until = max(self._held_until, sent + self._duration)
+        self._held_until = max(self._held_until, until)
         return True
 
     async def release(self) -> None:
@@ -203,34 +224,37 @@ class Election:
             duration = float(_spec(lease).get("leaseDurationSeconds") or self._duration)
             self._rival_until = self._clock.monotonic() + duration
 
-    async def _write(self, lease: dict[str, Any] | None, within: float = _REQUEST_SECONDS) -> bool:
+    async def _write(self, lease: dict[str, Any] | None, within: float | None = None) -> bool:
         """Take or renew ``lease`` (None: create it) at exactly that version; True when it is ours now."""
-        begun = self._clock.monotonic()
+        begun, within = self._clock.monotonic(), self._duration if within is None else within
+        duration = self._lasting()
         before = {} if lease is None else _spec(lease)
         renewal = before.get("holderIdentity") == self.identity
         moment = datetime.fromtimestamp(self._clock.now(), tz=UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = {
             "holderIdentity": self.identity,
-            "leaseDurationSeconds": int(self._duration),
+            "leaseDurationSeconds": int(duration),
             "acquireTime": before.get("acquireTime", moment) if renewal else moment,
             "renewTime": moment,
             "leaseTransitions": (before.get("leaseTransitions") or 0) + (lease is not None and not renewal),
         }
         try:
             if lease is None:
-                reply = await self._create(spec)
+                reply = await self._create(spec, within)
             else:
                 reply = await self._put({**lease, "spec": spec}, within)
         except KubeError as error:
             if isinstance(error, UnknownOutcome):
-                self._unanswered.setdefault(moment, begun)
+                self._unanswered.setdefault(moment, begun + duration)
             _log.info("the lease was not written: %s", error)
             return False
+        finally:
+            self._took = self._clock.monotonic() - begun
         self._lease = nesting.loads(reply)
         metadata = self._lease["metadata"]
         epoch = int(to_unix(metadata["creationTimestamp"])), int(self._lease["spec"]["leaseTransitions"])
         self.epoch = epoch
-        self._held_until = begun + self._duration
+        self._held_until = begun + duration
         self._unanswered.clear()
         return True
 
@@ -251,18 +275,22 @@ class Election:
         except KubeError as error:
             _log.warning("the lease was not deleted: %s", error)
 
-    async def _read(self) -> dict[str, Any]:
-        text = await self._api.get(LEASES, self._name, self._namespace, within=_REQUEST_SECONDS)
+    async def _read(self, within: float | None = None) -> dict[str, Any]:
+        begun, within = self._clock.monotonic(), self._duration if within is None else within
+        try:
+            text = await self._api.get(LEASES, self._name, self._namespace, within=within)
+        finally:
+            self._took = self._clock.monotonic() - begun
         return dict(nesting.loads(text))
 
-    async def _create(self, spec: dict[str, Any]) -> bytes:
+    async def _create(self, spec: dict[str, Any], within: float) -> bytes:
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": self._name, "namespace": self._namespace},
             "spec": spec,
         }
-        return await self._api.create(LEASES, body, self._namespace, guarded=False, within=_REQUEST_SECONDS)
+        return await self._api.create(LEASES, body, self._namespace, guarded=False, within=within)
 
     async def _put(self, body: dict[str, Any], within: float = _REQUEST_SECONDS) -> bytes:
         return await self._api.replace(LEASES, self._name, body, self._namespace, guarded=False, within=within)

@@ -69,6 +69,7 @@ LABELS: Mapping[str, str] = {
     "action": "what was done about it, as in [recovery.md](recovery.md)",
     "excess": "what it was too much of: Writes, Pods, Events, Processor",
     "kind": "of a key: run, set, cluster",
+    "part": "loop, api-server, scheduler",
     "mode": "Active, NoNewAdmissions, ReportOnly",
     "informer": "what is watched",
     "verb": "of the request",
@@ -302,6 +303,29 @@ CATALOGUE = (
     Definition("lockstep_workqueue_depth", "gauge", "keys", "Keys that are due."),
     Definition("lockstep_workqueue_failing", "gauge", "keys", "Keys whose last pass failed."),
     Definition("lockstep_workqueue_oldest_due_seconds", "gauge", "seconds", "How long the oldest due key has waited."),
+    Definition(
+        "lockstep_lag_seconds",
+        "gauge",
+        "seconds",
+        "Of the last minute: by how much the operator's loop was late at most (loop), what half of its writes took the "
+        "API server (api-server), and half of the gangs' pods until the scheduler had placed them (scheduler).",
+        ("part",),
+        (),
+        3,
+    ),
+    Definition(
+        "lockstep_lag_allowance_seconds",
+        "gauge",
+        "seconds",
+        "By how much deadlines are later for the lag of loop and API server. Above 0 what can wait is written less "
+        "often: events, progress, the words of runs that wait, figures of queues.",
+    ),
+    Definition(
+        "lockstep_events_dropped_total",
+        "counter",
+        "events",
+        "Events that were not posted: too many waited, or they were old and no Warning while there was lag.",
+    ),
     Definition(
         "lockstep_informer_last_heard_seconds",
         "gauge",

@@ -20,6 +20,7 @@ from lockstep import __version__
 from lockstep.api.base import names
 from lockstep.controller.metrics.catalogue import CATALOGUE, Definition
 from lockstep.controller.metrics.run_metrics import run_samples
+from lockstep.controller.runtime.lag import Slowness
 from lockstep.controller.runtime.tallies import EXCESSES, Histogram, Tallies
 from lockstep.controller.workers.reports import RunSummary
 from lockstep.core.failures.actions import Verb
@@ -76,6 +77,8 @@ class MetricSources:
     node_flaps: Callable[[], Mapping[str, int]] = dict
     node_losses: Callable[[], int] = int
     disruption: Callable[[], str] = str
+    slowness: Callable[[], Slowness] = Slowness
+    events_dropped: Callable[[], int] = int
     mode: Callable[[], Mode] = lambda: Mode.ACTIVE
 
 
@@ -159,6 +162,11 @@ class Metrics(Collector):
         yield "lockstep_workqueue_depth", [], sources.queue_depth()
         yield "lockstep_workqueue_failing", [], sources.queue_failing()
         yield "lockstep_workqueue_oldest_due_seconds", [], sources.oldest_due_age()
+        slow = sources.slowness()
+        for part, seconds in ("loop", slow.loop), ("api-server", slow.write), ("scheduler", slow.placing):
+            yield "lockstep_lag_seconds", [part], seconds
+        yield "lockstep_lag_allowance_seconds", [], slow.allowance
+        yield "lockstep_events_dropped_total", [], sources.events_dropped()
         for informer, age in sources.informer_ages().items():
             yield "lockstep_informer_last_heard_seconds", [informer], age
         for resource, count in tuple(sources.left_out.items()):

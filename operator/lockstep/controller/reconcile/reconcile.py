@@ -210,7 +210,7 @@ class Reconciler:
         # Nodes may be held that are not known yet: without them nothing may be admitted.
         given_up = await self._read_what_is_unread()
         tunables, now = self._tunables(), self._clock.now()
-        known = self._store.begin_cycle(self._leadership, given_up)
+        known = self._store.begin_cycle(dataclasses.replace(self._leadership, lag=self._lag()), given_up)
         snapshot = self._usage.counted(known, tunables.admission.half_life)
         if now >= self._pools_due:
             pools = pool_records(run.status for run in snapshot.runs)
@@ -242,7 +242,8 @@ class Reconciler:
         if trouble != self._leadership.disruption:
             calm_since = self._leadership.calm_since if trouble else now
             self._leadership = dataclasses.replace(self._leadership, disruption=trouble, calm_since=calm_since)
-            snapshot = dataclasses.replace(snapshot, leadership=self._leadership)
+            leadership = dataclasses.replace(self._leadership, lag=snapshot.leadership.lag)
+            snapshot = dataclasses.replace(snapshot, leadership=leadership)
             for affected in snapshot.runs:
                 self._queue.add(run_key(affected.namespace, affected.name))
         if trouble:

@@ -2,6 +2,8 @@
 
 import statistics
 from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from lockstep.controller.runtime.clock import Clock
 from lockstep.core.model.snapshot import Lag
@@ -16,13 +18,27 @@ _REMEMBERED = 600.0
 _MOST = 512
 
 
+@dataclass(frozen=True, slots=True)
+class Slowness:
+    """What was measured in the last minute, in seconds, for people. ``loop``: the latest that the loop was; ``write``
+    and ``placing``: what half of the writes, and of the gangs' pods until the scheduler placed them, took at least.
+    ``allowance``: by how much deadlines are later for it."""
+
+    loop: float = 0.0
+    write: float = 0.0
+    placing: float = 0.0
+    allowance: float = 0.0
+
+
 class LagMeter:
     """Measures by how much the event loop is late, and how long writes take. All that it keeps is bounded."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._stalls: deque[tuple[float, float]] = deque(maxlen=_MOST)  # until when (Unix seconds), for how long
+        self._looks: deque[tuple[float, float]] = deque(maxlen=int(_RECENT / LOOK_EVERY))  # when, by how much late
         self._writes: deque[tuple[float, float]] = deque(maxlen=_MOST)  # when it was answered, after how long
+        self._placed: deque[tuple[float, float]] = deque(maxlen=_MOST)  # when that was heard, after how long
         self._told: tuple[float, Lag] = (float("-inf"), Lag())
 
     async def watch(self) -> None:
@@ -31,6 +47,7 @@ class LagMeter:
             begun = self._clock.monotonic()
             await self._clock.sleep(LOOK_EVERY)
             late = self._clock.monotonic() - begun - LOOK_EVERY
+            self._looks.append((self._clock.now(), max(0.0, late)))
             if late >= NOTICED:
                 self._stalls.append((self._clock.now(), late))
                 self._told = (float("-inf"), Lag())
@@ -38,6 +55,10 @@ class LagMeter:
     def wrote(self, seconds: float) -> None:
         """A write was answered, or given up, after so long."""
         self._writes.append((self._clock.now(), seconds))
+
+    def placed(self, seconds: float) -> None:
+        """The scheduler has placed a pod that was made so long before."""
+        self._placed.append((self._clock.now(), seconds))
 
     def lag(self) -> Lag:
         """How slow it all is, worked out once a second."""
@@ -52,10 +73,28 @@ class LagMeter:
         """What can wait should."""
         return self.lag().allowance > 0
 
+    def slowness(self) -> Slowness:
+        """The same for people, what is usual included."""
+        now = self._clock.now()
+        return Slowness(
+            loop=max(_recent(self._looks, now), default=0.0),
+            write=_usual(self._writes, now),
+            placing=_usual(self._placed, now),
+            allowance=self.lag().allowance,
+        )
+
     def _measured(self, now: float) -> Lag:
-        stalls = [seconds for until, seconds in self._stalls if now - until <= _RECENT]
+        stalls = _recent(self._stalls, now)
         loop = statistics.median(stalls) if len(stalls) >= _OFTEN else 0.0
-        writes = [seconds for at, seconds in self._writes if now - at <= _RECENT]
-        usual = statistics.median(writes) if writes else 0.0
+        usual = _usual(self._writes, now)
         deaf = tuple(stall for stall in self._stalls if now - stall[0] <= _REMEMBERED)
         return Lag(loop, usual if usual >= NOTICED else 0.0, deaf)
+
+
+def _recent(measured: Iterable[tuple[float, float]], now: float) -> list[float]:
+    return [seconds for at, seconds in measured if now - at <= _RECENT]
+
+
+def _usual(measured: Iterable[tuple[float, float]], now: float) -> float:
+    recent = _recent(measured, now)
+    return statistics.median(recent) if recent else 0.0

@@ -7,7 +7,7 @@ plain functions, never reach.
 
 import logging
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -107,6 +107,7 @@ class Store:
         self.run_sets = RunSets(queue, clock, self.runs.get, self._uid_named, self._govern, self._is_watched, left_out)
         self.kueue = KueueStore(queue, self.touch_all, left_out)
         self.node_flaps = NodeFlaps(clock)
+        self.placed: Callable[[float], None] = lambda seconds: None  # told after how long a gang's pod was placed
         self.refusals = Refusals(clock)
         self._run_uids: dict[str, str] = {}  # namespace/name -> UID
         self._nodes_by_name: dict[str, NodeView] = {}
@@ -548,6 +549,8 @@ class Store:
         pod = new if isinstance(new, PodView) else old if isinstance(old, PodView) else None
         if pod is None:
             return
+        if isinstance(old, PodView) and pod.bound_at is not None and old.bound_at is None:
+            self.placed(max(0.0, pod.bound_at - pod.created_at))
         self._refused.forget(pod.run_uid, pod.name)
         key = run_key(pod.namespace, pod.run)
         if isinstance(new, PodView) and not (new.is_terminal or new.deleting):

@@ -190,15 +190,18 @@ class ReportBook:
         if before is not None and before.report.pod_uid == claim.pod_uid:
             worker, known = before, before.report
         else:
+            now, state = self._clock.now(), body.report
             known = WorkerReport(
                 slot=claim.slot,
                 incarnation=claim.incarnation,
                 pod_uid=claim.pod_uid,
                 node=node,
-                phase=body.report.phase,
-                received_at=self._clock.now(),
-                since=self._clock.now(),
-                registered_at=self._clock.now(),
+                phase=state.phase,
+                received_at=now,
+                since=now,
+                attempt=state.attempt,
+                ready_for=state.ready_for,
+                registered_at=now,
             )
             self._workers += before is None
             worker = run.workers[claim.slot] = _Worker(known)

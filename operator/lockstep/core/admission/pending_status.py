@@ -24,6 +24,7 @@ from lockstep.core.admission.engine_adapter import left_no_type, wanted_of
 from lockstep.core.admission.queueing.order import waits_since
 from lockstep.core.admission.reservations import Reservations
 from lockstep.core.model.reasons import WaitReason
+from lockstep.core.model.snapshot import SHED
 from lockstep.core.placement.node_pool import CandidateNodes
 from lockstep.core.placement.placement import shortage
 
@@ -134,9 +135,10 @@ class PendingStatus:
         now, run_index = self._cycle.now, self._cycle.run_index
         lately = (run_index.reported_at[float(at)] for at in range(int(now - COUNTED) + 1, int(now) + 1))
         due = [(due, entry) for due, _, entry in sorted(self._due, key=itemgetter(0, 1))]
-        told_now = chosen(due, sum(lately), self._settings)
+        overloaded = self._cycle.snapshot.leadership.lag.allowance > 0
+        told_now = chosen(due, sum(lately), self._settings, overloaded=overloaded)
         if len(told_now) < len(due):
-            self._wake(now + 1.0)
+            self._wake(now + (SHED if overloaded else 1.0))
         for entry in told_now:
             assert entry.reason is not None
             write_queue_status(entry, queue_status(entry, self._named(entry, entry.reason), now), now)

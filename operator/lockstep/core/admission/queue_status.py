@@ -14,11 +14,11 @@ from lockstep.core.admission.queueing.queue_problems import problems_of
 from lockstep.core.model.conditions import with_condition
 from lockstep.core.model.plan import QueueStatusWrite, StatusWrite
 from lockstep.core.model.reasons import ConditionType, QueueReason
-from lockstep.core.model.snapshot import ClusterSnapshot, QueueView
+from lockstep.core.model.snapshot import SHED, ClusterSnapshot, QueueView
 from lockstep.core.model.tunables import Mode, Tunables
 
 TOLD_EVERY = 10.0
-"""Seconds between two writes about one queue; a condition that changes is written at once."""
+"""Seconds between two writes about one queue, more in an overload; a condition that changes is written at once."""
 OTHER_GPU_TYPE = "Other"
 """Stands for nodes of no configured GPU type."""
 _TYPES_TOLD = 16
@@ -44,20 +44,21 @@ def queue_writes(
     if not snapshot.queues:
         return (), None
     figures = _figures(snapshot, memory.run_index, decided)
+    every = TOLD_EVERY * (SHED if snapshot.leadership.lag.allowance else 1.0)
     before, memory.reported_queues = memory.reported_queues, {}
     writes: list[QueueStatusWrite] = []
     wake_at: float | None = None
     for name, view in snapshot.queues.items():
         rests_on, hours = (view, figures[name], memory.rules.version), snapshot.gpu_hours.get(name)
         reported = before.get(name)
-        may_speak = view.status.updated is None or not now - TOLD_EVERY < view.status.updated <= now
+        may_speak = view.status.updated is None or not now - every < view.status.updated <= now
         if (
             reported is None
             or reported.rests_on != rests_on
             or (may_speak and (reported.hours != hours or not reported.complete))
         ):
             status = _status(view, figures[name], memory.rules.quotas, snapshot, tunables, now)
-            due = _due(view.status, status, now)
+            due = _due(view.status, status, now, every)
             if due is not None and due <= now:
                 updated = changed(status, updated=float(int(now)))
                 writes.append(QueueStatusWrite(name, view.uid, view.resource_version, updated))
@@ -142,13 +143,13 @@ def _usage(queue: str, held: Mapping[str, int], rules: QuotaRules) -> tuple[Quot
     return tuple(rows[:_TYPES_TOLD])
 
 
-def _due(before: TrainingQueueStatus, after: TrainingQueueStatus, now: float) -> float | None:
+def _due(before: TrainingQueueStatus, after: TrainingQueueStatus, now: float, every: float) -> float | None:
     """When ``after`` is to be written: at ``now``, later, or never, as it says what ``before`` said."""
     if before == after:
         return None
     if before.updated is None or before.updated > now or _verdicts(before) != _verdicts(after):
         return now
-    due = before.updated + TOLD_EVERY
+    due = before.updated + every
     hours_alone = before == changed(after, gpu_hours_last_day=before.gpu_hours_last_day)
     return due if due <= now or not hours_alone else None  # they grow with every look, and are worth none
 

@@ -14,11 +14,19 @@ from enum import StrEnum
 
 from lockstep.api.base import names
 from lockstep.api.base.times import to_rfc3339
-from lockstep.api.run_status import ExitsStatus
+from lockstep.api.run_status import Condition, ExitsStatus
 from lockstep.core.failures.breaker import is_slow
 from lockstep.core.failures.signs import is_refused_by_node
+from lockstep.core.model.conditions import find
 from lockstep.core.model.ranges import format_ranges, parse_ranges, shown_ranges
-from lockstep.core.model.reasons import AttemptCause, AttemptEnd, ExitReason, LossReason
+from lockstep.core.model.reasons import (
+    AttemptCause,
+    AttemptEnd,
+    ConditionReason,
+    ConditionType,
+    ExitReason,
+    LossReason,
+)
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import ExitReport, NodeView, PodPhase, PodView, WorkerPhase, WorkerReport
 from lockstep.core.placement.node_fit import untolerated
@@ -29,6 +37,14 @@ TOLD_TO_LEAVE = "SIGTERM"
 LONGEST_POLL = 15.0
 """Seconds that a worker may ask its poll to be held open."""
 _USUAL_STEPS = 3
+SLOW_TIMES = 5.0
+"""Times its limit for which what many are late in together is waited for, until one gets further."""
+_REJOINED_AFTER, _REJOINING_SILENCES = 60.0, 4
+"""A worker waits for the answer to a poll that its old leader never gives, backs off, connects, and waits once more."""
+_LATE = {
+    LossReason.NODE_SILENT: "no heartbeat",
+    LossReason.START_NOT_ACKNOWLEDGED: "START is not acknowledged",
+}
 
 
 class LossKind(StrEnum):
@@ -156,30 +172,61 @@ def look_for_losses(state: RunState, leaving: frozenset[int], *, over: bool = Fa
     waited_with = frozenset() if over else leaving
     done = succeeded_ranks(state)
     steps_stopped = _steps_have_stopped(state)
-    start_overdue = _start_is_overdue(state, state.tunables.deadlines.start_acknowledged)
+    start_due = _start_due(state, state.tunables.deadlines.start_acknowledged)
+    start_overdue = start_due is not None and state.reached(start_due)
     found = []
     for slot in state.slot_range():
         if state.status.assignment.nodes[slot] and state.rank(slot) not in done:
             loss = _loss_of(state, slot, slot in waited_with, steps_stopped, start_overdue, over)
             if loss is not None:
                 found.append(loss)
-    slow = _silent_together(state, found)
+    slow = _late_together(state, found, start_due)
     waited_for = {loss.slot for loss in slow}
     return Seen([loss for loss in found if loss.slot not in waited_for], slow)
 
 
-def _silent_together(state: RunState, found: Sequence[Loss]) -> list[Loss]:
-    """Of losses those of workers on Ready nodes that are silent with so many others that all are slow rather than dead.
+def _late_together(state: RunState, found: Sequence[Loss], start_due: float | None) -> list[Loss]:
+    """Of losses those of workers on Ready nodes that are silent, or have not begun the attempt, with so many others
+    that all are slow rather than dead.
 
     For a bounded time: nodes that really died together turn NotReady, or are lost one by one after it.
     """
-    silent = [loss for loss in found if loss.reason is LossReason.NODE_SILENT]
+    late = [loss for loss in found if loss.reason in _LATE]
     limits, deadlines = state.tunables.breaker, state.tunables.deadlines
-    if not is_slow(len(silent), state.world, limits):
+    if not is_slow(len(late), state.world, limits) and _told_slow(state) is None:
         return []
     # A gang that gathers is as slow as it may be at the barrier.
     longest = limits.window if state.trains else max(limits.window, deadlines.registered + deadlines.ready)
-    return [loss for loss in silent if not state.reached(_silent_at(state, state.report(loss.slot)) + longest)]
+    begins = (start_due or 0.0) + (SLOW_TIMES - 1.0) * deadlines.start_acknowledged
+
+    def until(loss: Loss) -> float:
+        if loss.reason is LossReason.START_NOT_ACKNOWLEDGED:
+            return begins
+        report = state.report(loss.slot)
+        silent_at = _silent_at(state, report)
+        told = _told_slow_since(state) if report is None else None
+        return silent_at + longest if told is None else max(silent_at, min(silent_at, told) + longest)
+
+    return [loss for loss in late if not state.reached(until(loss))]
+
+
+def _told_slow(state: RunState) -> Condition | None:
+    """The few that are left of many, and those that come to them, are waited for as well."""
+    told = find(state.run.status, ConditionType.CLUSTER_DISRUPTION)
+    return told if told is not None and told.reason == ConditionReason.CLUSTER_SLOW else None
+
+
+def _told_slow_since(state: RunState) -> float | None:
+    """Since when the gang is told to be slow, where an earlier leader has begun to say so: it has waited meanwhile."""
+    told = _told_slow(state)
+    if told is None:
+        return None
+    return told.last_transition_time if told.last_transition_time < state.snapshot.leadership.since else None
+
+
+def late_in_words(late: Sequence[Loss]) -> str:
+    """What so many workers have not done in time."""
+    return ", ".join(words for reason, words in _LATE.items() if any(loss.reason is reason for loss in late))
 
 
 def is_silent(state: RunState, report: WorkerReport | None) -> bool:
@@ -197,6 +244,12 @@ def _silent_at(state: RunState, report: WorkerReport | None) -> float:
     if report is not None:
         heard = max(heard, _heard_at(state, report))
     return heard + state.silent_after + state.lag.deaf_since(heard)
+
+
+def _slack(state: RunState) -> float:
+    """How much longer a worker on a Ready node may be silent where everything is slow, itself perhaps too: in a launch
+    by as much as all deadlines of it are later, in training by as long again."""
+    return min(state.lag.allowance, state.silent_after) if state.trains else state.lag.allowance
 
 
 def _heard_at(state: RunState, report: WorkerReport) -> float:
@@ -289,6 +342,8 @@ def _loss_of(
     quiet = "no heartbeat" if report is None else f"no heartbeat for {state.now - report.received_at:.0f} s"
     if not node.ready:
         return lost(LossKind.NODE, LossReason.NODE_NOT_READY, f"{quiet} from {name} and the node is NotReady")
+    if not state.passed(_silent_at(state, report) + _slack(state)):
+        return None
     # Past the barrier every rank was registered; a spare whose pod was made since has the deadlines of a launch.
     if steps_stopped and (report is not None or (took_part(state, slot) and _had_time_to_register(state))):
         return lost(LossKind.NODE, LossReason.NODE_SILENT, f"{quiet} from {name} and the gang's steps have stopped")
@@ -321,30 +376,45 @@ def _nobody_steps(state: RunState) -> bool:
     reports = map(state.report, state.ranked_slots())
     if any(r is not None and r.progress is not None and r.attempt == state.status.attempt for r in reports):
         return False
-    return _start_is_overdue(state, state.tunables.steps_stopped_after)
+    due = _start_due(state, state.tunables.steps_stopped_after)
+    return due is not None and state.reached(due)
 
 
-def _start_is_overdue(state: RunState, patience: float) -> bool:
-    """All were released long enough ago to have begun the attempt."""
+def _start_due(state: RunState, patience: float) -> float | None:
+    """When the last rank should have begun the attempt: ``patience`` after START, and after each that began it later.
+
+    A new leader inherits that. What it hears first is no news; and it gives those that it hears half of the time once
+    more, or all of it where none of them was released before. None while somebody is not heard: nobody is released
+    before all addresses are known.
+    """
     if not state.trains:
-        return False
+        return None
+    reports = [state.report(slot) for slot in state.ranked_slots()]
+    heard = [report for report in reports if report is not None]
+    if len(heard) < len(reports):
+        return None
     entry = state.attempt_entry(state.status.attempt)
-    released = state.snapshot.leadership.since
-    if entry is not None and entry.started_at is not None:
-        released = max(released, entry.started_at)
-    for slot in state.ranked_slots():
-        report = state.report(slot)
-        if report is None:
-            return False  # nobody is released before all addresses are known, which a new leader has to hear first
-        released = max(released, report.since)
-    return state.reached(released + patience + state.lag.allowance + state.lag.deaf_since(released))
+    leads_since = state.snapshot.leadership.since
+    released = entry.started_at if entry is not None and entry.started_at is not None else leads_since
+    released = max([released, *(report.since for report in heard if report.since > report.registered_at)])
+    complete = max([leads_since, *(report.registered_at for report in heard)])
+    some_began = any(report.attempt >= state.status.attempt for report in heard)
+    due = max(released + patience, complete + (patience / 2 if some_began else patience))
+    return due + state.lag.allowance + state.lag.deaf_since(released)
 
 
 def _had_time_to_register(state: RunState) -> bool:
     """Whoever took part in START was registered; with a new leader each has to do so again."""
     if not state.trains:
         return False  # it may never have come up yet: that has deadlines of its own
-    return state.reached(state.snapshot.leadership.since + state.tunables.deadlines.registered)
+    since = state.snapshot.leadership.since
+    return state.reached(since + rejoins_within(state) + state.lag.allowance + state.lag.deaf_since(since))
+
+
+def rejoins_within(state: RunState) -> float:
+    """Seconds in which a new leader has heard every worker that was there before it."""
+    usual = max(_REJOINED_AFTER, _REJOINING_SILENCES * state.silent_after)
+    return min(state.tunables.deadlines.registered, usual)
 
 
 def _steps_have_stopped(state: RunState) -> bool:

@@ -266,7 +266,7 @@ class WorkerReport:
     node: str
     phase: WorkerPhase
     received_at: float
-    since: float = 0.0  # when phase, attempt or ready_for last changed
+    since: float = 0.0  # when phase, attempt or ready_for last changed; ``registered_at`` as long as none has
     polling: bool = False  # a long poll of it is open right now
     address: str = ""
     port: int = 0
@@ -408,6 +408,8 @@ TURNS = 10
 """Turns of the operator's loop and writes of its API server in one part of a launch, at most."""
 MOST_ALLOWED = 300.0
 """Seconds by which a deadline is put off for both, at most."""
+SHED = 4.0
+"""Times its usual interval after which what can wait is written while the operator or the API server is overloaded."""
 
 
 @dataclass(frozen=True, slots=True)

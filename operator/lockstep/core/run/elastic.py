@@ -83,7 +83,7 @@ def _shrink(plan: PlanBuilder) -> str:
     lacking = set(slots.lacking(assignment))
     if elastic is None or not lacking or assignment.vacant_since is None or plan.snapshot.leadership.disruption:
         return ""
-    if not plan.reached(assignment.vacant_since + plan.tunables.deadlines.shrink):
+    if not plan.reached(assignment.vacant_since + plan.tunables.deadlines.shrink + plan.lag.allowance):
         return ""
     seated = [slot for slot in plan.ranked_slots() if slot not in lacking]
     size = world_size(plan.spec, len(seated))

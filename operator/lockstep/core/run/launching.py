@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from lockstep.api.base.names import pod_name
 from lockstep.core.failures.breaker import is_slow, slow_in_words
-from lockstep.core.failures.evidence import Loss, LossKind, was_terminated
+from lockstep.core.failures.evidence import SLOW_TIMES, Loss, LossKind, rejoins_within, was_terminated
 from lockstep.core.failures.late_evidence import last_end
 from lockstep.core.model.plan import CreatePod
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -31,15 +31,11 @@ SHARED_TIER_REFUSES = "the shared checkpoint tier refuses this user"
 """How they begin for what is none either, unless another rank may write there."""
 STILL_PREPARING = "still preparing: "
 """How they begin while its check of the node goes on, and stands at something that does not answer."""
-SLOW_TIMES = 5.0
-"""Times its limit for which a stage that many slots are late in together is waited for, until one gets further."""
 _SHARED_TIER_HANGS = f"{STILL_PREPARING}the shared checkpoint tier"
 
 
 _BEING_MADE = "ContainerCreating"
 """What the kubelet says of a container as long as nothing is wrong with it."""
-_REJOINED_AFTER, _REJOINING_SILENCES = 60.0, 4
-"""A worker waits for the answer to a poll that its old leader never gives, backs off, connects, and waits once more."""
 
 
 class Stage(StrEnum):
@@ -149,7 +145,8 @@ def replace_late_spares(plan: PlanBuilder, reached: list[SlotStage]) -> None:
         report = plan.report(at.slot)
         if report is not None and not report.polling and all(at is not other for other, _, _ in late):
             heard = max(report.received_at, plan.snapshot.leadership.since)
-            silent_until = heard + plan.tunables.deadlines.registered + plan.lag.deaf_since(heard)
+            patience = plan.tunables.deadlines.registered + plan.lag.allowance
+            silent_until = heard + patience + plan.lag.deaf_since(heard)
             if plan.reached(silent_until):
                 late.append((at, LossReason.LAUNCH_DEADLINE, f"no heartbeat for {plan.now - report.received_at:.0f} s"))
     replace_spares(plan, [loss for loss in _losses(plan, late) if not no_other_node_is_left(plan, loss)])
@@ -226,7 +223,7 @@ def _late_moves(state: RunState) -> tuple[float, float]:
 
     What a new leader hears first is no news.
     """
-    limits, rejoined = state.tunables.deadlines, state.snapshot.leadership.since + _rejoin(state)
+    limits, rejoined = state.tunables.deadlines, state.snapshot.leadership.since + rejoins_within(state)
     last = behind = 0.0
     ended = state.attempt_entry(state.status.attempt - 1)
     since = (ended.seen_at or ended.ended_at or 0.0) if ended is not None else 0.0  # what was slow before is over
@@ -248,12 +245,6 @@ def _late_moves(state: RunState) -> tuple[float, float]:
             if at is not None and at > max(due, since):
                 last, behind = max(last, at), max(behind, at - due)
     return last, behind
-
-
-def _rejoin(state: RunState) -> float:
-    """Seconds in which a new leader has heard every worker that was there before it."""
-    usual = max(_REJOINED_AFTER, _REJOINING_SILENCES * state.silent_after)
-    return min(state.tunables.deadlines.registered, usual)
 
 
 def _prepares_since(state: RunState, started_at: float) -> float:
@@ -349,4 +340,4 @@ def _due(state: RunState, since: float, limit: float) -> float:
     """Until when a worker has to be heard of that began then: a new leader inherits what was waited before it."""
     leadership, lag = state.snapshot.leadership, state.lag
     since = max(since, leadership.calm_since)
-    return max(since + limit, leadership.since + _rejoin(state)) + lag.allowance + lag.deaf_since(since)
+    return max(since + limit, leadership.since + rejoins_within(state)) + lag.allowance + lag.deaf_since(since)

@@ -51,7 +51,8 @@ def ensure_pointers(plan: PlanBuilder, choice: Candidate | None) -> Pointing:
         asked = _ask(plan, directory, choice.step, 0, 1)
     report = plan.report(asked.slot)
     answer = report.pointed if report is not None else None
-    until = asked.time + plan.tunables.deadlines.probe
+    limit = plan.tunables.deadlines.probe + plan.lag.allowance
+    until = asked.time + limit
     if answer is not None and (answer.path, answer.step) == (directory, choice.step):
         if not answer.problem:
             return _DONE
@@ -61,7 +62,7 @@ def ensure_pointers(plan: PlanBuilder, choice: Candidate | None) -> Pointing:
         request = PointRequest(directory, choice.step, checkpoint.named_format, asked.slot)
         return Pointing(PointingState.WAITING, request, words)
     else:
-        problem = f"no answer within {plan.tunables.deadlines.probe:.0f} s"
+        problem = f"no answer within {limit:.0f} s"
     node = plan.status.assignment.nodes[asked.slot]
     words = f"{plan.title(asked.slot)} on {node} could not point the loader to step {choice.step}: {problem}"
     if asked.asked >= min(MAX_ASKED, plan.world):
@@ -71,7 +72,7 @@ def ensure_pointers(plan: PlanBuilder, choice: Candidate | None) -> Pointing:
         return Pointing(PointingState.FAILED)
     plan.event(EventReason.POINTER_FAILED, words, action=ActionWord.POINT, warning=True)
     asked = _ask(plan, directory, choice.step, plan.rank(asked.slot) + 1, asked.asked + 1, problem)
-    plan.wake(plan.now + plan.tunables.deadlines.probe)
+    plan.wake(plan.now + limit)
     return Pointing(PointingState.WAITING, PointRequest(directory, choice.step, checkpoint.named_format, asked.slot))
 
 

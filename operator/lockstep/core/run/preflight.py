@@ -47,7 +47,8 @@ def _replace_wrong_clocks(plan: PlanBuilder) -> bool:
     losses = []
     for slot, skew in skews.items():
         off = skew - middle
-        if abs(off) > limit:
+        # What was long on its way looks like a clock that is behind.
+        if off > limit or -off > limit + plan.lag.allowance:
             node = plan.status.assignment.nodes[slot]
             words = f"the clock of {node} is {abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} {whose}"
             losses.append(Loss(slot, node, LossKind.POD, LossReason.NODE_CHECK_FAILED, words, plan.now))

@@ -14,7 +14,14 @@ from lockstep.core.failures.actions import SAME_STEP, Action, Case, Verb, act
 from lockstep.core.failures.breaker import slow_in_words
 from lockstep.core.failures.causes import Cause, collected, first_cause
 from lockstep.core.failures.divergence import judge_divergence
-from lockstep.core.failures.evidence import Loss, LossKind, everyone_heard_since, failed_exits, look_for_losses
+from lockstep.core.failures.evidence import (
+    Loss,
+    LossKind,
+    everyone_heard_since,
+    failed_exits,
+    late_in_words,
+    look_for_losses,
+)
 from lockstep.core.failures.failure_memory import (
     excluded_enough,
     readmit_mended,
@@ -83,7 +90,7 @@ def recover(plan: PlanBuilder, leaving: frozenset[int]) -> str:
     seen = look_for_losses(plan, leaving, over=bool(failed))
     lost = seen.lost
     if seen.slow:
-        plan.slow = slow_in_words(len(seen.slow), plan.world, "no heartbeat", plan.lag)
+        plan.slow = slow_in_words(len(seen.slow), plan.world, late_in_words(seen.slow), plan.lag)
     replaceable = hold_back_nodes(plan, lost)
     spares = [loss for loss in replaceable if plan.rank(loss.slot) < 0]
     # Nothing else depends on them, and one that may leave its node for nowhere stays.

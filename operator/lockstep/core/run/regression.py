@@ -14,6 +14,7 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import AssignmentStatus, ResolvedStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
+from lockstep.core.failures.evidence import rejoins_within
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true, without_condition
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -65,7 +66,8 @@ def end_long_hold(plan: PlanBuilder) -> bool:
     if held is None or not (is_in_the_way or _has_failed(plan)):
         return False
     # A new leader has yet to hear of the workers that would settle it.
-    if not plan.reached(max(held.last_transition_time, plan.snapshot.leadership.since) + LONGEST_HOLD):
+    heard = plan.snapshot.leadership.since + rejoins_within(plan)
+    if not plan.reached(max(held.last_transition_time + LONGEST_HOLD, heard)):
         return False
     words = f"status was behind for {LONGEST_HOLD / 60:.0f} minutes ({held.message}); it queues again"
     if not is_in_the_way:

@@ -6,7 +6,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
-from lockstep.core.failures.evidence import half_finished
+from lockstep.core.failures.evidence import half_finished, rejoins_within
 from lockstep.core.failures.hangs import remember_pace
 from lockstep.core.model.conditions import find, is_true, without_condition
 from lockstep.core.model.lifecycle import Outcome, Phase
@@ -22,7 +22,7 @@ from lockstep.core.model.reasons import (
     WaitReason,
 )
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import Verdict
+from lockstep.core.model.snapshot import SHED, Verdict
 from lockstep.core.run.launching import SlotStage, Stage, stages_of_ranks
 from lockstep.core.run.plain.report import report_plain_gang
 from lockstep.core.run.spares import count_spares
@@ -35,8 +35,6 @@ _SAVING_FIRST: Mapping[str, ShownReason] = {
 }
 TRIED_AGAIN_AFTER = 600.0
 """Seconds until a run is admitted again that gave its nodes back because nothing could be decided for it."""
-_SHED = 4.0
-"""Times its interval after which progress is written while the operator or the API server is overloaded."""
 SETTLED_AFTER = 2.0
 """Seconds without an arrival after which the count at the barrier is worth a write."""
 
@@ -55,7 +53,7 @@ def record_progress(plan: PlanBuilder, *, at_once: bool) -> None:
     moved = newest is not None and (newest.step != plan.status.progress.step or first)
     interval = plan.tunables.progress_write_interval
     if plan.lag.allowance:
-        interval *= _SHED  # others need the API server more
+        interval *= SHED  # others need the API server more
     # Steps alone cause no reconcile: the next one comes when the next write is due, moved or not.
     if not (at_once or first or plan.reached((written or 0.0) + interval)):
         return
@@ -184,7 +182,8 @@ def _report_gathering(plan: PlanBuilder, reached: list[SlotStage], waiting_for: 
     before = find(plan.status, ConditionType.GANG_READY)
     fresh = before is None or before.status == "True" or before.reason != ConditionReason.GATHERING
     newest = max((report.since for report in plan.snapshot.reports.values()), default=0.0)
-    if not fresh and count != plan.status.nodes_ready and not plan.reached(newest + SETTLED_AFTER):
+    settled = newest + SETTLED_AFTER * (SHED if plan.lag.allowance else 1.0)
+    if not fresh and count != plan.status.nodes_ready and not plan.reached(settled):
         return
     words = ""
     if missing:
@@ -210,7 +209,7 @@ def _report_slowness(plan: PlanBuilder) -> None:
     shown = find(plan.status, ConditionType.CLUSTER_DISRUPTION)
     told = shown is not None and shown.reason == ConditionReason.CLUSTER_SLOW
     if not plan.slow:
-        if told:
+        if told and not _has_yet_to_hear(plan):
             plan.status = without_condition(plan.status, ConditionType.CLUSTER_DISRUPTION)
         return
     if told and plan.status.nodes_ready == plan.run.status.nodes_ready:
@@ -220,6 +219,12 @@ def _report_slowness(plan: PlanBuilder) -> None:
     plan.condition(ConditionType.CLUSTER_DISRUPTION, True, ConditionReason.CLUSTER_SLOW, plan.slow)
     if not told:
         plan.event(EventReason.CLUSTER_SLOW, plan.slow, action=ActionWord.WAIT, warning=True)
+
+
+def _has_yet_to_hear(state: RunState) -> bool:
+    """A new leader, which goes on with what was told before it as long as it cannot know better."""
+    unheard = any(state.report(slot) is None for slot in state.ranked_slots())
+    return unheard and not state.reached(state.snapshot.leadership.since + rejoins_within(state))
 
 
 def _report_progressing(plan: PlanBuilder, phase: Phase) -> None:

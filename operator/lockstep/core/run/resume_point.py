@@ -97,7 +97,7 @@ def _context(state: RunState, view: RankView) -> ResumeContext:
         mode=spec.start.mode,
         ceiling=status.checkpoint.ceiling,
         quarantine=quarantine_of(status.checkpoint),
-        probe_grace=state.tunables.deadlines.probe,
+        probe_grace=state.tunables.deadlines.probe + state.lag.allowance,
         bandwidth=state.tunables.bandwidth,
         step_seconds=book_of(state).best_step_ms / 1000.0,
     )

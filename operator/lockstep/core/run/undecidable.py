@@ -19,7 +19,7 @@ from lockstep.api.queue import QueueLimits
 from lockstep.api.run_status import ExitsStatus
 from lockstep.core.accounting.account import keep_account, over_budget
 from lockstep.core.checkpoints.saves import settle_save
-from lockstep.core.failures.evidence import succeeded_ranks
+from lockstep.core.failures.evidence import rejoins_within, succeeded_ranks
 from lockstep.core.failures.recovery_record import forget_lost_pods, record_requeue
 from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model import assignment as slots
@@ -258,7 +258,8 @@ def _holds_nodes_for_nothing(state: RunState) -> Wish | None:
     is_empty = not pods and not is_heard  # who speaks has a pod that will be heard of
     deadlines = state.tunables.deadlines
     patience = WITHOUT_PODS if is_empty else deadlines.started + deadlines.registered + deadlines.ready
-    if not state.reached(max(told.last_transition_time, state.snapshot.leadership.since) + patience):
+    heard = state.snapshot.leadership.since + (WITHOUT_PODS if is_empty else rejoins_within(state))
+    if not state.reached(max(told.last_transition_time + patience, heard)):
         return None
     return StopReason.REQUEUED, "it cannot be launched, and gives back the nodes that it makes no use of"
 

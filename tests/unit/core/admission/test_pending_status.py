@@ -12,7 +12,7 @@ from lockstep.core.admission.cache.entry import Entry, PendingReason
 from lockstep.core.admission.pending_status import write_queue_status
 from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.reasons import WaitReason
-from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.snapshot import Lag, RunView
 from support.admission import NOW, after, held, node, reason, run, statuses, world
 from support.preempting import passed
 
@@ -142,6 +142,15 @@ def test_no_more_runs_are_told_in_one_cycle_than_the_settings_say() -> None:
     plan = passed(world([has("r", "n0"), *waiting]), told_per_pass=3)
     assert sorted(statuses(plan)) == ["w0", "w1", "w2"]
     assert plan.wake_at == NOW + 1
+
+
+def test_in_an_overload_fewer_are_told_and_the_others_later() -> None:
+    waiting = [run(f"w{number}", 4, at=float(number)) for number in range(12)]
+    snapshot = world([has("r", "n0"), *waiting])
+    slow = replace(snapshot, leadership=replace(snapshot.leadership, lag=Lag(write=2.0)))
+    plan = passed(slow, told_per_pass=8)
+    assert sorted(statuses(plan)) == ["w0", "w1"]
+    assert plan.wake_at == NOW + 4
 
 
 @pytest.mark.parametrize(

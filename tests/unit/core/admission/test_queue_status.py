@@ -11,7 +11,7 @@ from lockstep.api.run_status import ResolvedStatus
 from lockstep.core.admission.admit import admit
 from lockstep.core.model.conditions import find
 from lockstep.core.model.plan import ClusterPlan
-from lockstep.core.model.snapshot import ClusterSnapshot, RunView
+from lockstep.core.model.snapshot import ClusterSnapshot, Lag, RunView
 from lockstep.core.model.tunables import Mode, Tunables
 from support.admission import NOW, held, node, run, world
 from support.admission import after as runs_after
@@ -119,6 +119,17 @@ class TestHowOften:
         assert soon.queues == ()
         assert soon.wake_at == NOW + 10
         assert told(passed(changed, NOW + 10)).running == 1
+
+    def test_in_an_overload_figures_wait_for_forty_seconds_and_verdicts_do_not(self) -> None:
+        snapshot = world([], nodes(2), queues={"q": {}})
+        snapshot = replace(snapshot, leadership=replace(snapshot.leadership, lag=Lag(loop=1.0)))
+        once = after(snapshot, passed(snapshot))
+        changed = replace(once, runs=(run("a", 1, queue="q"),))
+        later = passed(changed, NOW + 30)
+        assert (later.queues, later.wake_at) == ((), NOW + 40)
+        assert told(passed(changed, NOW + 40)).running == 1
+        stopped = with_spec(once, {"stopPolicy": "Hold"})
+        assert condition(told(passed(stopped, NOW + 1)), "Active") == ("False", "Hold")
 
     def test_gpu_hours_alone_bring_no_pass_back(self) -> None:
         snapshot = world([], nodes(2), queues={"q": {}})

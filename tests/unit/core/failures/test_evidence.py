@@ -84,9 +84,9 @@ def test_a_worker_never_heard_by_a_new_leader_is_lost_once_it_had_time_to_regist
     w.lose_node("n1")
     w.exit_child("one", 0, 0)  # and the other has nothing left to do
     w.crash()
-    only_beats(w, 60)
+    only_beats(w, 50)
     assert w.status("one").attempt == 1
-    only_beats(w, 120)
+    only_beats(w, 60)
     assert w.status("one").attempt == 2
 
 
@@ -99,6 +99,57 @@ def test_a_rank_that_does_not_acknowledge_start_is_replaced() -> None:
     only_beats(w, 20)
     assert w.status("one").attempts[0].cause == "Unknown"
     assert w.status("one").assignment.incarnations == (1, 2)
+
+
+def forget_start(w: World, ranks: int) -> None:
+    """The workers of the first ``ranks`` report, and have not begun the attempt."""
+    for rank in range(ranks):
+        worker = not_none(w.worker("one", rank))
+        worker.phase, worker.attempt, worker.ready_for = WorkerPhase.PREPARING, 0, 0
+
+
+@pytest.mark.parametrize(
+    ("leads", "lost"),
+    [
+        ((100,), True),
+        ((40, 40), True),  # half a minute is left to those that only the new leader has released
+        ((40, 25), False),
+        ((40, 25, 25, 25), False),
+        ((25, 25, 35), True),
+    ],
+)
+def test_a_new_leader_goes_on_counting_until_a_rank_should_have_begun(leads: tuple[int, ...], lost: bool) -> None:
+    w = running(3, spare=2)
+    forget_start(w, 1)
+    for number, seconds in enumerate(leads):
+        if number:
+            w.crash()
+        only_beats(w, seconds)
+    assert (w.status("one").attempt == 2) is lost
+
+
+def test_where_a_new_leader_is_the_first_to_release_all_have_their_whole_time() -> None:
+    w = running(3, spare=2)
+    forget_start(w, 3)
+    only_beats(w, 40)
+    w.crash()
+    only_beats(w, 55)
+    assert w.status("one").attempt == 1
+    only_beats(w, 300)
+    assert w.status("one").attempt == 2
+
+
+@pytest.mark.parametrize(("ranks", "held"), [(2, False), (3, True), (9, True)])
+def test_many_that_do_not_begin_an_attempt_at_once_are_slow_for_five_times_its_limit(ranks: int, held: bool) -> None:
+    w = running(10, spare=10)
+    forget_start(w, ranks)
+    only_beats(w, 80)
+    assert (w.status("one").attempt == 1) is held
+    assert (w.status("one").reason == "ClusterSlow") is held
+    told = find(w.status("one"), ConditionType.CLUSTER_DISRUPTION)
+    assert (told is not None and f"{ranks} of 10 ranks are late together: START is not" in told.message) is held
+    only_beats(w, 250)
+    assert w.status("one").attempt == 2
 
 
 def never_began(w: World, rank: int) -> None:
@@ -355,3 +406,61 @@ def test_a_loop_that_stands_still_again_and_again_hides_no_dead_worker() -> None
         w.lag = Lag(deaf=(*w.lag.deaf, (w.now, 1.0)))
     state = w.plan("one")
     assert is_silent(state, state.report(0))
+
+
+def test_leaders_that_follow_each_other_do_not_wait_for_silent_workers_without_end() -> None:
+    w = running(10, spare=10)
+    w.train("one", 5)
+    fall_silent(w, 9, 60)
+    assert w.status("one").reason == "ClusterSlow"
+    for _ in range(4):
+        w.crash()
+        only_beats(w, 80)
+    assert w.status("one").attempt == 2
+
+
+def gathering(ranks: int = 10) -> World:
+    """All have registered but the last one, which prepares for long."""
+    w = world(ranks + 5)
+    w.delays = lambda slot: (0.0, 0.0, 0.0, 200.0 if slot == ranks - 1 else 0.0)
+    w.apply("one", spec(ranks))
+    only_beats(w, 10)
+    assert phase(w) is Phase.LAUNCHING
+    return w
+
+
+def is_replaced(w: World) -> bool:
+    assignment = w.status("one").assignment
+    return bool(assignment.vacant) or set(assignment.incarnations) != {1}
+
+
+@pytest.mark.parametrize(("lag", "after"), [(Lag(), 20), (Lag(write=2.0), 40)])
+def test_a_worker_that_is_silent_in_a_launch_has_as_much_longer_as_its_deadlines(lag: Lag, after: int) -> None:
+    w = gathering()
+    w.lag = lag
+    fall_silent(w, 1, after - 14)
+    assert not is_replaced(w)
+    only_beats(w, 14)
+    assert is_replaced(w)
+
+
+def test_a_silent_worker_on_a_node_that_is_not_ready_has_no_longer_for_it() -> None:
+    w = gathering()
+    w.lag = Lag(write=2.0)
+    w.lose_node("n0")
+    w.node_not_ready("n0")
+    only_beats(w, 20)
+    assert is_replaced(w)
+
+
+def test_the_few_that_are_left_of_many_silent_workers_are_waited_for_as_well() -> None:
+    w = gathering()
+    fall_silent(w, 9, 20)
+    assert w.status("one").reason == "ClusterSlow"
+    w.silent_nodes = {w.status("one").assignment.nodes[0]}
+    only_beats(w, 60)
+    assert not is_replaced(w)
+    assert w.status("one").reason == "ClusterSlow"
+    w.silent_nodes.clear()
+    only_beats(w, 10)
+    assert w.status("one").reason != "ClusterSlow"

@@ -7,7 +7,7 @@ import pytest
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
 from lockstep.core.model.conditions import find
-from lockstep.core.model.snapshot import CheckpointReport, Verdict
+from lockstep.core.model.snapshot import CheckpointReport, Lag, Verdict
 from support.values import not_none
 from support.world import World, node, spec
 
@@ -70,6 +70,17 @@ def test_it_waits_a_while_for_another_node_first() -> None:
     w.settle()
     assert len(w.children("llama")) == 4
     assert w.status("llama").attempt == 2
+
+
+def test_it_waits_longer_where_everything_is_slow() -> None:
+    w = running(world(4), 4, elastic={"min": 2})
+    save(w)
+    w.lag = Lag(loop=6.0)
+    w.lose_ranks("llama", 1)
+    w.pass_time(100, step=5)
+    assert slots.world(w.status("llama").assignment) == 4
+    w.pass_time(30, step=5)
+    assert slots.world(w.status("llama").assignment) == 3
 
 
 def test_only_multiples_are_trained_with_and_who_is_left_out_waits_as_a_spare() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from lockstep.core.model.conditions import find
 from lockstep.core.model.plan import DesiredPhase
+from lockstep.core.model.snapshot import Lag
 from support.values import not_none
 from support.world import World, spec, world
 
@@ -75,6 +76,20 @@ def test_a_rank_that_does_not_answer_is_followed_by_the_next() -> None:
     assert w.pointed_at == [(1, "/shared", 100)]
     asked = not_none(w.status("one").checkpoint.pointing)
     assert "no answer within 60 s" in asked.problem
+
+
+def test_a_rank_has_longer_to_answer_where_everything_is_slow() -> None:
+    w = saved()
+    w.hung_at_pointers |= set(w.nodes)
+    crash(w)
+    w.lag = Lag(write=6.0)
+    w.pass_time(w.tunables.deadlines.probe + 50, step=10)
+    asked = not_none(w.status("one").checkpoint.pointing)
+    assert (asked.slot, asked.asked) == (0, 1)
+    w.pass_time(20, step=10)
+    asked = not_none(w.status("one").checkpoint.pointing)
+    assert (asked.slot, asked.asked) == (1, 2)
+    assert "no answer within 120 s" in asked.problem
 
 
 def test_after_three_refusals_the_run_stops_and_says_why() -> None:

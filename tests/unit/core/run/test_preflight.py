@@ -3,6 +3,7 @@
 import pytest
 
 from lockstep.core.model.plan import DesiredPhase
+from lockstep.core.model.snapshot import Lag
 from support.world import spec, world
 
 RING = {"warmUp": "Ring"}
@@ -17,6 +18,15 @@ def test_a_node_whose_clock_is_far_off_is_replaced_and_named() -> None:
     assert "the clock of n1 is 95 s behind those of the gang" in status.recovery.excluded_nodes[0].reason
     assert "n1" not in status.assignment.nodes
     assert len(w.children("one")) == 3
+
+
+@pytest.mark.parametrize(("by", "replaced"), [(-95.0, False), (-135.0, True), (95.0, True)])
+def test_reports_that_are_long_on_their_way_are_no_clock_that_is_behind(by: float, replaced: bool) -> None:
+    w = world(5)
+    w.lag = Lag(write=10.0)
+    w.clock_skews["n1"] = by
+    w.roll_out("one", spec(3))
+    assert ("n1" not in w.status("one").assignment.nodes) is replaced
 
 
 @pytest.mark.parametrize("skews", [(60.0, 60.0, 60.0), (0.0, 29.0, -29.0 + 29.0), (500.0, 510.0, 490.0)])

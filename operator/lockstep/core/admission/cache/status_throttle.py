@@ -14,6 +14,7 @@ from lockstep.core.admission.cache.entry import Entry, PendingReason
 from lockstep.core.admission.cache.pending_reasons import LONGEST_MESSAGE, whole
 from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.reasons import WaitReason
+from lockstep.core.model.snapshot import SHED
 
 T = TypeVar("T")
 
@@ -82,14 +83,21 @@ def due_update(
     return min(times, default=None)
 
 
-def chosen(due: Sequence[tuple[DueUpdate, T]], reported: int, settings: AdmissionSettings) -> list[T]:
-    """Those of ``due`` that are updated now, in order, after ``reported`` updates within ``COUNTED`` seconds."""
+def chosen(
+    due: Sequence[tuple[DueUpdate, T]], reported: int, settings: AdmissionSettings, *, overloaded: bool = False
+) -> list[T]:
+    """Those of ``due`` that are updated now, in order, after ``reported`` updates within ``COUNTED`` seconds.
+
+    While all is ``overloaded`` so much fewer.
+    """
+    part = SHED if overloaded else 1.0
+    per_second, per_pass = settings.told_per_second / part, max(1, int(settings.told_per_pass / part))
     in_turn: dict[UpdateRank, list[T]] = {rank: [] for rank in UpdateRank}
     for (_, rank), each in due:
         in_turn[rank].append(each)
-    at_once = in_turn[UpdateRank.AT_ONCE][: settings.told_per_pass]
-    room = int(settings.told_per_second * COUNTED) - reported - len(at_once)
-    room = max(0, min(room, settings.told_per_pass - len(at_once)))
+    at_once = in_turn[UpdateRank.AT_ONCE][:per_pass]
+    room = int(per_second * COUNTED) - reported - len(at_once)
+    room = max(0, min(room, per_pass - len(at_once)))
     soon, later = in_turn[UpdateRank.SOON], in_turn[UpdateRank.LATER]
     for_later = min(len(later), max(room - len(soon), room // _LATER_PART))
     return [*at_once, *soon[: room - for_later], *later[:for_later]]

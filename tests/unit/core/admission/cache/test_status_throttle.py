@@ -132,6 +132,16 @@ def test_those_further_back_never_starve_and_no_more_is_said_than_may_be(
     assert sum(word.rank is UpdateRank.LATER for word in said) >= min(len(by_rank[UpdateRank.LATER]), room // 4)
 
 
+def test_in_an_overload_new_words_come_first_and_of_the_others_a_quarter() -> None:
+    settings = AdmissionSettings(told_per_pass=100)
+    at_once, soon = [DueUpdate(0.0, UpdateRank.AT_ONCE)] * 5, [DueUpdate(1.0, UpdateRank.SOON)] * 100
+    due = [(word, word) for word in (*soon, *at_once)]
+    assert len(chosen(due, 0, settings)) == 100
+    told = chosen(due, 0, settings, overloaded=True)
+    assert (len(told), told[:5]) == (25, at_once)
+    assert chosen(due, 25, settings, overloaded=True) == at_once
+
+
 class Turnover:
     """So many that wait for ten nodes in one queue, one of which comes free every two seconds, for somebody else."""
 
