@@ -11,6 +11,7 @@ import pytest
 
 from localcluster import LocalCluster
 from lockstep.api.base import names
+from lockstep.controller.kube import pages
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.credentials import load_credentials
 from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome
@@ -242,3 +243,21 @@ async def test_a_delete_never_hits_another_object_of_the_same_name(kube: KubeCli
     assert orjson.loads(await kube.get(PODS, named(gang), namespace))["metadata"]["name"] == named(gang)
     with pytest.raises(ApiError, match="AlreadyExists"):
         await kube.create(PODS, pod(gang), namespace)
+
+
+async def test_a_list_of_large_objects_comes_in_small_pages_and_says_what_is_too_large_by_itself(
+    kube: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await kube.create(NAMESPACES, {"metadata": {"name": "large"}})
+    uids = {}
+    for name, size in (("a", 60_000), ("b", 300_000), ("c", 60_000), ("d", 60_000), ("e", 10)):
+        body = {"metadata": {"name": name, "labels": {"size": "mine"}}, "data": {"x": "x" * size}}
+        uids[name] = orjson.loads(await kube.create(CONFIG_MAPS, body, "large"))["metadata"]["uid"]
+    monkeypatch.setattr(pages, "LONGEST_PAGE", 150_000)
+    monkeypatch.setattr(pages, "LONGEST_BODY", 200_000)
+    found = [page async for page in kube.list_pages(CONFIG_MAPS, "large", labels="size=mine")]
+    read = [orjson.loads(bytes(item))["metadata"]["name"] for page in found for item in page.items]
+    assert read == ["a", "c", "d", "e"]
+    assert [uid for page in found for uid in page.unread] == [uids["b"]]
+    assert len({page.resource_version for page in found}) == 1
+    await kube.delete(NAMESPACES, "large", uid=orjson.loads(await kube.get(NAMESPACES, "large"))["metadata"]["uid"])

@@ -88,7 +88,7 @@ def decide(snapshot: RunSnapshot, tunables: Tunables, now: float) -> Plan:
             break
     for always in ALWAYS_LOOKING_ON if looks_on else ALWAYS:
         always(plan, known)
-    plan.delete_run = plan.delete_run and not looks_on
+    plan.delete_run = plan.delete_run and not snapshot.run.is_paused
     return plan.build()
 
 
@@ -393,6 +393,7 @@ ALWAYS: tuple[Last, ...] = (
 """Follow in order, whichever step had the last word: they rest on the status as it was decided."""
 ALWAYS_LOOKING_ON: tuple[Last, ...] = (
     _always(end_pods_by_the_limit),
+    _always(forget_test_only),
     _always(follow_kueue),
     _always(keep_account),
     report_status,

@@ -74,7 +74,7 @@ def without_deciding(snapshot: RunSnapshot, tunables: Tunables, now: float, erro
     if tunables.mode is Mode.REPORT_ONLY:
         return Plan()
     plan = _begun(snapshot, tunables, now)
-    if not _is_over(plan):
+    if not _let_end_if_over(plan):
         _tell(plan, error)
         _keep_to(plan, _wish(plan), saves=False)
         _tried(_charge, plan)
@@ -89,7 +89,7 @@ def obeying_alone(snapshot: RunSnapshot, tunables: Tunables, now: float) -> Plan
     if tunables.mode is Mode.REPORT_ONLY:
         return Plan()
     plan = _begun(snapshot, tunables, now)
-    if not _is_over(plan):
+    if not _let_end_if_over(plan):
         wish = _wish(plan)
         if wish is None and plan.status.stop is None:
             return plan.build()
@@ -126,7 +126,7 @@ def _begun(snapshot: RunSnapshot, tunables: Tunables, now: float) -> PlanBuilder
     return plan
 
 
-def _is_over(plan: PlanBuilder) -> bool:
+def _let_end_if_over(plan: PlanBuilder) -> bool:
     """The run is being deleted or has ended, and what is left of it goes."""
     if plan.run.deleting:
         plan.delete_live_pods("the run is being deleted")
