@@ -59,8 +59,7 @@ def labelled(site: Site, namespace: str, name: str, count: int, **spec: Any) -> 
         yield run
     finally:
         run.delete()
-        pods = f"/api/v1/namespaces/{namespace}/pods"
-        wait_for("no pod is left", lambda: not site.cluster.api.get(pods)["items"], seconds=60, every=0.2)
+        wait_for(f"no pod of {name} is left", lambda: not run.pods, seconds=60, every=0.2)
 
 
 def waits_for(run: Run, reason: str, words: str = "", seconds: float = 90) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ from support.kueue_double import HOSTNAME, KueueDouble, Pool, condition
 
 Json = dict[str, Any]
 CRDS = Path(__file__).with_name("kueue_crds.yaml")
-API = "/apis/kueue.x-k8s.io/v1beta2"
+API_VERSION = "kueue.x-k8s.io/v1beta2"
+API = f"/apis/{API_VERSION}"
 QUEUE, CLUSTER_QUEUE, FLAVOR, TOPOLOGY = "team", "cluster-queue", "gpus", "racks"
 PLENTY = 10**6
 _CYCLE = 0.2
@@ -70,8 +71,15 @@ class KueueAtWork:
         self.make_local_queue()
 
     def make_local_queue(self, name: str = QUEUE) -> None:
-        """Of the one ClusterQueue."""
-        self._make(f"namespaces/{self.namespace}/localqueues", "LocalQueue", name, {"clusterQueue": CLUSTER_QUEUE})
+        """Of the one ClusterQueue. Returns when Kueue knows it; the double knows all that is there."""
+        place = f"namespaces/{self.namespace}/localqueues"
+        self._make(place, "LocalQueue", name, {"clusterQueue": CLUSTER_QUEUE})
+
+        def is_known() -> bool:
+            said = condition(self.cluster.api.get(f"{API}/{place}/{name}"), "Active")
+            return not self.is_real or said is not None
+
+        wait_for(f"Kueue knows LocalQueue {name}", is_known, seconds=60)
 
     def delete_local_queue(self, name: str = QUEUE) -> None:
         """`kubectl delete localqueue`."""
@@ -91,14 +99,14 @@ class KueueAtWork:
 
     def give_up(self, run: str) -> None:
         """What Kueue writes when it has requeued a Workload too often, and deactivates it for it."""
-        reason = {"reason": "RequeuingLimitExceeded", "message": "exceeding the maximum number of re-queuing retries"}
-        self._add_condition(run, {"type": "DeactivationTarget", "status": "True", **reason})
+        said = {"type": "DeactivationTarget", "status": "True", "reason": "RequeuingLimitExceeded"}
+        said["message"] = "exceeding the maximum number of re-queuing retries"
+        said["lastTransitionTime"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self._apply_as_kueue(run, lambda status: status["conditions"].append(said))
 
     def lose_node(self, run: str, host: str) -> None:
         """What Kueue writes of a node that it holds to be bad; its scheduler then seeks another."""
-        path = f"{API}/{self._path_of(run)}/status"
-        body = {"status": {"unhealthyNodes": [{"name": host}]}}
-        self.cluster.api.send(Request("PATCH", path, body, MERGE_PATCH))
+        self._apply_as_kueue(run, lambda status: status.update(unhealthyNodes=[{"name": host}]))
 
     @contextlib.contextmanager
     def rival(self) -> Iterator[None]:
@@ -128,27 +136,30 @@ class KueueAtWork:
     def _path_of(self, run: str) -> str:
         return f"namespaces/{self.namespace}/workloads/{self.of(run)['metadata']['name']}"
 
-    def _add_condition(self, run: str, added: Json) -> None:
-        def add() -> bool:
+    def _apply_as_kueue(self, run: str, change: Callable[[Json], None]) -> None:
+        """Server-side, with all that Kueue has said: what it leaves out later it must be the only one to own."""
+
+        def is_taken() -> bool:
             workload = self.of(run)
-            conditions = workload["status"]["conditions"]
-            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            body = {
-                "metadata": {"resourceVersion": workload["metadata"]["resourceVersion"]},
-                "status": {"conditions": [*conditions, {**added, "lastTransitionTime": now}]},
-            }
+            meta, status = workload["metadata"], dict(workload["status"])
+            for name in ("admissionChecks", "reclaimablePods"):  # others of its field managers
+                status.pop(name, None)
+            change(status)
+            known = {name: meta[name] for name in ("name", "namespace", "uid", "resourceVersion")}
+            body = {"apiVersion": API_VERSION, "kind": "Workload", "metadata": known, "status": status}
+            path = f"{API}/{self._path_of(run)}/status?fieldManager=kueue-admission&force=true"
             with contextlib.suppress(ApiError):  # it changed meanwhile
-                self.cluster.api.send(Request("PATCH", f"{API}/{self._path_of(run)}/status", body, MERGE_PATCH))
+                self.cluster.api.send(Request("PATCH", path, body, "application/apply-patch+yaml"))
                 return True
             return False
 
-        wait_for(f"the Workload of {run} takes a condition", add, seconds=30, every=0.1)
+        wait_for(f"the Workload of {run} takes what Kueue says", is_taken, seconds=30, every=0.1)
 
     def _patch(self, path: str, body: Json) -> None:
         self.cluster.api.send(Request("PATCH", f"{API}/{path}", body, MERGE_PATCH))
 
     def _make(self, place: str, kind: str, name: str, spec: Mapping[str, Any]) -> None:
-        body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": spec}
+        body = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
         self.cluster.api.send(Request("POST", f"{API}/{place}", body))
 
 
