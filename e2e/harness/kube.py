@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,19 @@ def wait_until_established(kubectl: Callable[..., str], *crds: str) -> None:
         lambda: all(map(_is_established, _items(json.loads(kubectl("get", *crds, "-o", "json"))))),
         seconds=60,
     )
+
+
+def remove_definitions(kubectl: Callable[..., str], crds: Path) -> None:
+    """Delete the CRDs of a file with their objects; returns when they are gone. A definition that is deleted just after
+    it was made may stay ("storage is (re)initializing"): the API server looks at it again when it changes."""
+    kubectl("delete", "--wait=false", "--ignore-not-found", "-f", str(crds))
+
+    def are_gone() -> bool:
+        with contextlib.suppress(KubectlError):  # of those that are gone
+            kubectl("annotate", "--overwrite", "-f", str(crds), f"looked-at={time.time():.0f}")
+        return not kubectl("get", "--ignore-not-found", "-o", "name", "-f", str(crds)).strip()
+
+    wait_for(f"the definitions of {crds.name} are gone", are_gone, seconds=60, every=1.0)
 
 
 def _items(found: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.kube import Kubectl, create_namespace, wait_until_established
+from harness.kube import Kubectl, create_namespace, remove_definitions, wait_until_established
 from harness.operator import OperatorProcess
 from harness.waiting import wait_for
 from localcluster import LocalCluster
@@ -22,7 +22,6 @@ from localcluster.build import required_version
 from localcluster.kwok import NodeBatch
 from support.helm import CHART, NAMESPACE, ROOT, VALUES, Helm, HelmError, only, parsed
 from support.kueue_at_work import CRDS as KUEUE_CRDS
-from support.kueue_at_work import remove_definitions
 
 pytestmark = pytest.mark.cluster
 
@@ -182,7 +181,7 @@ def test_an_upgrade_has_kueue_used_once_its_api_is_served_and_as_long_as_it_is(
             installed("upgrade", *RELEASE, "--reset-then-reuse-values")
             assert is_used()
     finally:
-        remove_definitions(kubectl)
+        remove_definitions(kubectl, KUEUE_CRDS)
     wait_for("Kueue is gone", lambda: "kueue.x-k8s.io" not in kubectl("api-versions"), seconds=60)
     installed("upgrade", *RELEASE, "--reset-then-reuse-values")
     assert not is_used()

@@ -216,12 +216,12 @@ def an_array_comes_and_goes(site: Site) -> None:
 
 
 def kueue_admits_a_run_and_gets_its_workload_back(site: Site, kueue: KueueAtWork) -> None:
-    kueue.pool.pods = 0
+    kueue.give(0)
     with labelled(site, ONE, "olmo", 2) as run:
         run.wait("Kueue is asked", lambda: kueue.workloads, PATIENCE)
         run.patch_spec({"nodes": 3})
         run.wait("for three", lambda: kueue.workloads[0]["spec"]["podSets"][0]["count"] == 3, PATIENCE)
-        kueue.pool.pods = 4
+        kueue.give(4)
         run.wait_until_running(1, PATIENCE)
         run.wait("Kueue is told", lambda: kueue.told("olmo", "PodsReady") == ("True", "Started"), PATIENCE)
         run.patch_spec({"suspend": True})

@@ -16,6 +16,7 @@ class Layout(NamedTuple):
 
 
 LAYOUTS = {
+    "accelerate": Layout("checkpoint-{step}"),
     "dcp": Layout("step-{step}"),
     "deepspeed_zero": Layout("global_step{step}"),
     "hf": Layout("checkpoint-{step}"),

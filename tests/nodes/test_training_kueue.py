@@ -1,4 +1,5 @@
-"""A run that Kueue admits really trains, is evicted, and goes on from what it saved; Kueue itself is a double."""
+"""A run that Kueue admits really trains, is evicted, and goes on from what it saved; Kueue itself is its own
+manager where LOCKSTEP_TEST_KUEUE names one, else a double."""
 
 from __future__ import annotations
 
@@ -34,18 +35,16 @@ def kueue(site: TrainingSite) -> Iterator[KueueAtWork]:
 
 
 def test_a_run_that_kueue_evicts_saves_waits_and_goes_on_from_its_save(site: TrainingSite, kueue: KueueAtWork) -> None:
-    run = site.train("llama", 3, STEPS, *LISTENING, checkpoint=NO_CADENCE, queue="kueue")
+    run = site.train("llama", 3, STEPS, *LISTENING, checkpoint=NO_CADENCE, queue="kueue", gpusPerNode=8)
     run.wait("it has nodes", lambda: run.status.get("assignment", {}).get("nodes"), SOON)
     run.wait_until_step(1, 5)
     assert run.status["assignment"]["nodes"] == assigned_hosts(kueue.of("llama"))
     run.wait("Kueue is told", lambda: kueue.told("llama", "PodsReady") == ("True", "Started"))
-    kueue.pool.pods = 0
-    kueue.evict("llama", "Preempted")
-    run.wait("it is released", lambda: kueue.told("llama", "QuotaReserved")[0] == "False", SOON)
-    save = run.status["checkpoint"]["save"]
-    assert (save["outcome"], save["reason"], save["step"]) == ("Saved", "EvictedByKueue", save["atStep"])
-    assert kueue.told("llama", "Requeued") == ("True", "Preempted")
-    kueue.pool.pods = len(NODES)
+    with kueue.rival():
+        run.wait("it is released", lambda: kueue.told("llama", "QuotaReserved")[0] == "False", SOON)
+        save = run.status["checkpoint"]["save"]
+        assert (save["outcome"], save["reason"], save["step"]) == ("Saved", "EvictedByKueue", save["atStep"])
+        assert kueue.told("llama", "Requeued") == ("True", "Preempted")
     run.wait_until_succeeded()
     assert run.status["start"]["resume"]["step"] == save["step"]
     run.wait("the quota is back", lambda: kueue.told("llama", "Finished") == ("True", "Succeeded"), 300)

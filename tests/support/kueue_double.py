@@ -1,7 +1,8 @@
-"""Stands in for Kueue where the real one cannot be had: its scheduler and Workload controller, as far as we meet them.
+"""Stands in for Kueue where the real one is not at hand: its scheduler and Workload controller, as far as we meet them.
 
-Made from what its v1beta2 API and its controllers are known to do (docs/kueue.md#assumptions), not from its code. It
-counts pods, of one flavor per ClusterQueue, and places by host name or by rack.
+Made from what its v1beta2 API and its controllers are known to do (docs/kueue.md#assumptions), not from its code; what
+is tested with both (`tests/support/kueue_at_work.py`) holds it to the real one. It counts pods, of one flavor per
+ClusterQueue, and places by host name or by rack.
 
 What it does not do: resources other than pods, cohorts, fair sharing, partial admission, admission checks that decide
 by themselves (tests set them), node selectors and affinity other than NotIn of host names, MultiKueue, the pod webhook,
@@ -35,6 +36,8 @@ class Pool:
     levels: tuple[str, ...] = ()
     node_labels: Mapping[str, str] = field(default_factory=dict)
     preempts: bool = False
+    stopped: str = "None"
+    """`stopPolicy`: None, Hold, or HoldAndDrain, which evicts."""
 
 
 @dataclass
@@ -51,14 +54,17 @@ class KueueDouble:
         world = {(w["metadata"]["namespace"], w["metadata"]["name"]): deepcopy(w) for w in workloads}
         before = deepcopy(world)
         for workload in world.values():
-            self._keep_up(workload, now)
+            self._keep_up(workload, world.values(), now)
         waiting = [w for w in world.values() if _is_queued(w) and self._pool(w) is not None]
         waiting.sort(key=lambda w: (-w["spec"].get("priority", 0), _queued_since(w), w["metadata"]["name"]))
         blocked: set[str] = set()
         for workload in waiting:
             pool = self._pool(workload)
             assert pool is not None
-            if pool.name not in blocked and not self._admit(workload, pool, world.values(), now):
+            if pool.stopped != "None":
+                words = f"ClusterQueue {pool.name} is stopped"
+                set_condition(workload, "QuotaReserved", False, "Suspended", words, now)
+            elif pool.name not in blocked and not self._admit(workload, pool, world.values(), now):
                 blocked.add(pool.name)  # strict order: nobody overtakes
         return [w for key, w in world.items() if w["status"] != before[key].get("status")]
 
@@ -68,29 +74,45 @@ class KueueDouble:
         if reason == "Preempted":
             set_condition(workload, "Preempted", True, "InClusterQueue", message, now)
 
-    def _keep_up(self, workload: Json, now: float) -> None:
+    def _keep_up(self, workload: Json, everybody: Iterable[Json], now: float) -> None:
         status = workload.setdefault("status", {})
         if is_true(workload, "Finished"):
             return
-        active = workload["spec"].get("active", True)
-        if not active and is_true(workload, "QuotaReserved") and not is_true(workload, "Evicted"):
-            self.evict(workload, "Deactivated", now, "The workload is deactivated")
+        self._deactivate(workload, now)
+        active, pool = _is_active(workload), self._pool(workload)
+        is_here = is_true(workload, "Admitted") and not is_true(workload, "Evicted")
+        if pool is not None and pool.stopped == "HoldAndDrain" and is_here:
+            self.evict(workload, "ClusterQueueStopped", now, "The ClusterQueue is stopped")
         requeued = condition(workload, "Requeued")
         if active and requeued and requeued["status"] == "False" and self.requeue:
             # From Deactivated alone: one that was deactivated by Kueue and says why stays where it is.
             if requeued["reason"] == "Deactivated":
                 set_condition(workload, "Requeued", True, "Reactivated", "", now)
+            elif requeued["reason"] == "ClusterQueueStopped":
+                if pool is not None and pool.stopped == "None":
+                    set_condition(workload, "Requeued", True, "ClusterQueueRestarted", "", now)
             elif not requeued["reason"].startswith("Deactivated"):
                 set_condition(workload, "Requeued", True, "BackoffFinished", "", now)
         if is_true(workload, "QuotaReserved") and not is_true(workload, "Evicted"):
-            self._replace_nodes(workload, now)
+            self._replace_nodes(workload, everybody, now)
         elif not is_true(workload, "QuotaReserved"):
             status.pop("unhealthyNodes", None)
 
-    def _replace_nodes(self, workload: Json, now: float) -> None:
-        """One failed node is replaced in place, a second one while it is pending evicts."""
+    def _deactivate(self, workload: Json, now: float) -> None:
+        """By somebody, or because Kueue gives up: then that is a condition first, and goes into the reason."""
+        target = condition(workload, "DeactivationTarget")
+        if target is not None:
+            workload["spec"]["active"] = False
+            workload["status"]["conditions"].remove(target)
+        if not _is_active(workload) and is_true(workload, "QuotaReserved") and not is_true(workload, "Evicted"):
+            why = f"DueTo{target['reason']}" if target is not None else ""
+            self.evict(workload, f"Deactivated{why}", now, "The workload is deactivated")
+
+    def _replace_nodes(self, workload: Json, everybody: Iterable[Json], now: float) -> None:
+        """One failed node is replaced in place; without a spare, and with a second one, the Workload is evicted."""
         hosts = assigned_hosts(workload)
-        bad = [host for host in hosts if host in self.unhealthy]
+        named = {each["name"] for each in workload["status"].get("unhealthyNodes", ())}
+        bad = [host for host in hosts if host in self.unhealthy or host in named]
         if not bad:
             workload["status"].pop("unhealthyNodes", None)
             return
@@ -99,9 +121,13 @@ class KueueDouble:
             return
         workload["status"]["unhealthyNodes"] = [{"name": bad[0]}]
         pool = self._pool(workload)
-        free = [host for host in self._free(pool, ()) if host not in hosts and host not in self.unhealthy]
-        if free and pool is not None:
-            swapped = [free[0] if host == bad[0] else host for host in hosts]
+        unused = self._free(pool, self._holders(pool, everybody))
+        free = [host for host in unused if host not in hosts and host not in bad]
+        if pool is not None and not free:
+            words = f"Workload was evicted as there was no replacement for unhealthy node(s): {bad[0]}"
+            self.evict(workload, "NodeFailures", now, words)
+        elif pool is not None:
+            swapped = sorted({*hosts, free[0]} - {bad[0]})
             assignment = workload["status"]["admission"]["podSetAssignments"][0]
             assignment["topologyAssignment"] = encode([HOSTNAME], [((host,), 1) for host in swapped])
             workload["status"].pop("unhealthyNodes")
@@ -111,8 +137,7 @@ class KueueDouble:
 
     def _admit(self, workload: Json, pool: Pool, everybody: Iterable[Json], now: float) -> bool:
         pod_set = workload["spec"]["podSets"][0]
-        reserved = [w for w in everybody if is_true(w, "QuotaReserved") and not is_true(w, "Finished")]
-        holders = [w for w in reserved if self._pool(w) is pool]
+        holders = self._holders(pool, everybody)
         used = sum(w["status"]["admission"]["podSetAssignments"][0]["count"] for w in holders)
         count = pod_set["count"]
         if count > pool.pods - used:
@@ -146,6 +171,11 @@ class KueueDouble:
                     self.evict(victim, "Preempted", now, f"Preempted to accommodate {workload['metadata']['name']}")
         set_condition(workload, "QuotaReserved", False, reason, words, now)
         return False
+
+    def _holders(self, pool: Pool | None, everybody: Iterable[Json]) -> list[Json]:
+        """Who uses its quota: at an eviction until the release, but not a moment longer than it is active."""
+        reserved = (w for w in everybody if is_true(w, "QuotaReserved") and not is_true(w, "Finished"))
+        return [w for w in reserved if _is_active(w) and self._pool(w) is pool]
 
     def _free(self, pool: Pool | None, holders: Iterable[Json]) -> list[str]:
         taken = {host for w in holders for host in assigned_hosts(w)}
@@ -269,11 +299,15 @@ def check(old: Json | None, new: Json) -> None:
                 raise RefusedError(f"spec.{name} is immutable while quota is reserved")
 
 
+def _is_active(workload: Json) -> bool:
+    return bool(workload["spec"].get("active", True))
+
+
 def _is_queued(workload: Json) -> bool:
     requeued = condition(workload, "Requeued")
     held = requeued is not None and requeued["status"] == "False"
     over = is_true(workload, "Finished") or is_true(workload, "QuotaReserved")
-    return workload["spec"].get("active", True) and not (held or over)
+    return _is_active(workload) and not (held or over)
 
 
 def _queued_since(workload: Json) -> str:

@@ -151,3 +151,19 @@ def test_workers_of_a_run_that_is_being_deleted_are_told_to_stop_while_their_pod
     w.runs["one"] = replace(w.runs["one"], deleting=True)
     directive = not_none(decide(w.snapshot("one"), w.tunables, w.now).directive)
     assert (directive.phase, directive.attempt) == (DesiredPhase.STOP, 1)
+
+
+def test_a_container_beside_the_trainer_keeps_a_finished_runs_node_for_no_longer_than_the_grace() -> None:
+    w = running(2)
+    for rank in (0, 1):
+        w.end_child("one", rank, 0)
+    assert phase(w) is Phase.FINISHED
+    w.workers.clear()
+    lingering, silent = sorted(w.pods)
+    ended = replace(w.pods[lingering], phase=PodPhase.RUNNING, exit_code=0, ended_at=w.now)
+    w.pods |= {lingering: ended, silent: replace(w.pods[silent], phase=PodPhase.RUNNING, exit_code=None)}
+    w.pass_time(25, step=5)
+    assert lingering in w.pods, "it may be that the kubelet is about to tell of its end"
+    w.pass_time(10, step=5)
+    assert lingering not in w.pods
+    assert silent in w.pods, "its worker may have something to tell yet"

@@ -68,8 +68,9 @@ NOT_NEEDED = {
     "nvrx": (" removed",),  # each shard has a copy
     "orbax": ("ocdbt.process_0/", "commit_success.txt", "_METADATA removed", "_CHECKPOINT_METADATA removed"),
 }
-# And what they do need: Orbax's list of data files is compressed with zstandard, which Python does not read by itself.
-NOT_KNOWN = {"orbax": ("/default/d/",)}
+# And what they do need: Orbax's list of data files is compressed with zstandard, which Python does not read by itself;
+# whether a program that uses Accelerate has a scheduler only the program knows.
+NOT_KNOWN = {"orbax": ("/default/d/",), "accelerate": ("scheduler.bin removed",)}
 
 
 def is_listed(table: dict[str, tuple[str, ...]], case: Case, damage: Damage) -> bool:
@@ -78,7 +79,7 @@ def is_listed(table: dict[str, tuple[str, ...]], case: Case, damage: Damage) -> 
 
 def test_fixtures_of_all_formats_are_recorded() -> None:
     assert {case.form for case in cases("whole")} >= {
-        "TorchDCP", "HuggingFace", "Lightning", "Orbax", "DeepSpeed", "Megatron",
+        "TorchDCP", "HuggingFace", "Accelerate", "Lightning", "Orbax", "DeepSpeed", "Megatron",
     }  # fmt: skip
 
 
@@ -118,7 +119,7 @@ def test_a_file_that_is_lost_or_cut_makes_it_invalid_unless_it_is_not_needed(cas
 
 
 # Libraries that write tensors with a checksum beside them: the CRCs of torch.save's archives.
-CHECKSUMMED = ("deepspeed_zero", "hf", "lightning_files", "nvrx")
+CHECKSUMMED = ("accelerate", "deepspeed_zero", "hf", "lightning_files", "nvrx")
 # Each file is its own commit.
 UNMARKED = ("lightning_files", "nvrx")
 
@@ -150,7 +151,7 @@ def test_clocks_that_differ_within_the_allowance_change_nothing(case: Case, tmp_
 @pytest.mark.parametrize("case", [case for case in cases("whole") if case.library in CHECKSUMMED], ids=named)
 def test_a_flipped_bit_is_noticed_on_reading_where_the_format_has_checksums(case: Case, tmp_path: Path) -> None:
     path = case.laid_out(tmp_path)
-    archives = [file for file in files_of(path) if file.suffix in (".pt", ".pth", ".ckpt")]
+    archives = [file for file in files_of(path) if file.suffix in (".bin", ".pt", ".pth", ".ckpt")]
     flipped = [file for file in archives if flip(file, STAMP)]
     assert flipped
     assert judged(path, case.form).verdict == VALID, "presence and sizes say nothing of it"

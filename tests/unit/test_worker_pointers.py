@@ -130,6 +130,21 @@ def test_what_was_put_aside_before_is_not_overwritten(tmp_path: Path) -> None:
     assert aside == [f"checkpoint-200.lockstep-invalid-3{n}" for n in ("", "-2", "-3")]
 
 
+@pytest.mark.parametrize("name", ["checkpoint-{}", "checkpoint_{}"])
+def test_no_name_over_which_accelerate_or_diffusers_would_stumble_is_given_to_what_is_put_aside(
+    tmp_path: Path, name: str
+) -> None:
+    for step in (100, 200, 300):
+        layouts.accelerate(tmp_path / name.format(step))
+    (tmp_path / name.format(300) / "random_states_0.pkl").unlink()
+    assert len(rewrite_pointers(str(tmp_path), "Accelerate", 100, 3)) == 2
+    names = [path.name for path in tmp_path.iterdir()]
+    assert len(names) == 3
+    # What their own searches do (load_state without a folder; --resume_from_checkpoint=latest).
+    assert max(names, key=lambda each: int(re.findall("[0-9]+", each)[0])) == name.format(100)
+    assert [each for each in names if each.startswith("checkpoint")] == [name.format(100)]
+
+
 def test_no_name_that_torchtitan_would_load_is_given_to_what_is_put_aside_again(tmp_path: Path) -> None:
     for _ in range(2):
         (tmp_path / "step-9").mkdir()

@@ -116,9 +116,15 @@ def leave_the_finished_alone(plan: PlanBuilder) -> bool:
     overdue = since + (tunables.stop_grace if out_of_share else tunables.deadlines.registered)
     if (ends := time_is_over(plan, plan.status)) is not None:
         overdue = min(overdue, max(since, ends) + tunables.stop_grace)
+    grace = tunables.stop_grace if out_of_share else None
     plan.wake(held_until(plan))
+    for pod in plan.live_pods:
+        # What is left of it are containers beside the training container: they would hold the node for nobody.
+        until = max(since, pod.ended_at or 0.0) + tunables.stop_grace
+        if pod.exit_code is not None and plan.reached(min(overdue, until)):
+            plan.delete(pod, "the run has finished, and containers beside the training container go on", grace)
     if plan.live_pods and plan.reached(overdue):
-        plan.delete_live_pods("the run has finished", tunables.stop_grace if out_of_share else None)
+        plan.delete_live_pods("the run has finished", grace)
     return True
 
 

@@ -15,6 +15,7 @@ import os
 import re
 from typing import List, Tuple
 
+from lockstep.worker.checkpoints.formats.accelerate import ACCELERATE
 from lockstep.worker.checkpoints.formats.catalogue import AUTO, PASSED_OVER, is_stranger, step_of
 from lockstep.worker.checkpoints.formats.deepspeed import DEEPSPEED
 from lockstep.worker.checkpoints.formats.deepspeed import POINTER as LATEST
@@ -33,6 +34,10 @@ _LIGHTNING_LAST = re.compile(r"^(?:last(?:-.*)?|hpc_ckpt_\d+)\.ckpt$")  # it res
 _NEMO_LAST = re.compile(r"^.+-(?:last|end)$")
 _FOLLOWS_POINTER = (MEGATRON, DEEPSPEED)  # their loaders never look at what no pointer names
 
+_UNSEEN = ".0."
+"""Before an Accelerate name: its own search takes the folder with the largest first number, whatever it is called, and
+diffusers' scripts fail over a ``checkpoint...`` that has more behind its ``-`` than a number."""
+
 
 class PointerError(Exception):
     """The loader would not find the step that was chosen; the message says why."""
@@ -43,7 +48,7 @@ def rewrite_pointers(directory: str, form: str, step: int, attempt: int = 0, *, 
 
     ``attempt`` is the one about to start: newer steps are renamed to ``<name>.lockstep-invalid-<attempt>``, those that
     are whole and yet not wanted (quarantined, or rolled back beyond) to ``….lockstep-passed-over-<attempt>``. A
-    ``step-<N>`` becomes ``step_<N>.lockstep-…``.
+    ``step-<N>`` becomes ``step_<N>.lockstep-…``, Accelerate's ``checkpoint-<N>`` ``.0.checkpoint-<N>.lockstep-…``.
     Empty when all was so already. Raises PointerError, OSError.
     """
     found = sorted(attempt_steps(directory, 0, form=form), reverse=True)
@@ -59,7 +64,8 @@ def rewrite_pointers(directory: str, form: str, step: int, attempt: int = 0, *, 
             continue
         if finding.verdict == UNKNOWN:
             raise PointerError(f"{os.path.basename(path)} is newer and cannot be judged: {finding.reason}")
-        done.append(_put_aside(path, "invalid" if finding.verdict == INVALID else "passed-over", attempt))
+        why = "invalid" if finding.verdict == INVALID else "passed-over"
+        done.append(_put_aside(path, why, attempt, _UNSEEN if known == ACCELERATE else ""))
     name = os.path.basename(chosen)
     if known == MEGATRON:
         done += _write(os.path.join(directory, TRACKER), str(step))
@@ -115,10 +121,10 @@ def _link(directory: str, name: str, target: str) -> str:
     return f"{name} -> {target}"
 
 
-def _put_aside(path: str, why: str, attempt: int) -> str:
+def _put_aside(path: str, why: str, attempt: int, prefix: str = "") -> str:
     directory, name = os.path.split(path)
     # torchtitan takes every name in which it finds "step-<N>", and so would load, or clean up, what was put aside.
-    first = os.path.join(directory, f"{re.sub('step-(?=[0-9])', 'step_', name)}.lockstep-{why}-{attempt}")
+    first = os.path.join(directory, f"{prefix}{re.sub('step-(?=[0-9])', 'step_', name)}.lockstep-{why}-{attempt}")
     target = first
     for count in range(2, 1000):
         if not os.path.lexists(target):
