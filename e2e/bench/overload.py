@@ -102,7 +102,7 @@ def measure(here: World, options: argparse.Namespace) -> Json:
         raise
     _say(f"loaded: started {loaded.started:.1f} s after the apply; {_load()}")
     words = [json.dumps(write.body) for write in proxy.writes[written:] if _is_status(write.path)]
-    return {
+    figures = {
         "calm_s": round(calm.started, 2),
         "loaded_s": round(loaded.started, 2),
         "times": round(loaded.started / calm.started, 1),
@@ -111,6 +111,10 @@ def measure(here: World, options: argparse.Namespace) -> Json:
         **overload.most,
         "told_slow": any(str(ConditionReason.CLUSTER_SLOW) in each for each in words),
     }
+    if broken(figures):
+        log = here.operator.log.read_text(errors="replace").splitlines()
+        _say("\n".join(line[:500] for line in log if "deleted pod" not in line)[-8000:])
+    return figures
 
 
 def broken(figures: Mapping[str, Any]) -> list[str]:
