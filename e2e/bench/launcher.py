@@ -103,7 +103,8 @@ class Launcher:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(20):
                         print((await process.communicate())[0].decode()[-600:], flush=True)
-                process.kill()
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
             await process.wait()
 
     async def _released(self, workers: Process) -> float:

@@ -78,3 +78,19 @@ async def test_people_are_told_what_was_measured_in_the_last_minute_usual_or_not
     await clock.advance(61)
     assert meter.slowness() == Slowness()
     watching.cancel()
+
+
+async def test_writes_that_are_slow_now_are_seen_though_many_were_fast_a_while_ago(clock: ManualClock) -> None:
+    meter = LagMeter(clock)
+    for _ in range(200):
+        meter.wrote(0.01)
+    await clock.advance(12)
+    for slow in range(3):
+        assert not meter.is_overloaded(), slow
+        meter.wrote(4.0)
+        await clock.advance(1)
+    assert meter.lag().write == 4.0
+    for _ in range(200):
+        meter.wrote(0.01)
+        await clock.advance(0.1)
+    assert not meter.is_overloaded(), "it is fast again"

@@ -26,7 +26,7 @@ Epoch = tuple[int, int]
 
 _REQUEST_SECONDS = 2.0
 _RETRY_RENEWAL_SECONDS = 0.5
-_TURNS = 10.0
+_TURNS = 20.0
 """Times what its last request took for which a lease is written, where that is longer than usual."""
 _LONGER = 3.0
 """Times its usual duration that a lease is written for at most."""

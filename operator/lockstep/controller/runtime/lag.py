@@ -13,7 +13,7 @@ NOTICED = 0.5
 """Seconds from which on lag is told of: less is usual."""
 _OFTEN = 3
 """Times in a minute that the loop stands still where it is slow; once is an accident, and is held against nobody."""
-_RECENT = 60.0
+_RECENT, _JUST_NOW = 60.0, 10.0
 _REMEMBERED = 600.0
 _MOST = 512
 
@@ -91,10 +91,12 @@ class LagMeter:
         return Lag(loop, usual if usual >= NOTICED else 0.0, deaf)
 
 
-def _recent(measured: Iterable[tuple[float, float]], now: float) -> list[float]:
-    return [seconds for at, seconds in measured if now - at <= _RECENT]
+def _recent(measured: Iterable[tuple[float, float]], now: float, within: float = _RECENT) -> list[float]:
+    return [seconds for at, seconds in measured if now - at <= within]
 
 
 def _usual(measured: Iterable[tuple[float, float]], now: float) -> float:
-    recent = _recent(measured, now)
-    return statistics.median(recent) if recent else 0.0
+    """What half of them took at least in the last minute, or just now: many that were fast before hide no slowness."""
+    recent, newest = _recent(measured, now), _recent(measured, now, _JUST_NOW)
+    usual = statistics.median(recent) if recent else 0.0
+    return max(usual, statistics.median(newest)) if len(newest) >= _OFTEN else usual

@@ -193,7 +193,8 @@ def _late_together(state: RunState, found: Sequence[Loss], start_due: float | No
     """
     late = [loss for loss in found if loss.reason in _LATE]
     limits, deadlines = state.tunables.breaker, state.tunables.deadlines
-    if not is_slow(len(late), state.world, limits) and _told_slow(state) is None:
+    together = len(late) + (0 if state.trains else _unheard(state))
+    if not late or (not is_slow(together, state.world, limits) and _told_slow(state) is None):
         return []
     # A gang that gathers is as slow as it may be at the barrier.
     longest = limits.window if state.trains else max(limits.window, deadlines.registered + deadlines.ready)
@@ -208,6 +209,17 @@ def _late_together(state: RunState, found: Sequence[Loss], start_due: float | No
         return silent_at + longest if told is None else max(silent_at, min(silent_at, told) + longest)
 
     return [loss for loss in late if not state.reached(until(loss))]
+
+
+def _unheard(state: RunState) -> int:
+    """Ranks whose container has run for as long as a worker may be silent, and whose worker was not heard yet: in a
+    launch they are late as well."""
+    leads_since, unheard = state.snapshot.leadership.since, 0
+    for slot in state.ranked_slots():
+        pod, report = state.pod(slot), state.report(slot)
+        if pod is not None and pod.started_at is not None and (report is None or report.pod_uid != pod.uid):
+            unheard += state.now >= max(pod.started_at, leads_since) + state.silent_after
+    return unheard
 
 
 def _told_slow(state: RunState) -> Condition | None:

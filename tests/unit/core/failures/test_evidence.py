@@ -464,3 +464,15 @@ def test_the_few_that_are_left_of_many_silent_workers_are_waited_for_as_well() -
     w.silent_nodes.clear()
     only_beats(w, 10)
     assert w.status("one").reason != "ClusterSlow"
+
+
+@pytest.mark.parametrize(("unheard", "held"), [(1, False), (3, True)])
+def test_silent_workers_and_those_not_heard_yet_are_late_together(unheard: int, held: bool) -> None:
+    w = world(20)
+    w.delays = lambda slot: (0.0, 0.0, 100.0 if slot < unheard else 0.0, 0.0)
+    w.apply("one", spec(12))
+    only_beats(w, 10)
+    w.silent_nodes |= {w.status("one").assignment.nodes[11]}
+    only_beats(w, 15)
+    assert is_replaced(w) is not held
+    assert (w.status("one").reason == "ClusterSlow") is held
