@@ -137,7 +137,7 @@ fuzz: setup ## A million decisions, 100,000 specs and worker reports by random n
 	@PYTHONPATH=$(PYTHONPATH):tests $(RUN) -m fuzz $(if $(CASE),--case "$(CASE)") $(if $(SEED),--seed $(SEED)) \
 		$(if $(FUZZ_SECONDS),--seconds $(FUZZ_SECONDS))
 
-nightly: ## What is not worth every run: long outages, every fault, all of kind, other examples, real formats, full benchmarks
+nightly: ## What is not worth every run: long outages, every fault, all of kind, a million fuzzed decisions, real formats, full benchmarks
 	$(MAKE) test-outages faults-all
 	.venv/bin/pytest tests/cluster tests/nodes -m nightly
 	$(MAKE) e2e-all

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from itertools import count
 
 from fuzz.histories import EDITED_AFTER, STEPS, edits, history
 from fuzz.judging import Tally
@@ -24,7 +25,6 @@ from fuzz.wide import FAILURES, wide
 
 Fuzzer = Callable[[str, Collection[int] | None], Tally]
 _MEMORY = 4 * 2**30
-_BATCH = 1
 _SMALLER_TRIES = 150
 _TOLD_EVERY = 30.0
 
@@ -91,39 +91,45 @@ def _named(case: str, steps: Collection[int]) -> str:
     return f"{':'.join(case.split(':')[:3])}:{','.join(map(str, steps))}"
 
 
-def _batch(cases: list[str]) -> list[tuple[str, Tally]]:
-    return [(case, run_case(case)) for case in cases]
+def _told(case: str) -> tuple[str, Tally]:
+    return case, run_case(case)
 
 
 def _begin() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
 
 
-def _cases(name: str, seed: int) -> Iterator[list[str]]:
-    number = 0
-    while True:
-        yield [f"{name}:{seed}:{number + each}" for each in range(_BATCH)]
-        number += _BATCH
+def _cases(name: str, seed: int) -> Iterator[str]:
+    return (f"{name}:{seed}:{number}" for number in count())
 
 
 def fuzz(wanted: dict[str, int], seed: int, seconds: float, jobs: int) -> Sum:
     """Cases of every kind until as many were looked at as are ``wanted``, or the time is over."""
     found, begun = Sum(), time.monotonic()
     told, cases = begun, {name: _cases(name, seed) for name in wanted}
+    sent, back = Counter[str](), Counter[str]()
+
+    def share(name: str) -> float:
+        """How much of a kind is done, once what is under way is."""
+        done = found.done[KINDS[name].counts]
+        return (done + (sent[name] - back[name]) * max(1.0, done / max(1, back[name]))) / wanted[name]
+
     with ProcessPoolExecutor(jobs, initializer=_begin) as pool:
-        under_way: set[Future[list[tuple[str, Tally]]]] = set()
+        under_way: set[Future[tuple[str, Tally]]] = set()
         while True:
-            short = [name for name, count in wanted.items() if found.done[KINDS[name].counts] < count]
+            short = [name for name, least in wanted.items() if found.done[KINDS[name].counts] < least]
             over = time.monotonic() - begun >= seconds
             while short and not over and len(under_way) <= jobs:
-                share = min(short, key=lambda name: found.done[KINDS[name].counts] / wanted[name])
-                under_way.add(pool.submit(_batch, next(cases[share])))
+                name = min(short, key=share)
+                sent[name] += 1
+                under_way.add(pool.submit(_told, next(cases[name])))
             if not under_way:
                 break
             ended, under_way = wait(under_way, return_when=FIRST_COMPLETED)
             for each in ended:
-                for case, tally in each.result():
-                    found.add(case, tally)
+                case, tally = each.result()
+                back[case.partition(":")[0]] += 1
+                found.add(case, tally)
             if time.monotonic() - told > _TOLD_EVERY:
                 told = time.monotonic()
                 print(f"{told - begun:6.0f} s  {_in_words(found)}", flush=True)
@@ -141,7 +147,7 @@ def main() -> int:
     parser.add_argument("--edits", type=int, default=200, help="runs whose status is edited in every field")
     parser.add_argument("--specs", type=int, default=100_000)
     parser.add_argument("--reports", type=int, default=100_000)
-    parser.add_argument("--wide", type=int, default=20, help="gangs of thousands")
+    parser.add_argument("--wide", type=int, default=6, help="gangs of thousands")
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), help="end after so long, however many there were"
     )
@@ -153,7 +159,7 @@ def main() -> int:
         tally = run_case(asked.case)
         for signature, words in tally.found.items():
             print(f"FOUND {signature} ({tally.times[signature]} times)\n{words}\n")
-        print(", ".join(f"{count:,} {what}" for what, count in sorted(tally.done.items())))
+        print(", ".join(f"{number:,} {what}" for what, number in sorted(tally.done.items())))
         return 1 if tally.found else 0
     seed = asked.seed if asked.seed is not None else secrets.randbelow(2**31)
     print(f"seed {seed}: make fuzz SEED={seed} has the same cases again", flush=True)

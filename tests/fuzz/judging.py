@@ -79,7 +79,11 @@ class Judge:
         self._check(plan, snapshot, now)
 
     def at_rest(self, snapshot: RunSnapshot, tunables: Tunables, now: float) -> None:
-        """Nothing happens for a minute but what is decided; each write brings another look, as each wake-up does."""
+        """Nothing happens for a minute but what is decided; each write brings another look, as each wake-up does.
+
+        Every other time workers fall silent; else they go on saying what they said.
+        """
+        speak = self.tally.done["minutes at rest"] % 2
         self.tally.done["minutes at rest"] += 1
         end, writes, words = now + 60.0, 0, list[str]()
         for _ in range(_MOST_LOOKS):
@@ -90,6 +94,9 @@ class Judge:
                 snapshot = with_status(snapshot, plan.status)
             elif plan.wake_at is not None and plan.wake_at < end:
                 now = plan.wake_at
+                if speak:
+                    said = {slot: replace(each, received_at=now) for slot, each in snapshot.reports.items()}
+                    snapshot = replace(snapshot, reports=said)
             else:
                 return
             if writes > WRITES_AT_REST:

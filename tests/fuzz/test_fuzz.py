@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
 
-from fuzz.__main__ import run_case
+from fuzz.__main__ import KINDS, Kind, run_case, smaller
+from fuzz.judging import FoundError, Tally
 from lockstep.api.base.changes import changed
 from lockstep.core import decide
 from lockstep.core.checkpoints import unknown_saves
@@ -69,3 +70,14 @@ def test_a_defect_is_found(
     broken(monkeypatch)
     signatures = (each for number in range(ENOUGH) for each in run_case(f"history:{SEED}:{number}:{FIRST_STEPS}").found)
     assert any(each.startswith(found) for each in signatures)
+
+
+def test_a_case_is_made_as_small_as_shows_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found_by_two_steps(case: str, steps: Collection[int] | None) -> Tally:
+        tally = Tally()
+        if steps is None or {3, 17} <= set(steps):
+            tally.note(FoundError("both", ""))
+        return tally
+
+    monkeypatch.setitem(KINDS, "fake", Kind(found_by_two_steps, steps=40, counts=""))
+    assert smaller("fake:1:0", "both") == "fake:1:0:3,17"

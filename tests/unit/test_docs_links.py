@@ -61,3 +61,10 @@ def test_the_manifest_of_the_readme_is_the_example_with_a_real_program() -> None
     for each in (run, hello):
         del each["spec"]["image"], each["spec"]["command"]
     assert run == hello
+
+
+def test_the_tests_that_the_changelog_names_are_there() -> None:
+    named = set(re.findall(r"\b(test_[a-z0-9_]+)(?:\.py)?`", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")))
+    files = [*(ROOT / "tests").rglob("test_*.py")]
+    defined = {name for file in files for name in re.findall(r"def (test_\w+)", file.read_text(encoding="utf-8"))}
+    assert not named - defined - {file.stem for file in files}

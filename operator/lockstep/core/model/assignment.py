@@ -28,8 +28,8 @@ def damage(assignment: AssignmentStatus) -> str:
     nodes, named = assignment.nodes, [node for node in assignment.nodes if node]
     every = set(range(len(nodes)))
     if not nodes:
-        named = bool(assignment.vacant or assignment.rank_to_slot)  # slots, of which there are none
-        emptied = named or (bool(assignment.hash) and assignment.hash != _hash(assignment))
+        has_slots = bool(assignment.vacant or assignment.rank_to_slot)
+        emptied = has_slots or (bool(assignment.hash) and assignment.hash != _hash(assignment))
         return "status.assignment has lost its nodes" if emptied and not assignment.config_map else ""
     if len(assignment.incarnations) < len(nodes):
         return f"status.assignment has {len(nodes)} nodes and {len(assignment.incarnations)} incarnations"
