@@ -11,6 +11,7 @@ import resource
 import secrets
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from fuzz.histories import EDITED_AFTER, STEPS, edits, history
-from fuzz.judging import Tally
+from fuzz.judging import FoundError, Tally
 from fuzz.reports import REPORTS, reports
 from fuzz.specs import SPECS, specs
 from fuzz.wide import FAILURES, wide
@@ -92,7 +93,12 @@ def _named(case: str, steps: Collection[int]) -> str:
 
 
 def _told(case: str) -> tuple[str, Tally]:
-    return case, run_case(case)
+    try:
+        return case, run_case(case)
+    except Exception as error:  # one case must not be the end of a night
+        tally = Tally()
+        tally.note(FoundError(f"the fuzz itself: {error!r:.80}", traceback.format_exc()))
+        return case, tally
 
 
 def _begin() -> None:

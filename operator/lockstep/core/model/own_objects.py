@@ -12,9 +12,10 @@ from lockstep.api.base.times import to_unix
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_set import TrainingRunSetSpec, TrainingRunSetStatus
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import ExitsStatus, TrainingRunStatus
+from lockstep.api.run_status import ExitsStatus, ResolvedStatus, TrainingRunStatus
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.kueue import api_names as words
+from lockstep.core.model.quantities import are_quantities
 from lockstep.core.model.ranges import distinct_ranges, parse_order, parse_ranges
 from lockstep.core.model.snapshot import QueueView, RunView
 
@@ -97,7 +98,7 @@ def _is_beyond(value: Any) -> bool:
 
 
 def _without_unread_texts(status: TrainingRunStatus) -> TrainingRunStatus:
-    """Without texts that no operator wrote: who started, and who has ended, is found out as where that is lost."""
+    """Without texts that no operator wrote: what they told is found out as where it is lost."""
     start, exits = status.start, status.exits
     if start is not None and not _is_read(
         lambda: (distinct_ranges(m.slots for m in start.members), parse_order(start.order))
@@ -105,6 +106,9 @@ def _without_unread_texts(status: TrainingRunStatus) -> TrainingRunStatus:
         status = changed(status, start=None)
     if not _is_read(lambda: parse_ranges(exits.succeeded)):
         status = changed(status, exits=ExitsStatus())
+    resolved = status.resolved
+    if not are_quantities((resolved.cpu, resolved.memory, *resolved.resources.values())):
+        status = changed(status, resolved=ResolvedStatus())
     return status
 
 

@@ -1,7 +1,7 @@
 """Resource amounts as integers: ``cpu`` in millicores, everything else in its base unit (bytes, devices)."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from lockstep.api.base.quantities import parse_quantity
 
@@ -24,6 +24,14 @@ def amount(resource: str, quantity: str | int) -> int:
 def amounts(quantities: Mapping[str, str | int]) -> dict[str, int]:
     """Every quantity of a requests, limits or allocatable block."""
     return {resource: amount(resource, quantity) for resource, quantity in quantities.items()}
+
+
+def are_quantities(texts: Iterable[str]) -> bool:
+    """All of them can be read; nothing is one as well."""
+    try:
+        return all(parse_quantity(text) >= 0 for text in texts if text)
+    except ValueError:
+        return False
 
 
 def quantity(resource: str, value: int) -> str:

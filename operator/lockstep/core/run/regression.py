@@ -18,6 +18,7 @@ from lockstep.core.failures.evidence import rejoins_within
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true, without_condition
 from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.quantities import are_quantities
 from lockstep.core.model.ranges import parse_order, parse_ranges
 from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionType, EventReason, StopReason
 from lockstep.core.model.run_state import RunState
@@ -133,7 +134,8 @@ def _resolve_again(plan: PlanBuilder) -> bool:
 
 
 def _is_whole(resolved: ResolvedStatus) -> bool:
-    return bool(resolved.nodes and resolved.cpu and resolved.memory)
+    is_readable = are_quantities((resolved.cpu, resolved.memory, *resolved.resources.values()))
+    return bool(resolved.nodes and resolved.cpu and resolved.memory) and is_readable
 
 
 def _regression(state: RunState) -> str | None:

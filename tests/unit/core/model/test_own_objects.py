@@ -66,6 +66,8 @@ START = {"attempt": 2, "assignmentHash": "x", "masterAddress": "a", "masterPort"
         ({"start": START | {"order": "3-1"}}, "start"),
         ({"exits": {"attempt": 2, "succeeded": "all"}}, "exits"),
         ({"exits": {"attempt": 2, "succeeded": "0-99999999999"}}, "exits"),
+        ({"resolved": {"nodes": 1, "cpu": "much", "memory": "1Gi"}}, "resolved"),
+        ({"resolved": {"nodes": 1, "cpu": "1", "memory": "1Gi", "resources": {"a": "two"}}}, "resolved"),
         ({"totals": {"restarts": 2**63 - 1}}, "totals"),
         ({"recovery": {"slotLosses": [{"slot": 0, "node": "n0", "count": -(2**63)}]}}, "recovery"),
     ],

@@ -1,5 +1,6 @@
 """Status behind what lives: rebuilt where the pods and workers say unambiguously what runs, held where they do not."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -232,3 +233,14 @@ def test_what_was_resolved_is_read_off_a_pod_again(readable: bool, held: bool) -
     assert hold_or_rebuild(plan) is held
     restored = plan.status.resolved
     assert ((restored.nodes, restored.cpu) == (before.nodes, before.cpu)) is readable
+
+
+def test_amounts_on_a_pod_that_are_none_are_not_taken_for_what_was_resolved() -> None:
+    w = world_with_gang(2)
+    resolved = changed(w.status("one").resolved, resources={"a": "two"})
+    w.amend("one", resolved=ResolvedStatus())
+    for key, pod in w.pods.items():
+        w.pods[key] = replace(pod, resolved=json.dumps(resolved.dump()))
+    plan = w.plan("one")
+    assert hold_or_rebuild(plan)
+    assert not plan.status.resolved.resources
