@@ -13,7 +13,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.quarantine import Save
-from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionType, WaitReason
+from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionReason, ConditionType, WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.pods.requirement import avoided_nodes
 from lockstep.core.run.backoff import allowed_without_progress
@@ -90,6 +90,10 @@ def _oddities(status: TrainingRunStatus) -> Iterator[str]:
     if status.checkpoint.unrecognised:
         saves = named(status.checkpoint.unrecognised)
         yield f"What it wrote may be saves, and none can be resumed from: {saves}; {REMEDY}."
+    asks = find(status, ConditionType.SCALE_UP)
+    if asks is not None:
+        verb = "It cannot have" if asks.reason == ConditionReason.CANNOT_ASK_FOR_NODES else "It would have"
+        yield f"{verb} nodes made: {asks.message}"
     size = find(status, ConditionType.AT_FULL_SIZE)
     if size is not None:
         yield f"It is not at its full size: {size.message}"

@@ -146,6 +146,8 @@ class Reconciler:
             return
         if is_assignment_missing(run):
             await self._read_assignment(run)
+        if self._store.scale_ups.is_due(run):
+            await self._executor.provisioning_requests.read(run, self._tunables().scale_up)
         await self._read_last_words(run)
         leadership = dataclasses.replace(self._leadership, workers=self._recent_workers(), lag=self._lag())
         snapshot = self._store.snapshot_run(namespace, name, self._book.reports(run.uid), leadership)

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from lockstep.controller.kube.workqueue import run_key
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.store.change_log import ChangeLog
-from lockstep.core.model.cluster_objects import ForeignPod
-from lockstep.core.model.snapshot import PodView, Resources
+from lockstep.core.model.cluster_objects import AnyPod, ForeignPod
+from lockstep.core.model.snapshot import PlaceholderView, PodView, Resources
 
 
 class PodIndex:
@@ -26,11 +26,13 @@ class PodIndex:
         self._seen_twice: set[str] = set()
         self._first_seen: dict[str, float] = {}  # pod UID -> monotonic seconds
         self._foreign: dict[str, dict[str, int]] = {}  # node -> resource -> sum of requests
+        self._placeholders: dict[str, dict[str, PlaceholderView]] = {}  # run UID -> pod UID -> pod
 
-    def change(self, old: PodView | ForeignPod | None, new: PodView | ForeignPod | None) -> None:
+    def change(self, old: AnyPod | None, new: AnyPod | None) -> None:
         """One pod came, changed or went."""
         self._count_foreign(old, -1)
         self._count_foreign(new, +1)
+        self._note_placeholder(old, new)
         if isinstance(new, PodView):
             known = self._known.get(new.uid)
             if known is not None:
@@ -44,6 +46,14 @@ class PodIndex:
                 return
             self._forget(self._known[old.uid])
             del self._first_seen[old.uid]
+
+    def placeholders_of(self, run_uid: str) -> Collection[PlaceholderView]:
+        """Those that name the run as the one they hold a place for."""
+        return self._placeholders.get(run_uid, {}).values()
+
+    def all_placeholders(self) -> Iterable[PlaceholderView]:
+        """Those of all runs."""
+        return (pod for pods in self._placeholders.values() for pod in pods.values())
 
     def for_run(self, run_uid: str) -> Collection[PodView]:
         """Every pod of a run that still exists; a label is anybody's to copy."""
@@ -74,6 +84,17 @@ class PodIndex:
         """By node: the sums of what everything but gangs requests there, with the pods themselves counted."""
         return MappingProxyType(self._foreign)
 
+    def _note_placeholder(self, old: AnyPod | None, new: AnyPod | None) -> None:
+        if isinstance(old, PlaceholderView) and (pods := self._placeholders.get(old.run_uid)) is not None:
+            pods.pop(old.uid, None)
+            if not pods:
+                del self._placeholders[old.run_uid]
+        if isinstance(new, PlaceholderView):
+            self._placeholders.setdefault(new.run_uid, {})[new.uid] = new
+        for pod in (old, new):
+            if isinstance(pod, PlaceholderView) and pod.node:
+                self._changed_nodes.note(pod.node, None)  # it may have been taken for anybody's
+
     def _add(self, pod: PodView) -> None:
         self._known[pod.uid] = pod
         self._of.setdefault(pod.run_uid, {})[pod.uid] = pod
@@ -100,7 +121,7 @@ class PodIndex:
         if not runs:
             del self._on[pod.node]
 
-    def _count_foreign(self, pod: PodView | ForeignPod | None, sign: int) -> None:
+    def _count_foreign(self, pod: AnyPod | None, sign: int) -> None:
         if not isinstance(pod, ForeignPod) or pod.terminal or not pod.node:
             return
         sums = dict(self._foreign.get(pod.node, {}))  # a copy: the old sums may be in a snapshot

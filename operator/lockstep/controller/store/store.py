@@ -27,6 +27,7 @@ from lockstep.controller.store.node_flaps import NodeFlaps
 from lockstep.controller.store.pod_index import PodIndex
 from lockstep.controller.store.refusals import Refusals
 from lockstep.controller.store.run_sets import RunSets
+from lockstep.controller.store.scale_ups import ScaleUps
 from lockstep.controller.store.successors import Successors
 from lockstep.controller.store.training_queues import TrainingQueues
 from lockstep.controller.store.whole_status import (
@@ -44,10 +45,12 @@ from lockstep.core.arrays.members import governed, is_recorded
 from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model.assignment import bookable
 from lockstep.core.model.cluster_objects import (
+    AnyPod,
     ForeignPod,
     Unread,
     Versioned,
     has_lost_its_labels,
+    holds_a_place,
     parse_node,
     parse_pod,
 )
@@ -60,6 +63,7 @@ from lockstep.core.model.snapshot import (
     DryRunResult,
     Leadership,
     NodeView,
+    PlaceholderView,
     PodView,
     QueueView,
     RefusedCreate,
@@ -68,6 +72,7 @@ from lockstep.core.model.snapshot import (
     RunView,
     WorkerReport,
 )
+from lockstep.core.pods.placeholders import foreign_placeholders, is_placeholder_of
 
 _SOON = 0.05  # a gang's pods and workers change by the hundred: one reconcile for all of them is enough …
 _SOON_PER_POD = 0.0003  # … and costs the more, the larger the gang is
@@ -84,9 +89,9 @@ _UNJUDGED_AGAIN = 120.0
 class Store:
     """All state that is rebuilt from the API server, indexed the way decisions need it.
 
-    ``gang_pods``, ``other_pods``, ``nodes``, ``namespaces`` and ``priority_classes`` are fed by informers; runs by
-    ``apply_run``, ``compare_runs`` and their like; ``queues``, ``run_sets`` and ``archive_jobs`` know how
-    to be fed. Runs outside of ``namespaces``, where some are named, are left alone.
+    ``gang_pods``, ``other_pods``, ``placeholder_pods``, ``nodes``, ``namespaces`` and ``priority_classes`` are fed by
+    informers; runs by ``apply_run``, ``compare_runs`` and their like; ``queues``, ``run_sets`` and ``archive_jobs`` know
+    how to be fed. Runs outside of ``namespaces``, where some are named, are left alone.
     """
 
     def __init__(
@@ -98,8 +103,9 @@ class Store:
         self._clock = clock
         self.runs: ObjectCache[RunView] = ObjectCache(self._run_changed, names.RUNS, left_out)
         self.queues = TrainingQueues(self._queue_changed, left_out)
-        self.gang_pods: ObjectCache[PodView | ForeignPod] = ObjectCache(self._pod_changed, "pods", left_out)
-        self.other_pods: ObjectCache[PodView | ForeignPod] = ObjectCache(self._pod_changed, "pods", left_out)
+        self.gang_pods: ObjectCache[AnyPod] = ObjectCache(self._pod_changed, "pods", left_out)
+        self.other_pods: ObjectCache[AnyPod] = ObjectCache(self._pod_changed, "pods", left_out)
+        self.placeholder_pods: ObjectCache[AnyPod] = ObjectCache(self._pod_changed, "pods", left_out)
         self.nodes: ObjectCache[NodeView] = ObjectCache(self._node_changed, "nodes", left_out)
         self.namespaces: ObjectCache[tuple[str, dict[str, str]]] = ObjectCache(
             self._namespace_changed, "namespaces", left_out
@@ -110,6 +116,7 @@ class Store:
         self.archive_jobs = ArchiveJobs(self._archive_job_changed, left_out)
         self.run_sets = RunSets(queue, clock, self.runs.get, self._uid_named, self._govern, self._is_watched, left_out)
         self.kueue = KueueStore(queue, self.touch_all, left_out)
+        self.scale_ups = ScaleUps(clock)
         self.node_flaps = NodeFlaps(clock)
         self.refusals = Refusals(clock)
         self._run_uids: dict[str, str] = {}  # namespace/name -> UID
@@ -226,7 +233,10 @@ class Store:
 
         One that has lost its labels goes to those of which the watch will tell that it is gone.
         """
-        cache = self.other_pods if has_lost_its_labels(text) else self.gang_pods
+        if holds_a_place(text):
+            cache = self.placeholder_pods
+        else:
+            cache = self.other_pods if has_lost_its_labels(text) else self.gang_pods
         cache.upsert(parse_pod(text))
 
     def apply_node(self, text: bytes) -> None:
@@ -296,7 +306,7 @@ class Store:
     @property
     def synced(self) -> bool:
         """Every kind was listed completely at least once."""
-        pods = (self.gang_pods, self.other_pods)
+        pods = (self.gang_pods, self.other_pods, self.placeholder_pods)
         small = (self.queues.cache, self.namespaces, self.priority_classes)
         caches = (self.runs, *small, *pods, self.nodes, self.archive_jobs.cache, self.run_sets.cache)
         return all(cache.synced for cache in caches)
@@ -356,7 +366,17 @@ class Store:
             preemptor=self._preemptor(run),
             kueue=self.kueue.view(MappingProxyType(self._class_values)),
             recorded=not is_true(run.status, ConditionType.FINISHED) or is_recorded(run, self.run_sets.owner_of(run)),
+            placeholders=self._placeholders_for(run),
+            provisioning=self.scale_ups.seen(run),
         )
+
+    def _placeholders_for(self, run: RunView) -> tuple[PlaceholderView, ...]:
+        """Those of the run, and those of others on nodes that it has."""
+        found = [*self._pods.placeholders_of(run.uid)]
+        if others := [pod for pod in self._pods.all_placeholders() if pod.node and pod.run_uid != run.uid]:
+            nodes = frozenset(run.status.assignment.nodes)
+            found += [pod for pod in others if pod.node in nodes and is_placeholder_of(pod, self.runs.get(pod.run_uid))]
+        return tuple(found)
 
     def _origin(self, run: RunView) -> RunView | None:
         checkpoint = run.spec.checkpoint if run.spec is not None else None
@@ -413,7 +433,8 @@ class Store:
     @property
     def foreign_requests(self) -> Mapping[str, Resources]:
         """By node: the sums of what everything but gangs requests there, with the pods themselves counted."""
-        return with_strangers(self._pods.foreign_requests, self._strangers.values())
+        requests = with_strangers(self._pods.foreign_requests, self._strangers.values())
+        return foreign_placeholders(requests, self._pods.all_placeholders(), self.runs.get)
 
     def orphaned_pods(self, namespace: str, name: str) -> tuple[PodView, ...]:
         """Gang pods of a run of this name that is known to be gone, to be deleted.
@@ -474,6 +495,7 @@ class Store:
             self._whole.forget(run.uid)
             self._refused.pop(run.uid, None)
             self._unjudged_told.pop(run.uid, None)
+            self.scale_ups.forget(run.uid)
             self.kueue.forget(run.namespace, workload_name(run))
             if self._run_uids.get(run.key) == run.uid:
                 del self._run_uids[run.key]
@@ -486,6 +508,9 @@ class Store:
             if namesake != run.uid:
                 self.runs.remove(namesake, self.runs.version(run.uid))
             self._view_of_run(new)
+        for placeholder in self._pods.placeholders_of(run.uid):
+            if placeholder.node:
+                self.changes.nodes.note(placeholder.node, None)  # whether the run vouches for it may be another answer
         for pod in self._pods.for_run(run.uid):
             if self._is_stranger(pod) != (pod.uid in self._strangers):
                 self._sort_out(pod.uid)
@@ -572,8 +597,11 @@ class Store:
         if run is not None:
             self._queue.add(run_key(run.namespace, run.name))
 
-    def _pod_changed(self, old: PodView | ForeignPod | None, new: PodView | ForeignPod | None) -> None:
+    def _pod_changed(self, old: AnyPod | None, new: AnyPod | None) -> None:
         self._pods.change(old, new)
+        for placeholder in (old, new):
+            if isinstance(placeholder, PlaceholderView):
+                self._placeholder_changed(placeholder)
         gangs = new if isinstance(new, PodView) else old
         if isinstance(gangs, PodView):
             self._sort_out(gangs.uid)
@@ -590,6 +618,14 @@ class Store:
         self._queue.add(key)
         if not isinstance(new, PodView) or new.is_terminal:
             self._queue.add(CLUSTER_KEY)
+
+    def _placeholder_changed(self, pod: PlaceholderView) -> None:
+        """Whom it is for makes another if it is gone; whoever has its node by now has it taken away."""
+        run = self.runs.get(pod.run_uid)
+        if run is not None:
+            self._reconcile_soon(run_key(run.namespace, run.name), run.uid)
+        for key in self._pods.runs_on(pod.node) if pod.node else ():
+            self._queue.add(key)
 
     def _reconcile_soon(self, key: str, run_uid: str) -> None:
         delay = min(_SOON_AT_MOST, _SOON + _SOON_PER_POD * len(self._pods.for_run(run_uid)))

@@ -206,6 +206,18 @@ def _as_reserved(pod_spec: dict[str, Any], kueue: KueueStatus) -> dict[str, Any]
     return {**pod_spec, "tolerations": [*known, *more]} | ({"nodeSelector": selector} if selector else {})
 
 
+def owner_reference(run: RunView) -> dict[str, Any]:
+    """Of what goes with the run."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.RUN_KIND,
+        "name": run.name,
+        "uid": run.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
 def _metadata(run: RunView, resolved: ResolvedStatus, marks: KueueStatus | None) -> dict[str, Any]:
     # Without the template's hash, which is taken of this.
     open_in_spec = changed(resolved, template_hash="")
@@ -219,20 +231,23 @@ def _metadata(run: RunView, resolved: ResolvedStatus, marks: KueueStatus | None)
         },
         "annotations": {
             **(marks.annotations if marks is not None else {}),
+            **_consumed(resolved),
             "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+            "karpenter.sh/do-not-disrupt": "true",
             "kubectl.kubernetes.io/default-container": names.CONTAINER_NAME,
             names.ANNOTATION_RESOLVED: json.dumps(open_in_spec.dump()),
         },
-        "ownerReferences": [
-            {
-                "apiVersion": names.API_VERSION,
-                "kind": names.RUN_KIND,
-                "name": run.name,
-                "uid": run.uid,
-                "controller": True,
-                "blockOwnerDeletion": False,
-            }
-        ],
+        "ownerReferences": [owner_reference(run)],
+    }
+
+
+def _consumed(resolved: ResolvedStatus) -> dict[str, str]:
+    """What cluster-autoscaler reads of pods that are to have the nodes of a ProvisioningRequest."""
+    if not resolved.provisioning_request:
+        return {}
+    return {
+        "autoscaling.x-k8s.io/consume-provisioning-request": resolved.provisioning_request,
+        "autoscaling.x-k8s.io/provisioning-class-name": resolved.provisioning_class,
     }
 
 
