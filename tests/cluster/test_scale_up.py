@@ -34,7 +34,7 @@ def served(cluster: LocalCluster) -> Iterator[None]:
     cluster.kubectl("delete", "--ignore-not-found", "-f", str(DEFINITION))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def requesting(
     cluster: LocalCluster, crds_installed: None, served: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
@@ -94,7 +94,6 @@ class TestProvisioningRequests:
         run.wait("that is told", lambda: told(run) == "ProvisioningAccepted", PATIENCE)
         requesting.kill_operator()
         autoscaler.answer(request, "Accepted", "Provisioned")
-        requesting.operator.run()
         run.wait_until_running(1, PATIENCE)
         for pod in run.pods:
             found = pod["metadata"]["annotations"]
@@ -145,7 +144,6 @@ def test_placeholders_have_nodes_made_and_give_them_to_the_gang(
     assert {pod["spec"]["priority"] for pod in places(run)} == {-10}
     run.wait("it is told", lambda: "of which 1 have one" in run.condition("ScaleUp").get("message", ""), PATIENCE)
     placing.kill_operator()
-    placing.operator.run()
     placing.operator.wait_until_leading()
     assert not run.pods, "for the gang a node is missing as before"
     autoscaler.make(2)

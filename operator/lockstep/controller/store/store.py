@@ -90,8 +90,8 @@ class Store:
     """All state that is rebuilt from the API server, indexed the way decisions need it.
 
     ``gang_pods``, ``other_pods``, ``placeholder_pods``, ``nodes``, ``namespaces`` and ``priority_classes`` are fed by
-    informers; runs by ``apply_run``, ``compare_runs`` and their like; ``queues``, ``run_sets`` and ``archive_jobs`` know
-    how to be fed. Runs outside of ``namespaces``, where some are named, are left alone.
+    informers; runs by ``apply_run``, ``compare_runs`` and their like; ``queues``, ``run_sets`` and ``archive_jobs``
+    know how to be fed. Runs outside of ``namespaces``, where some are named, are left alone.
     """
 
     def __init__(
