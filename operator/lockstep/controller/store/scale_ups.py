@@ -15,7 +15,7 @@ from lockstep.controller.runtime.resources import POD_TEMPLATES, PROVISIONING_RE
 from lockstep.core.model import sanitise
 from lockstep.core.model.plan import DeleteProvisioning, EnsureProvisioning
 from lockstep.core.model.settings import ScaleUpSettings
-from lockstep.core.model.snapshot import ProvisioningView, RunView
+from lockstep.core.model.snapshot import ProvisioningState, ProvisioningView, RunView
 from lockstep.core.pods.placeholders import API_VERSION
 
 log = logging.getLogger("lockstep.scale-up")
@@ -23,8 +23,6 @@ _LOOK_EVERY = 60.0
 _LOOK_AGAIN = 2.0
 _LASTS = 3.0
 """Seconds for which what was read counts, while its run is looked at again and again."""
-STATES = ("CapacityRevoked", "Failed", "BookingExpired", "Provisioned", "Accepted")
-"""Conditions that count when they are True, the first before those after it."""
 _LONGEST = 256
 
 
@@ -169,8 +167,8 @@ def view_of(raw: Mapping[str, Any], run: RunView) -> ProvisioningView:
     """A ProvisioningRequest as decisions see it."""
     conditions: Sequence[Mapping[str, Any]] = (raw.get("status") or {}).get("conditions") or ()
     true = {each.get("type"): each for each in conditions if each.get("status") == "True"}
-    state = next((state for state in STATES if state in true), "")
-    message = sanitise.line(str(true[state].get("message") or ""))[:_LONGEST] if state else ""
+    state = next((state for state in ProvisioningState if state in true), None)
+    message = sanitise.line(str(true[state].get("message") or ""))[:_LONGEST] if state is not None else ""
     return ProvisioningView(raw["metadata"]["uid"], _is_own(raw, run), _attempt(raw), state, message)
 
 

@@ -94,17 +94,27 @@ class PlaceholderView:
     requests: Resources = field(default_factory=dict, hash=False)  # with the pod itself counted
 
 
+class ProvisioningState(StrEnum):
+    """Conditions of ProvisioningRequests that count when they are True, the first before those after it."""
+
+    CAPACITY_REVOKED = "CapacityRevoked"
+    FAILED = "Failed"
+    BOOKING_EXPIRED = "BookingExpired"
+    PROVISIONED = "Provisioned"
+    ACCEPTED = "Accepted"
+
+
 @dataclass(frozen=True, slots=True)
 class ProvisioningView:
     """The ProvisioningRequest of a run, as the API server has just said.
 
-    ``uid`` empty: there is none. ``state``: the newest of its conditions that counts, empty before the first.
+    ``uid`` empty: there is none. ``state``: what it has come to; None: nobody has said anything of it.
     """
 
     uid: str = ""
     is_own: bool = False  # of this run; else somebody else's is in the way
     attempt: int = 0
-    state: str = ""
+    state: ProvisioningState | None = None
     message: str = ""
     problem: str = ""  # it could not be read, in words; nothing else is known then
 

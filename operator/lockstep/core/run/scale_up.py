@@ -14,7 +14,7 @@ from lockstep.core.model.plan import DeleteProvisioning
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ConditionReason, ConditionType
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import PlaceholderView, ProvisioningView
+from lockstep.core.model.snapshot import PlaceholderView, ProvisioningState, ProvisioningView
 from lockstep.core.pods.placeholders import GRACE, placeholder_names, placeholders, provisioning
 
 LOOK_AGAIN = 10.0
@@ -24,9 +24,9 @@ UNHEARD = 300.0
 _RETRY_FIRST, _RETRY_AT_MOST = 60.0, 1800.0
 """Seconds between a request that failed and the next one; twice as long each time."""
 _OVER = {
-    "Failed": "failed",
-    "CapacityRevoked": "lost its nodes again",
-    "BookingExpired": "is no longer kept, and the gang could not start in time",
+    ProvisioningState.FAILED: "failed",
+    ProvisioningState.CAPACITY_REVOKED: "lost its nodes again",
+    ProvisioningState.BOOKING_EXPIRED: "is no longer kept, and the gang could not start in time",
 }
 
 
@@ -126,7 +126,7 @@ def _follow_provisioning(plan: PlanBuilder, asked: ScaleUpStatus, goes_on: bool)
         plan.provisioning = _delete(plan)
     elif not seen.uid:
         _request(plan, asked)
-    elif seen.state in _OVER:
+    elif seen.state is not None and seen.state in _OVER:
         pause = min(_RETRY_AT_MOST, _RETRY_FIRST * 2 ** min(asked.attempt - 1, 10))
         words = f"ProvisioningRequest {asked.attempt} {_OVER[seen.state]}; the next one follows in {int(pause)} s"
         words += f": {seen.message}" if seen.message else ""
@@ -176,10 +176,10 @@ def _retry(plan: PlanBuilder, asked: ScaleUpStatus, seen: ProvisioningView) -> N
 def _report(plan: PlanBuilder, asked: ScaleUpStatus, seen: ProvisioningView) -> None:
     words = f"asks for {asked.nodes} nodes by ProvisioningRequest {_name(plan)}"
     more = f": {seen.message}" if seen.message else ""
-    if seen.state == "Provisioned":
+    if seen.state is ProvisioningState.PROVISIONED:
         words += f", whose nodes are there; it starts once they are free and fit{more}"
         plan.condition(ConditionType.SCALE_UP, True, ConditionReason.NODES_PROVISIONED, words)
-    elif seen.state == "Accepted":
+    elif seen.state is ProvisioningState.ACCEPTED:
         words += f", which the autoscaler has taken up{more}"
         plan.condition(ConditionType.SCALE_UP, True, ConditionReason.PROVISIONING_ACCEPTED, words)
     else:

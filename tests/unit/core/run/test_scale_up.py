@@ -13,7 +13,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ConditionReason, ConditionType
 from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.settings import ScaleUpSettings
-from lockstep.core.model.snapshot import PlaceholderView, PodPhase, ProvisioningView, RefusedCreate
+from lockstep.core.model.snapshot import PlaceholderView, PodPhase, ProvisioningState, ProvisioningView, RefusedCreate
 from lockstep.core.run.scale_up import LOOK_AGAIN, UNHEARD, follow_scale_up
 from support.world import World, spec, world, world_with_gang
 
@@ -127,7 +127,7 @@ class TestPlaceholders:
 
 
 def seen(w: World, state: str = "", message: str = "", attempt: int = 1, **more: Any) -> ProvisioningView:
-    return ProvisioningView("r1", True, attempt, state, message, **more)
+    return ProvisioningView("r1", True, attempt, ProvisioningState(state) if state else None, message, **more)
 
 
 class TestProvisioningRequests:
