@@ -33,6 +33,7 @@ from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.model.plan import (
     ClusterPlan,
     CreateJob,
+    CreatePlaceholder,
     CreatePod,
     DeletePodGroup,
     DesiredPhase,
@@ -40,10 +41,11 @@ from lockstep.core.model.plan import (
     DryRunPod,
     EnsureConfigMap,
     EnsurePodGroup,
+    EnsureProvisioning,
     Plan,
     QueueStatusWrite,
 )
-from lockstep.core.model.snapshot import TOLD_AFTER, ClusterSnapshot, DryRunResult, Leadership, RunView
+from lockstep.core.model.snapshot import TOLD_AFTER, ClusterSnapshot, DryRunResult, Leadership, RefusedCreate, RunView
 from lockstep.core.model.tunables import Tunables
 from support.manual_clock import ManualClock
 from support.stored_runs import run, stored
@@ -666,3 +668,37 @@ async def test_no_write_for_a_run_fails_for_long_without_a_word(world: World, pl
             await world.executor.run_plan(view, plan)
         await world.clock.advance(TOLD_AFTER / 2)
     assert world.warnings == [reason], "once it lasts, and once"
+
+
+PLACE = CreatePlaceholder("team", "llama-u1-scale-up-0", {"metadata": {"name": "llama-u1-scale-up-0"}})
+REQUEST = EnsureProvisioning("team", "llama-u1-scale-up", {"kind": "PodTemplate"}, {"kind": "ProvisioningRequest"})
+
+
+@pytest.mark.parametrize("plan", [Plan(placeholders=(PLACE,)), Plan(provisioning=REQUEST)], ids=["pods", "a request"])
+async def test_what_asks_for_nodes_and_is_refused_is_told_and_holds_up_nothing(world: World, plan: Plan) -> None:
+    view = stored(world.store)
+    world.kube.creation = ApiError(403, "Forbidden", "exceeded quota")
+    for _ in range(2):
+        await world.executor.run_plan(view, plan)
+    snapshot = world.store.snapshot_run("team", "llama", {}, Leadership(0.0))
+    assert snapshot is not None
+    (told,) = snapshot.refused_creates.values()
+    assert told.message == "exceeded quota"
+    world.kube.creation = ApiError(500, "InternalError", "failed calling webhook")
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        await world.executor.run_plan(view, plan)
+
+
+async def test_a_placeholder_that_is_there_already_is_no_news_and_one_that_is_taken_ends_the_refusal(
+    world: World,
+) -> None:
+    view = stored(world.store)
+    world.store.note_refused_create(view.uid, PLACE.name, RefusedCreate(0.0, "exceeded quota"))
+    world.kube.creation = ApiError(409, "AlreadyExists", "there is one")
+    await world.executor.run_plan(view, Plan(placeholders=(PLACE,)))
+    assert PLACE.name in world.store._refused[view.uid]
+    world.kube.creation = None
+    world.kube.created = {"metadata": {"name": PLACE.name, "uid": "p1", "resourceVersion": "20"}}
+    await world.executor.run_plan(view, Plan(placeholders=(PLACE,)))
+    assert PLACE.name not in world.store._refused[view.uid]
+    assert not world.warnings
