@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 from lockstep.api.base.changes import changed
@@ -161,11 +161,13 @@ EVENTS = (
     "die at once",
     "wait",
 )
+ONTO_A_PLACEHOLDER = [("wait", "large"), ("suspend", "small"), ("resume", "small")]
 HISTORY = st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from([*SIZES])), max_size=14)
 
 
-@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(by_request=st.booleans(), history=HISTORY)
+@example(by_request=False, history=ONTO_A_PLACEHOLDER)
 def test_nothing_is_asked_for_twice_or_outlives_the_wish_and_in_the_end_every_gang_trains(
     by_request: bool, history: list[tuple[str, str]]
 ) -> None:

@@ -189,7 +189,10 @@ class TestProvisioningRequests:
 
     def test_one_of_an_earlier_attempt_goes_first(self) -> None:
         w = asking("ProvisioningRequest", attempt=2)
-        assert isinstance(plan(w, provisioning=seen(w, "Failed", attempt=1)).provisioning, DeleteProvisioning)
+        for state in ("Failed", "Accepted", ""):
+            found = plan(w, provisioning=seen(w, state, attempt=1))
+            assert isinstance(found.provisioning, DeleteProvisioning)
+            assert found.status.scale_up == w.status("one").scale_up
 
     def test_one_that_is_not_of_the_run_is_left_alone_and_told(self) -> None:
         w = asking("ProvisioningRequest")
