@@ -30,6 +30,9 @@ PATIENCE = 10.0
 """Seconds that a run waits before it asks: what is about to end may do."""
 SOON = 600.0
 """Seconds within which a promised start is waited for: nodes that are made take as long."""
+_APART = (
+    "enough nodes are free, and do not lie as spec.placement.topology wants them: no autoscaler can be asked for that"
+)
 
 
 def ask_for_nodes(
@@ -74,13 +77,15 @@ class _Asking:
         if problem:
             self._closed.add(row.queue)
             _withdraw(row)
-            self._tell(row, problem if row.queue not in self._told else "")  # one of a queue is enough
-            self._told.add(row.queue)
+            self._tell(row, problem)
             return
-        if row.run.status.scale_up is None and (self._comes_anyway(row, wait) or self._is_early(row)):
-            self._closed.add(row.queue)
-            self._tell(row, "")
-            return
+        if row.run.status.scale_up is None:
+            comes_anyway = self._comes_anyway(row, wait)
+            if comes_anyway or self._is_early(row):
+                self._closed.add(row.queue)
+                strict = any(rule.mode == "Required" for rule in row.entry.spec.placement.topology)
+                self._tell(row, _APART if comes_anyway and strict and wait.reservation is None else "")
+                return
         self._ask(row, gpu_type or "")
 
     def _ask(self, row: RunRow, gpu_type: str) -> None:
@@ -183,8 +188,12 @@ class _Asking:
         return False
 
     def _tell(self, row: RunRow, problem: str) -> None:
-        """Why it cannot ask; empty: it can, or is not to."""
+        """Why it cannot ask, which one of a queue is told; empty: it can, or is not to."""
         entry, kind = row.entry, ConditionType.SCALE_UP
+        if problem and row.queue in self._told:
+            problem = ""
+        elif problem:
+            self._told.add(row.queue)
         told = find(entry.status, kind)
         if problem:
             now, generation = self._cycle.now, row.run.generation

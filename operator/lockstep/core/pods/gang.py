@@ -36,6 +36,8 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _ESCAPES = re.compile(r"\${2,}(?=\(LOCKSTEP_)")
 _PLACEHOLDER = {"cpu": "1", "memory": "1Gi"}
 """What a dry run asks for where the spec leaves it open: namespaces with a quota refuse pods without."""
+KEEP_NODE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+"""Annotations by which autoscalers leave a pod where it is."""
 DRY_RUN_NODE = "no-node-yet"
 """What the pod of a dry run is pinned to: it is made like all others, so that what is checked is what is created."""
 
@@ -232,8 +234,7 @@ def _metadata(run: RunView, resolved: ResolvedStatus, marks: KueueStatus | None)
         "annotations": {
             **(marks.annotations if marks is not None else {}),
             **_consumed(resolved),
-            "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
-            "karpenter.sh/do-not-disrupt": "true",
+            **KEEP_NODE,
             "kubectl.kubernetes.io/default-container": names.CONTAINER_NAME,
             names.ANNOTATION_RESOLVED: json.dumps(open_in_spec.dump()),
         },

@@ -65,9 +65,10 @@ def placeholders(run: RunView, asked: ScaleUpStatus, tunables: Tunables, now: fl
         "priorityClassName": tunables.scale_up.priority_class,
         "preemptionPolicy": "Never",
     }
-    found = []
+    common, found = _metadata(run, asked), []
+    common["annotations"] |= gang.KEEP_NODE  # until the others are there
     for name in placeholder_names(run, asked.nodes):
-        metadata = {**_metadata(run, asked), "name": name}
+        metadata = {**common, "name": name}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         found.append(CreatePlaceholder(run.namespace, name, body))
     return found

@@ -233,3 +233,15 @@ def test_a_gang_that_starts_takes_note_of_the_request_that_its_nodes_were_asked_
     assert status.assignment.nodes == ("n0", "n1")
     assert (status.resolved.provisioning_request, status.resolved.provisioning_class) == ("a-uid-a-scale-up", "c")
     assert status.scale_up == asks, "it is taken away once nothing is left of it"
+
+
+@pytest.mark.parametrize(("mode", "words"), [("Required", "no autoscaler can be asked"), (None, "")])
+def test_where_nodes_lie_cannot_be_asked_for(mode: str | None, words: str) -> None:
+    rule = {"level": "rack", "policy": "Spread", "maxNodes": 1, "mode": mode}
+    placement = {"topology": [rule]} if mode else {"excludeNodes": ["n1"]}
+    apart = [node("n0"), node("n1")]  # in one rack
+    plan = passed(cluster(waiting("a", 2, placement=placement), nodes=apart))
+    assert words in told(plan, "a")
+    assert asked(plan) == ({} if words else {"a": 2})
+    plan = passed(cluster(waiting("a", 3, placement=placement), nodes=apart))
+    assert asked(plan) == {"a": 3}, "more are needed anyway"

@@ -13,6 +13,7 @@ from lockstep.api.run_status import ScaleUpStatus, TrainingRunStatus
 from lockstep.core.model.cluster_objects import ForeignPod, parse_pod
 from lockstep.core.model.snapshot import PlaceholderView, RunView
 from lockstep.core.model.tunables import Tunables
+from lockstep.core.pods.gang import KEEP_NODE
 from lockstep.core.pods.placeholders import foreign_placeholders, is_placeholder_of, placeholders, provisioning
 from support.admission import run
 
@@ -89,6 +90,7 @@ def test_it_is_below_everybody_preempts_nobody_and_is_no_gang_pod() -> None:
     assert (found["spec"]["priorityClassName"], found["spec"]["preemptionPolicy"]) == ("lockstep-placeholder", "Never")
     assert names.LABEL_RUN_UID not in found["metadata"]["labels"]
     assert names.LABEL_RUN not in found["metadata"]["labels"]
+    assert found["metadata"]["annotations"] == {names.ANNOTATION_SCALE_UP: "1", **KEEP_NODE}, "its node stays"
     (owner,) = found["metadata"]["ownerReferences"]
     assert (owner["uid"], owner["controller"]) == ("uid-llama", True)
 
