@@ -33,20 +33,22 @@ class Autoscaled(World):
     places: dict[str, PlaceholderView] = field(default_factory=dict)
     requests: dict[str, ProvisioningView] = field(default_factory=dict)
     """By run."""
+    gone_at: dict[str, float] = field(default_factory=dict)
 
     def snapshot(self, name: str) -> RunSnapshot:
         run, found = self.runs[name], super().snapshot(name)
         held = frozenset(run.status.assignment.nodes)
         by_uid = {each.uid: each for each in self.runs.values()}
-        seen = tuple(
-            each
-            for each in self.places.values()
-            if each.run_uid == run.uid or (each.node in held and is_placeholder_of(each, by_uid.get(each.run_uid)))
-        )
+        others = [each for each in self.places.values() if each.run_uid != run.uid]
+        uids = {each.run_uid for each in others if each.node in held}
+        in_the_way = [each for each in others if each.run_uid in uids and (not each.node or each.node in held)]
+        vouched = [each for each in in_the_way if is_placeholder_of(each, by_uid.get(each.run_uid))]
+        seen = (*(each for each in self.places.values() if each.run_uid == run.uid), *vouched)
         asked = run.status.scale_up
         by_request = asked is not None and asked.by == "ProvisioningRequest"
         request = self.requests.get(name, ProvisioningView()) if by_request else None
-        return replace(found, placeholders=seen, provisioning=request)
+        gone_at = self.gone_at.get(run.uid, 0.0)
+        return replace(found, placeholders=seen, placeholder_gone_at=gone_at, provisioning=request)
 
     def _execute(self, name: str, plan: Plan, crash_after: int | None) -> None:
         super()._execute(name, plan, crash_after)
@@ -55,8 +57,7 @@ class Autoscaled(World):
         for gone in plan.deletes:
             known = self.places.get(gone.name)
             if known is not None and known.uid == gone.uid:
-                del self.places[gone.name]
-                self.version += 1
+                self.remove(gone.name)
         uid = self.runs[name].uid
         for new in plan.placeholders[:crash_after]:  # it may die between two of them
             if new.name not in self.places:
@@ -69,12 +70,20 @@ class Autoscaled(World):
             attempt = int(plan.provisioning.body["metadata"]["annotations"]["lockstep.dev/scale-up"])
             self.requests[name] = ProvisioningView(f"request-{self.version}", True, attempt)
 
+    def remove(self, name: str) -> None:
+        """Of a placeholder nothing is left."""
+        place = self.places.pop(name, None)
+        if place is not None:
+            self.gone_at[place.run_uid] = self.now
+            self.version += 1
+
     def kubelets(self) -> None:
-        super().kubelets()
+        """Placeholders are there before the pods of gangs, which kube-scheduler has to try again."""
         for name, place in self.places.items():
             if not place.node and (free := [each for each in self.nodes if self._is_free(each)]):
                 self.places[name] = replace(place, node=free[0])
                 self.version += 1
+        super().kubelets()
 
     def _is_free(self, node_name: str) -> bool:
         gang = any(pod.node == node_name and not pod.is_terminal for pod in self.pods.values())
@@ -132,7 +141,7 @@ def act(w: Autoscaled, what: str, name: str) -> None:
     elif what == "expire" and name in w.requests:
         w.requests[name] = replace(w.requests[name], state=ProvisioningState.BOOKING_EXPIRED)
     elif what == "evict":
-        w.places.pop(next(iter(w.places), ""), None)
+        w.remove(next(iter(w.places), ""))
     elif what in ("suspend", "resume") and run.spec is not None:
         w.apply(name, changed(run.spec, suspend=what == "suspend"))
     elif what in ("disable", "enable"):

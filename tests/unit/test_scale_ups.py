@@ -248,12 +248,14 @@ class TestStore:
         self.store = Store(self.queue, self.clock)
         self.store.apply_run(run(status={"scaleUp": BY_PODS}))
 
-    def place(self, node: str = "", version: int = 20, name: str = f"{NAME}-0", priority: int = -10) -> None:
+    def place(
+        self, node: str = "", version: int = 20, name: str = f"{NAME}-0", priority: int = -10, uid: str = "p1"
+    ) -> None:
         owner = {"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "name": "llama", "uid": "u1"}
         metadata = {
             "name": name,
             "namespace": "team",
-            "uid": "p1",
+            "uid": uid,
             "resourceVersion": str(version),
             "labels": {names.LABEL_PLACEHOLDER_OF: "u1"},
             "ownerReferences": [{**owner, "controller": True}],
@@ -302,13 +304,15 @@ class TestStore:
         assert self.gpus() == 8
         assert "gpu-1" in (self.store.changes.read().nodes or ())
 
-    async def test_the_gang_that_gets_the_node_sees_it_there(self) -> None:
+    async def test_the_gang_that_gets_the_node_sees_it_there_and_who_would_be_there_next(self) -> None:
         holding = {"attempt": 1, "assignment": {"nodes": ["gpu-1"], "incarnations": [1]}}
         other = run(uid="u2", status=holding)
         other["metadata"]["name"] = "other"
         self.store.apply_run(other)
         self.place("gpu-1")
-        assert self.placeholders("other") == [f"{NAME}-0"]
+        self.place(name=f"{NAME}-1", uid="p2")
+        self.place("gpu-3", name=f"{NAME}-2", uid="p3")
+        assert self.placeholders("other") == [f"{NAME}-0", f"{NAME}-1"]
         self.place("gpu-2", version=21)
         assert self.placeholders("other") == []
 
@@ -316,6 +320,9 @@ class TestStore:
         self.place("gpu-1")
         await self.due()
         self.store.placeholder_pods.remove("p1", 30)
+        snapshot = self.store.snapshot_run("team", "llama", {}, LEADER)
+        assert snapshot is not None
+        assert snapshot.placeholder_gone_at == self.clock.now()
         assert self.placeholders() == []
         assert list(self.store._pods.all_placeholders()) == []
         assert "run/team/llama" in await self.due()

@@ -117,6 +117,7 @@ class Store:
         self.run_sets = RunSets(queue, clock, self.runs.get, self._uid_named, self._govern, self._is_watched, left_out)
         self.kueue = KueueStore(queue, self.touch_all, left_out)
         self.scale_ups = ScaleUps(clock)
+        self._placeholder_gone: dict[str, float] = {}  # run UID -> when the last of its placeholders went
         self.node_flaps = NodeFlaps(clock)
         self.refusals = Refusals(clock)
         self._run_uids: dict[str, str] = {}  # namespace/name -> UID
@@ -367,15 +368,20 @@ class Store:
             kueue=self.kueue.view(MappingProxyType(self._class_values)),
             recorded=not is_true(run.status, ConditionType.FINISHED) or is_recorded(run, self.run_sets.owner_of(run)),
             placeholders=self._placeholders_for(run),
+            placeholder_gone_at=self._placeholder_gone.get(run.uid, 0.0),
             provisioning=self.scale_ups.seen(run),
         )
 
     def _placeholders_for(self, run: RunView) -> tuple[PlaceholderView, ...]:
-        """Those of the run, and those of others on nodes that it has."""
+        """Those of the run. Of other runs those on nodes that it has, and with these the ones that have none yet: they
+        would be there at once, before the pods of the gang, which kube-scheduler tries again a while later."""
         found = [*self._pods.placeholders_of(run.uid)]
-        if others := [pod for pod in self._pods.all_placeholders() if pod.node and pod.run_uid != run.uid]:
-            nodes = frozenset(run.status.assignment.nodes)
-            found += [pod for pod in others if pod.node in nodes and is_placeholder_of(pod, self.runs.get(pod.run_uid))]
+        others = [pod for pod in self._pods.all_placeholders() if pod.node and pod.run_uid != run.uid]
+        nodes = frozenset(run.status.assignment.nodes) if others else frozenset()
+        uids = {pod.run_uid for pod in others if pod.node in nodes}
+        theirs = [pod for uid in sorted(uids) for pod in self._pods.placeholders_of(uid)]
+        in_the_way = [pod for pod in theirs if not pod.node or pod.node in nodes]
+        found += [pod for pod in in_the_way if is_placeholder_of(pod, self.runs.get(pod.run_uid))]
         return tuple(found)
 
     def _origin(self, run: RunView) -> RunView | None:
@@ -496,6 +502,7 @@ class Store:
             self._refused.pop(run.uid, None)
             self._unjudged_told.pop(run.uid, None)
             self.scale_ups.forget(run.uid)
+            self._placeholder_gone.pop(run.uid, None)
             self.kueue.forget(run.namespace, workload_name(run))
             if self._run_uids.get(run.key) == run.uid:
                 del self._run_uids[run.key]
@@ -601,7 +608,7 @@ class Store:
         self._pods.change(old, new)
         for placeholder in (old, new):
             if isinstance(placeholder, PlaceholderView):
-                self._placeholder_changed(placeholder)
+                self._placeholder_changed(placeholder, is_gone=new is None)
         gangs = new if isinstance(new, PodView) else old
         if isinstance(gangs, PodView):
             self._sort_out(gangs.uid)
@@ -619,10 +626,12 @@ class Store:
         if not isinstance(new, PodView) or new.is_terminal:
             self._queue.add(CLUSTER_KEY)
 
-    def _placeholder_changed(self, pod: PlaceholderView) -> None:
+    def _placeholder_changed(self, pod: PlaceholderView, *, is_gone: bool) -> None:
         """Whom it is for makes another if it is gone; whoever has its node by now has it taken away."""
         run = self.runs.get(pod.run_uid)
         if run is not None:
+            if is_gone:
+                self._placeholder_gone[run.uid] = self._clock.now()
             self._reconcile_soon(run_key(run.namespace, run.name), run.uid)
         for key in self._pods.runs_on(pod.node) if pod.node else ():
             self._queue.add(key)

@@ -490,7 +490,8 @@ class RunSnapshot:
     queue: QueueView | None = None  # the run's queue; None: it has no object
     preemptor: RunView | None = None  # the preemptor it makes room for; None: nobody knows what became of that run
     recorded: bool = True  # what came of it stands where it outlives the run: in the status of its set, if it has one
-    placeholders: tuple[PlaceholderView, ...] = ()  # of the run, and of others on nodes of its gang
+    placeholders: tuple[PlaceholderView, ...] = ()  # of the run, and others in the way of its gang
+    placeholder_gone_at: float = 0.0  # when the last of the run was seen to go; 0: none was
     provisioning: ProvisioningView | None = None  # None: it was not asked for
     kueue: Kueue = field(default_factory=Kueue)
 

@@ -19,6 +19,9 @@ from lockstep.core.pods.placeholders import GRACE, placeholder_names, placeholde
 
 LOOK_AGAIN = 10.0
 """Seconds until a ProvisioningRequest is looked at again: nobody watches them."""
+PLACE_AGAIN = 15.0
+"""Seconds until a placeholder that has gone is made again. Whoever got its node, a gang or
+somebody else, is there before: kube-scheduler tries a pod again after 10 s at most, and a new one at once."""
 UNHEARD = 300.0
 """Seconds without any condition after which it is said that nobody may be there to take it up."""
 _RETRY_FIRST, _RETRY_AT_MOST = 60.0, 1800.0
@@ -84,7 +87,9 @@ def _follow_placeholders(plan: PlanBuilder, asked: ScaleUpStatus, goes_on: bool,
         return
     wanted = placeholders(plan.run, asked, plan.tunables, plan.now)
     there = {pod.name: pod for pod in own}
-    plan.placeholders += [each for each in wanted if each.name not in there]
+    missing = [each for each in wanted if each.name not in there]
+    if missing and plan.reached(plan.snapshot.placeholder_gone_at + PLACE_AGAIN):
+        plan.placeholders += missing
     refused = next((each for one in wanted if (each := plan.snapshot.refused_creates.get(one.name))), None)
     if refused is not None:
         words = f"a placeholder pod is not made: {refused.message}"

@@ -14,7 +14,7 @@ from lockstep.core.model.reasons import ConditionReason, ConditionType
 from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.settings import ScaleUpSettings
 from lockstep.core.model.snapshot import PlaceholderView, PodPhase, ProvisioningState, ProvisioningView, RefusedCreate
-from lockstep.core.run.scale_up import LOOK_AGAIN, UNHEARD, follow_scale_up
+from lockstep.core.run.scale_up import LOOK_AGAIN, PLACE_AGAIN, UNHEARD, follow_scale_up
 from support.world import World, spec, world, world_with_gang
 
 NAME = "one-uid-o-scale-up"
@@ -117,8 +117,21 @@ class TestPlaceholders:
     def test_the_gang_that_gets_a_node_has_the_placeholder_of_another_run_taken_off_it(self) -> None:
         w = world_with_gang(2)
         stranger = PlaceholderView("elsewhere", "x-scale-up-0", "p9", "uid-x", node="n0")
-        (gone,) = plan(w, placeholders=(stranger,)).deletes
-        assert (gone.namespace, gone.uid, gone.grace) == ("elsewhere", "p9", 1)
+        waits = replace(stranger, uid="p8", node="")
+        gone = plan(w, placeholders=(stranger, waits)).deletes
+        assert [(each.namespace, each.uid, each.grace) for each in gone] == [
+            ("elsewhere", "p9", 1),
+            ("elsewhere", "p8", 1),
+        ]
+
+    def test_one_that_has_gone_is_made_again_once_whoever_took_its_node_is_there(self) -> None:
+        w = asking()
+        gone_at = w.now - PLACE_AGAIN + 1
+        found = plan(w, placeholders=there(w)[:1], placeholder_gone_at=gone_at)
+        assert not found.placeholders
+        assert found.build().wake_at == w.now + 1
+        w.now += 1
+        assert len(plan(w, placeholders=there(w)[:1], placeholder_gone_at=gone_at).placeholders) == 1
 
     def test_a_refusal_is_told(self) -> None:
         w = asking()
