@@ -160,13 +160,13 @@ def test_another_gang_takes_the_node_of_a_placeholder_and_nothing_outlives_the_w
     placing: Site, namespace: str, autoscaler: PlayedAutoscaler
 ) -> None:
     autoscaler.make(1)
-    run = placing.apply(namespace, "asks", 2, **WANTS)
-    run.wait("its placeholders are there", lambda: len(autoscaler.unschedulable(namespace)) == 1, PATIENCE)
+    run = placing.apply(namespace, "asks", 4, **WANTS)
+    run.wait("its placeholders are there", lambda: len(autoscaler.unschedulable(namespace)) == 3, PATIENCE)
     other = placing.apply(
         namespace, "small", 1, **{**WANTS, "queue": "default", "placement": {"nodes": autoscaler.nodes}}
     )
     other.wait_until_running(1, PATIENCE)
-    run.wait("it asks for both nodes again", lambda: len(autoscaler.unschedulable(namespace)) == 2, PATIENCE)
+    run.wait("it asks for all of its nodes again", lambda: len(autoscaler.unschedulable(namespace)) == 4, PATIENCE)
     disabled = {"spec": {"scaleUp": "Disabled", "provisioningClass": None}}
     placing.cluster.api.send(Request("PATCH", f"{QUEUES}/elastic", disabled, "application/merge-patch+json"))
     run.wait("the queue asks for nothing any more", lambda: not places(run), PATIENCE)
