@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 from dashboards import made_dashboards
-from manifests import install_manifest, kueue_manifest, operator_manifest, pod_groups_manifest
+from manifests import install_manifest, kueue_manifest, operator_manifest, pod_groups_manifest, scale_up_manifest
 from pydantic import BaseModel
 from values import CHART_OWNED, Section, Values
 
@@ -144,6 +144,7 @@ def made_from_chart(helm: Path) -> dict[Path, str]:
         ROOT / "manifests" / "install.yaml": install_manifest(helm, CHART),
         ROOT / "manifests" / "operator-kueue.yaml": kueue_manifest(helm, CHART),
         ROOT / "manifests" / "operator-pod-groups.yaml": pod_groups_manifest(helm, CHART),
+        ROOT / "manifests" / "operator-scale-up.yaml": scale_up_manifest(helm, CHART),
     }
 
 

@@ -11,7 +11,7 @@ NAMESPACE = "lockstep-system"
 OPERATOR_HEADER = """\
 # Generated from charts/lockstep by `make generate`. Do not edit: the rules are in its templates/_rules.tpl.
 # What an operator that is started by hand needs beside the CRDs in ../crds: its namespace, its service account with
-# exactly the rights it uses, the roles that users get through view, edit and admin, and the PriorityClass of gang pods.
+# exactly the rights it uses, the roles that users get through view, edit and admin, and the PriorityClasses of pods.
 """
 INSTALL_HEADER = """\
 # Generated from charts/lockstep by `make generate`. Do not edit.
@@ -25,6 +25,11 @@ KUEUE_HEADER = """\
 POD_GROUPS_HEADER = """\
 # Generated from charts/lockstep by `make generate`. Do not edit: the rules are in its templates/_rules.tpl.
 # What the operator may do beside operator.yaml or install.yaml where `podGroups.kind` is in its configuration.
+"""
+SCALE_UP_HEADER = """\
+# Generated from charts/lockstep by `make generate`. Do not edit: the rules are in its templates/_rules.tpl.
+# What the operator may do beside operator.yaml or install.yaml where `scaleUp: {provisioningRequests: true}` is in its
+# configuration.
 """
 NAMESPACE_MANIFEST = f"""\
 apiVersion: v1
@@ -56,6 +61,11 @@ def kueue_manifest(helm: Path, chart: Path) -> str:
 def pod_groups_manifest(helm: Path, chart: Path) -> str:
     """The rights that come with PodGroups, of either kind."""
     return _joined(POD_GROUPS_HEADER, _more(helm, chart, "config.podGroups.kind=Auto"))
+
+
+def scale_up_manifest(helm: Path, chart: Path) -> str:
+    """The rights that come with ProvisioningRequests."""
+    return _joined(SCALE_UP_HEADER, _more(helm, chart, "config.scaleUp.provisioningRequests=true"))
 
 
 def _more(helm: Path, chart: Path, setting: str) -> list[str]:

@@ -92,6 +92,7 @@ class PriorityClass(Section):
     """The class of gang pods, named by `config.priorityClass`, lockstep-gang by default. It never preempts."""
 
     create: bool = True
+    """This one, and lockstep-placeholder for what only holds a place for a gang (docs/autoscaling.md)."""
     value: Annotated[int, Field(ge=-2147483648, le=1000000000)] = 1000
     """Cannot be changed later: Kubernetes takes no other value for a class that exists."""
 

@@ -49,8 +49,12 @@ def install(kubectl: Kubectl, settings: Mapping[str, Any] | None = None) -> None
     kubectl("apply", "-f", crds)
     wait_until_established(kubectl, "-f", crds)
     given = settings or {}
-    kueue, pod_groups = given.get("kueue", {}).get("enabled"), given.get("podGroups")
-    for name in ["operator", *["operator-kueue"] * bool(kueue), *["operator-pod-groups"] * bool(pod_groups)]:
+    more = {
+        "operator-kueue": given.get("kueue", {}).get("enabled"),
+        "operator-pod-groups": given.get("podGroups"),
+        "operator-scale-up": given.get("scaleUp", {}).get("provisioningRequests"),
+    }
+    for name in ["operator", *(name for name, is_wanted in more.items() if is_wanted)]:
         kubectl("apply", "-f", str(ROOT / "manifests" / f"{name}.yaml"))
 
 

@@ -25,6 +25,8 @@ from lockstep.core.model.settings import (
     Deadlines,
     GpuRates,
     PodPolicy,
+    ScaleUpConfig,
+    ScaleUpSettings,
     SettingsSection,
     Weights,
     matches,
@@ -223,6 +225,7 @@ class OperatorConfig(SettingsSection):
     checkpoints: CheckpointsConfig = CheckpointsConfig()  # type: ignore[call-arg]
     pod_groups: PodGroupConfig = PodGroupConfig()
     kueue: KueueConfig = KueueConfig()
+    scale_up: ScaleUpConfig = ScaleUpConfig()
     admission: AdmissionConfig = AdmissionConfig()  # type: ignore[call-arg]
     pod_policy: PodPolicy = PodPolicy()
     history: HistoryConfig = HistoryConfig()  # type: ignore[call-arg]
@@ -294,6 +297,7 @@ class OperatorConfig(SettingsSection):
                 "archive": ArchiveSettings(**dict(self.archive), shared_clock_skew=self.checkpoints.shared_clock_skew),
                 "bandwidth": dict(self.checkpoints.bandwidth),
                 "pod_groups": PodGroupSettings(**dict(self.pod_groups)),
+                "scale_up": ScaleUpSettings(**dict(self.scale_up)),
                 "admission": self.admission.settings(),
             }
         )

@@ -151,6 +151,20 @@ def test_rights_to_pod_groups_come_with_any_word_on_them_as_gangs_keep_what_they
     assert "lockstep-operator-pod-groups-runs" not in roles()
 
 
+def test_rights_to_provisioning_requests_come_with_the_setting_and_the_class_of_placeholders_always(helm: Helm) -> None:
+    plain, given = helm.objects(), helm.objects("--set", "config.scaleUp.provisioningRequests=true")
+    more = {(each["kind"], each["metadata"]["name"]) for each in given if each not in plain}
+    name = "lockstep-operator-scale-up-runs"
+    assert {("ClusterRole", name), ("ClusterRoleBinding", name)} <= more
+    assert {kind for kind, _ in more} == {"ClusterRole", "ClusterRoleBinding", "ConfigMap", "Deployment"}
+    renamed = helm.objects(
+        "--set", "config.scaleUp.priorityClass=low", "--set", "config.scaleUp.provisioningRequests=false"
+    )
+    classes = {each["metadata"]["name"]: each for each in renamed if each["kind"] == "PriorityClass"}
+    assert (classes["low"]["value"], classes["low"]["preemptionPolicy"]) == (-10, "Never")
+    assert not any("scale-up" in each["metadata"]["name"] for each in renamed)
+
+
 def test_only_a_change_of_the_mode_keeps_the_operators_pod(helm: Helm) -> None:
     def pod(setting: str) -> Any:
         return only(helm.objects("--set", setting), "Deployment")["spec"]["template"]
@@ -350,7 +364,11 @@ def test_the_operator_reads_such_names_as_names(helm: Helm, tmp_path: Path) -> N
 def test_a_large_priority_is_written_as_the_whole_number_that_it_is(helm: Helm, tmp_path: Path) -> None:
     values = tmp_path / "values.yaml"
     values.write_text("priorityClass: {value: 1000000000}\n")
-    assert repr(only(helm.objects("--values", values), "PriorityClass")["value"]) == "1000000000"
+    classes = [each for each in helm.objects("--values", values) if each["kind"] == "PriorityClass"]
+    assert {each["metadata"]["name"]: repr(each["value"]) for each in classes} == {
+        "lockstep-gang": "1000000000",
+        "lockstep-placeholder": "-10",
+    }
 
 
 def test_nobody_has_to_guess_what_comes_after_the_installation(helm: Helm) -> None:

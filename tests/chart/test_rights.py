@@ -16,12 +16,14 @@ from support.rights import UNSEEN, Right, Scope, granted, lacking, listed, recor
 CLUSTER_TESTS = Path(__file__).parents[1] / "cluster"
 KUEUE = ("--api-versions", "kueue.x-k8s.io/v1beta2")
 POD_GROUPS = ("--set", "config.podGroups.kind=Auto")
+SCALE_UP = ("--set", "config.scaleUp.provisioningRequests=true")
 
 
 def needed(*settings: str) -> set[Right]:
     """On record, but for what only other settings need. Where runs may be anywhere, so may what is said of nodes."""
     groups = ("kueue.x-k8s.io",) * (KUEUE[1] not in settings)
     resources = ("podgroups.",) * (POD_GROUPS[1] not in settings)
+    resources += ("provisioningrequests.", "podtemplates") * (SCALE_UP[1] not in settings)
     return {
         each._replace(scope=Scope.RUNS if each.scope is Scope.NODE_EVENTS else each.scope)
         for each in recorded()
@@ -33,7 +35,7 @@ def unused(grants: set[Right], *settings: str) -> set[Right]:
     return grants - needed(*settings) - UNSEEN.keys()
 
 
-@pytest.mark.parametrize("settings", [(), KUEUE, POD_GROUPS, KUEUE + POD_GROUPS], ids=" ".join)
+@pytest.mark.parametrize("settings", [(), KUEUE, POD_GROUPS, SCALE_UP, KUEUE + POD_GROUPS + SCALE_UP], ids=" ".join)
 def test_every_right_is_granted_that_is_needed_and_no_other(helm: Helm, settings: tuple[str, ...]) -> None:
     grants = granted(helm.objects(*settings))
     assert listed(unused(grants, *settings)) == "", "granted, and needed by nobody"
@@ -83,7 +85,7 @@ def reported(objects: list[dict[str, Any]], kind: str, name: str, rule: dict[str
 
 
 def test_an_installation_for_some_namespaces_has_the_same_rights_and_writes_nowhere_else(helm: Helm) -> None:
-    settings = KUEUE + POD_GROUPS
+    settings = KUEUE + POD_GROUPS + SCALE_UP
     objects = helm.objects("--set", "namespaces={team-a,team-b}", *settings)
     of_nodes = {right(Scope.NODE_EVENTS, f"events.events.k8s.io {verb}") for verb in ("create", "patch")}
     assert granted(objects) == granted(helm.objects(*settings)) | of_nodes
@@ -97,7 +99,7 @@ def test_an_installation_for_some_namespaces_has_the_same_rights_and_writes_nowh
     assert bound == {NAMESPACE, "default", "team-a", "team-b"}
     for_runs = [each for each in objects if each["kind"] == "RoleBinding" and each["metadata"]["namespace"] == "team-a"]
     assert {each["roleRef"]["name"] for each in for_runs} == {
-        f"lockstep-operator-{each}" for each in ("runs", "kueue-runs", "pod-groups-runs")
+        f"lockstep-operator-{each}" for each in ("runs", "kueue-runs", "pod-groups-runs", "scale-up-runs")
     }
 
 
@@ -108,7 +110,7 @@ WRITES = {"create", "update", "patch", "delete", "deletecollection"}
 def test_no_secret_can_be_read_but_the_operators_own_no_config_map_listed_and_no_role_changed(
     helm: Helm, values: Path
 ) -> None:
-    grants = granted(helm.objects("--values", values, *KUEUE, *POD_GROUPS, "--set", "web.enabled=true"))
+    grants = granted(helm.objects("--values", values, *KUEUE, *POD_GROUPS, *SCALE_UP, "--set", "web.enabled=true"))
     assert {str(each) for each in grants if each.resource.startswith("secrets")} == {
         "own: secrets create",
         "own: secrets get lockstep-worker-tls",

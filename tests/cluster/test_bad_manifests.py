@@ -516,6 +516,19 @@ def test_a_name_that_pods_cannot_carry_is_refused(cluster: LocalCluster, name: s
             "the ClusterQueue says who is preempted",
         ),
         ({"backend": "Kueue", "limits": {"maxRunningRuns": 3}}, "spec.limits", "leave maxRunningRuns and maxP"),
+        ({"backend": "Kueue", "scaleUp": "Enabled"}, "spec.scaleUp", "admission check of the ClusterQueue asks"),
+        ({"scaleUp": "enabled"}, "spec.scaleUp", 'supported values: "Disabled", "Enabled"'),
+        ({"provisioningClass": "c"}, "spec.provisioningClass", "leave provisioningClass out"),
+        (
+            {"scaleUp": "Disabled", "provisioningClass": "c"},
+            "spec.provisioningClass",
+            "is of scaleUp: Enabled; write that",
+        ),
+        (
+            {"scaleUp": "Enabled", "provisioningClass": "Queued Provisioning"},
+            "spec.provisioningClass",
+            "write a name such as queued-provisioning.gke.io",
+        ),
         ({"visibility": "None"}, "spec.visibility", 'supported values: "Full", "OwnNamespace"'),
     ],
 )

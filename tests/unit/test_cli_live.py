@@ -129,6 +129,25 @@ def test_what_counts_as_gpus_is_what_the_operator_says() -> None:
     assert admission(Server(kept=told, **lists), sample.pending()).queue.reason == ""
 
 
+def test_what_only_holds_a_place_for_the_run_is_in_nobodys_way() -> None:
+    raw = sample.pending()
+    raw["status"]["scaleUp"] = {"by": "Placeholders", "nodes": 4, "generation": 1}
+    uid, name = raw["metadata"]["uid"], raw["metadata"]["name"]
+    place = daemon("gpu-2", "8")
+    owner = {"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "name": name, "uid": uid, "controller": True}
+    place["metadata"] |= {
+        "name": f"{names.scale_up_name(name, uid)}-0",
+        "namespace": "team",
+        "labels": {names.LABEL_PLACEHOLDER_OF: uid},
+        "ownerReferences": [owner],
+    }
+    place["spec"]["priority"] = -10
+    nodes = [node(f"gpu-{n}") for n in range(4)]
+    assert admission(Server(nodes=nodes, pods=[place], trainingruns=[raw]), raw).queue.reason == ""
+    del raw["status"]["scaleUp"]
+    assert admission(Server(nodes=nodes, pods=[place], trainingruns=[raw]), raw).queue.reason != ""
+
+
 def test_a_run_whose_nodes_are_free_waits_for_nothing() -> None:
     nodes = [node(f"gpu-{n}") for n in range(4)]
     assert admission(Server(nodes=nodes, trainingruns=[sample.pending()]), sample.pending()).queue.reason == ""

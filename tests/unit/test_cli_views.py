@@ -243,6 +243,20 @@ def test_a_run_that_nobody_judges_is_explained_by_who_does_not() -> None:
     assert not any("the operator is not running" in line for line in told)
 
 
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("PlaceholdersWait", "It would have nodes made: by 2 placeholder pods"),
+        ("CannotAskForNodes", "It cannot have nodes made: by 2 placeholder pods"),
+    ],
+)
+def test_who_asks_an_autoscaler_for_nodes_is_told_how_that_goes(reason: str, said: str) -> None:
+    raw = sample.pending("new")
+    status = "False" if reason == "CannotAskForNodes" else "True"
+    raw["status"]["conditions"].append(sample.condition("ScaleUp", status, reason, "by 2 placeholder pods"))
+    assert said in explained(raw)
+
+
 def test_a_half_finished_gang_is_explained_with_its_step() -> None:
     raw = sample.running()
     words = "rank 1 ended with code 0 at 2026-11-25T16:33:51Z (after step 14); the other 3 still run"

@@ -11,7 +11,7 @@ from lockstep.config import ConfigError, OperatorConfig, load
 from lockstep.core.model.accelerators import ACCELERATORS, Accelerators
 from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
 from lockstep.core.model.pod_group_settings import PodGroupKind, PodGroupSettings
-from lockstep.core.model.settings import ArchiveSettings, Breaker, Deadlines, GpuRates, PodPolicy
+from lockstep.core.model.settings import ArchiveSettings, Breaker, Deadlines, GpuRates, PodPolicy, ScaleUpSettings
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.worker.link import operator_link
 
@@ -58,6 +58,7 @@ def test_what_is_known_of_checkpoints_reaches_decisions_pods_and_archive_jobs(tm
         ("breaker: {runs: 9}", "breaker", Breaker(runs=9)),
         ("archive: {image: i, nodeSelector: {a: b}}", "archive", ArchiveSettings(image="i", node_selector={"a": "b"})),
         ("podGroups: {kind: Auto, queue: q}", "pod_groups", PodGroupSettings(kind=PodGroupKind.AUTO, queue="q")),
+        ("scaleUp: {maxNodes: 9}", "scale_up", ScaleUpSettings(max_nodes=9)),
         ("podPolicy: {serviceAccounts: []}", "pod_policy", PodPolicy(service_accounts=())),
         ("topologyLevels: {}", "topology_levels", {}),
         ("gpuTypes: {}", "gpu_types", {}),

@@ -21,7 +21,7 @@ from lockstep.config import (
     load,
 )
 from lockstep.core.model.pod_group_settings import PodGroupConfig
-from lockstep.core.model.settings import ArchiveConfig, Breaker, Deadlines, GpuRates, PodPolicy, Weights
+from lockstep.core.model.settings import ArchiveConfig, Breaker, Deadlines, GpuRates, PodPolicy, ScaleUpConfig, Weights
 from lockstep.core.model.tunables import Tunables
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
@@ -59,6 +59,7 @@ def documented(part: str) -> dict[str, str]:
         ("## checkpoints", CheckpointsConfig),
         ("## bandwidth", BandwidthConfig),
         ("## podGroups", PodGroupConfig),
+        ("## scaleUp", ScaleUpConfig),
         ("## kueue", KueueConfig),
         ("## podPolicy", PodPolicy),
         ("## admission", AdmissionConfig),

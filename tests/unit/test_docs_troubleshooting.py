@@ -43,6 +43,7 @@ KINDS = {
     "ClusterDisruption": (ConditionReason,),
     "Diverging and Straggling": (ConditionReason,),
     "KueueReservation": (ConditionReason,),
+    "ScaleUp": (ConditionReason,),
     "Active and Valid of a TrainingQueue": (QueueReason,),
     "A TrainingRunSet": (SetReason,),
     "Events": (EventReason, PreemptionReason),

@@ -19,13 +19,15 @@ from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.model.plan import (
     ClusterPlan,
     CreateJob,
+    CreatePlaceholder,
     CreatePod,
     DesiredPhase,
     Directive,
     DryRunPod,
+    EnsureProvisioning,
     Plan,
 )
-from lockstep.core.model.snapshot import ClusterSnapshot, Leadership, RunView
+from lockstep.core.model.snapshot import ClusterSnapshot, Leadership, RefusedCreate, RunView
 from support.plans_at_work import GONE, NO_KIND, World
 from support.stored_runs import run, stored
 
@@ -152,7 +154,7 @@ async def test_an_admission_pass_is_asked_for_although_a_pod_of_the_plan_was_not
     assert await world.queue.get() == CLUSTER_KEY
 
 
-AT_ONCE = ("deletes", "pod_group", "creates", "jobs", "node_failures")
+AT_ONCE = ("deletes", "pod_group", "creates", "jobs", "placeholders", "provisioning", "node_failures")
 
 
 async def test_a_plan_is_carried_out_in_the_order_of_its_fields(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,6 +181,8 @@ async def test_a_plan_is_carried_out_in_the_order_of_its_fields(world: World, mo
     note_awaited(executor, "_ensure_pod_group", "pod_group")
     note_awaited(executor, "_create", "creates")
     note_awaited(executor, "_create_job", "jobs")
+    note_awaited(executor, "_create_placeholder", "placeholders")
+    note_awaited(executor, "_provision", "provisioning")
     note_awaited(executor._nodes, "remember", "node_failures")
     note_awaited(executor._pod_groups, "delete", "pod_group_deletes")
     note_awaited(executor, "_forget", "delete_run")
@@ -241,3 +245,37 @@ async def test_what_a_failed_pass_was_told_to_have_changed_the_next_one_is_told_
             another["metadata"] |= {"name": f"r{number}", "uid": f"u-{number}"}
             world.store.apply_run(another)
     assert told == [None, None, {"u-1"}, {"u-1", "u-2"}, set()]
+
+
+PLACE = CreatePlaceholder("team", "llama-u1-scale-up-0", {"metadata": {"name": "llama-u1-scale-up-0"}})
+REQUEST = EnsureProvisioning("team", "llama-u1-scale-up", {"kind": "PodTemplate"}, {"kind": "ProvisioningRequest"})
+
+
+@pytest.mark.parametrize("plan", [Plan(placeholders=(PLACE,)), Plan(provisioning=REQUEST)], ids=["pods", "a request"])
+async def test_what_asks_for_nodes_and_is_refused_is_told_and_holds_up_nothing(world: World, plan: Plan) -> None:
+    view = stored(world.store)
+    world.kube.creation = ApiError(403, "Forbidden", "exceeded quota")
+    for _ in range(2):
+        await world.executor.run_plan(view, plan)
+    snapshot = world.store.snapshot_run("team", "llama", {}, Leadership(0.0))
+    assert snapshot is not None
+    (told,) = snapshot.refused_creates.values()
+    assert told.message == "exceeded quota"
+    world.kube.creation = ApiError(500, "InternalError", "failed calling webhook")
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        await world.executor.run_plan(view, plan)
+
+
+async def test_a_placeholder_that_is_there_already_is_no_news_and_one_that_is_taken_ends_the_refusal(
+    world: World,
+) -> None:
+    view = stored(world.store)
+    world.store.note_refused_create(view.uid, PLACE.name, RefusedCreate(0.0, "exceeded quota"))
+    world.kube.creation = ApiError(409, "AlreadyExists", "there is one")
+    await world.executor.run_plan(view, Plan(placeholders=(PLACE,)))
+    assert PLACE.name in world.store._refused.of(view.uid)
+    world.kube.creation = None
+    world.kube.created = {"metadata": {"name": PLACE.name, "uid": "p1", "resourceVersion": "20"}}
+    await world.executor.run_plan(view, Plan(placeholders=(PLACE,)))
+    assert PLACE.name not in world.store._refused.of(view.uid)
+    assert not world.warnings

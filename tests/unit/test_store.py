@@ -254,7 +254,8 @@ async def test_the_store_is_synced_once_every_kind_was_listed(world: World) -> N
     store.compare_runs(unread(), 1, begun_at=0.0)
     store.queues.replace([], "1")
     store.run_sets.compare([], 1)
-    for cache in (store.gang_pods, store.other_pods, store.nodes, store.priority_classes, store.archive_jobs.cache):
+    pods = (store.gang_pods, store.other_pods, store.placeholder_pods)
+    for cache in (*pods, store.nodes, store.priority_classes, store.archive_jobs.cache):
         cache.replace([], 1)
     assert not store.synced
     store.namespaces.replace([], 1)

@@ -99,6 +99,17 @@ too: a gang keeps the kind of group that it was launched with. */}}
   verbs: [get, create, delete]
 {{- end }}
 
+{{/* There as well, with scaleUp.provisioningRequests: gangs ask an autoscaler for nodes. */}}
+{{- define "lockstep.rules.scale-up-runs" -}}
+- apiGroups: [autoscaling.x-k8s.io]
+  resources: [provisioningrequests]
+  verbs: [get, create, delete]
+# What the nodes are to be for.
+- apiGroups: [""]
+  resources: [podtemplates]
+  verbs: [get, create, delete]
+{{- end }}
+
 {{/* In the namespace "default", where Kubernetes puts the events of nodes. */}}
 {{- define "lockstep.rules.nodeEvents" -}}
 - apiGroups: [events.k8s.io]

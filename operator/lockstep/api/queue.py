@@ -15,12 +15,18 @@ Visibility = Literal["Full", "OwnNamespace"]
 GpuHoursAction = Literal["Warn", "Block"]
 WithinQueue = Literal["Never", "LowerPriority"]
 WithinCohort = Literal["Never", "LowerPriority", "Any"]
+ScaleUp = Literal["Disabled", "Enabled"]
 SelectorOperator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 LabelValue = Annotated[str, Field(max_length=63)]
 LabelKey = Annotated[str, Field(min_length=1, max_length=317)]
 Word = Annotated[str, Field(min_length=1, max_length=63)]
 ClassName = Annotated[str, Field(min_length=1, max_length=253)]
 Nodes = Annotated[int, Field(ge=0, le=1_000_000)]
+ProvisioningClass = Annotated[
+    str,
+    Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"),
+    Rule("self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')", "write a name such as queued-provisioning.gke.io"),
+]
 RunKey = Annotated[
     str,
     Field(min_length=3, max_length=317, pattern="^[^/]+/[^/]+$"),
@@ -141,6 +147,11 @@ class TrainingQueueSpec(SpecModel):
     """Runs, as namespace/name, that the administrator holds back. What runs goes on."""
     stop_policy: StopPolicy = "None"
     """Hold admits nothing new; what runs goes on. HoldAndDrain: what runs saves, gives its nodes back and waits."""
+    scale_up: ScaleUp = "Disabled"
+    """Enabled: a gang that waits for nodes which do not exist asks the cluster's autoscaler for them, within the
+    quotas: by a ProvisioningRequest where the operator may make those and they are served, else by placeholder pods."""
+    provisioning_class: ProvisioningClass | None = None
+    """The class of those ProvisioningRequests; best-effort-atomic-scale-up.autoscaling.x-k8s.io when left out."""
 
     cross_field_rules: ClassVar = (
         Rule(
@@ -169,6 +180,16 @@ class TrainingQueueSpec(SpecModel):
             "(!has(self.limits.maxRunningRuns) && !has(self.limits.maxPendingRuns))",
             "with backend Kueue the ClusterQueue bounds how many run; leave maxRunningRuns and maxPendingRuns out",
             field=".limits",
+        ),
+        Rule(
+            "self.backend != 'Kueue' || !has(self.scaleUp) || self.scaleUp == 'Disabled'",
+            "with backend Kueue a ProvisioningRequest admission check of the ClusterQueue asks for nodes; leave it out",
+            field=".scaleUp",
+        ),
+        Rule(
+            "!has(self.provisioningClass) || (has(self.scaleUp) && self.scaleUp == 'Enabled')",
+            "is of scaleUp: Enabled; write that, or leave provisioningClass out",
+            field=".provisioningClass",
         ),
         Rule(
             "has(self.cohort) || !has(self.quotas) || "

@@ -110,6 +110,29 @@ class TrialStatus(StatusModel):
     """The points it would have; the highest come first."""
 
 
+class ScaleUpStatus(StatusModel):
+    """What the run asks the cluster's autoscaler for while it waits; written before anything is made."""
+
+    by: Literal["ProvisioningRequest", "Placeholders"]
+    """How it asks: never both."""
+    nodes: int = 0
+    """Nodes of the gang; 0: it asks no more, and what was made for it is being removed."""
+    generation: int = 0
+    """The generation of the spec that it asks for."""
+    gpu_type: str = ""
+    """The GPU type that is asked for, where one is."""
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    """Labels that the queue wants of its nodes."""
+    provisioning_class: str = ""
+    """Of the ProvisioningRequest."""
+    attempt: int = 1
+    """Which ProvisioningRequest this is: one follows another that failed."""
+    since: Timestamp | None = None
+    """Since when it asks."""
+    retry_at: Timestamp | None = None
+    """When the next ProvisioningRequest is made, after one that failed."""
+
+
 MAX_ENDED_POD_GROUPS = 4
 
 
@@ -161,6 +184,10 @@ class ResolvedStatus(StatusModel):
     """Its UID."""
     pod_group: PodGroupStatus | None = None
     """The PodGroup of the launch; left out where gangs get none."""
+    provisioning_request: str = ""
+    """The ProvisioningRequest that its nodes were asked for by; empty: none."""
+    provisioning_class: str = ""
+    """Its class."""
 
 
 class AssignmentStatus(StatusModel):
@@ -314,6 +341,8 @@ class TrainingRunStatus(StatusModel):
     """Exits seen in the current attempt."""
     recovery: RecoveryStatus = RecoveryStatus()
     """Budgets and back-off."""
+    scale_up: ScaleUpStatus | None = None
+    """What it asks the autoscaler for; none: nothing."""
     reservation: ReservationStatus | None = None
     """Nodes that are kept for it while other runs are stopped."""
     preemption: PreemptionStatus | None = None

@@ -28,12 +28,14 @@ from lockstep.core.model.snapshot import (
     ClusterSnapshot,
     Leadership,
     NodeView,
+    PlaceholderView,
     PodView,
     QueueView,
     RefusedAdmission,
     RunView,
 )
 from lockstep.core.model.tunables import Mode, Tunables
+from lockstep.core.pods.placeholders import foreign_placeholders
 from lockstep.present.explanation import LiveAdmission, NotLive
 from lockstep.present.runs import queue_of
 
@@ -130,11 +132,14 @@ def cluster_snapshot(
                 raise
             raise NotLive(f"you may not read the {resource}") from error
     pods: list[PodView] = []
+    places: list[PlaceholderView] = []
     foreign: dict[str, dict[str, int]] = {}
     for raw in found["pods of all namespaces"]:
         pod = parse_pod(msgspec.json.encode(raw)).view
         if isinstance(pod, ForeignPod):
             _add(foreign, pod)
+        elif isinstance(pod, PlaceholderView):
+            places.append(pod)
         else:
             pods.append(pod)
     sets = {view.uid: view for view in map(parse_run_set, found["arrays of all namespaces"])}
@@ -156,7 +161,7 @@ def cluster_snapshot(
         queues=queues,
         nodes=node_views(found["nodes"]),
         gang_pods=tuple(gang_pods),
-        foreign_requests=with_strangers(foreign, strangers),
+        foreign_requests=foreign_placeholders(with_strangers(foreign, strangers), places, by_uid.get),
         doubtful_pods=tuple(pod for pod in strangers if is_in_doubt(pod, by_uid.get(pod.run_uid))),
         in_flight={},
         leadership=Leadership(since=0.0, disruption=disrupted.message if disrupted is not None else ""),

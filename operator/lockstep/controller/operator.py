@@ -44,6 +44,7 @@ from lockstep.controller.store.cluster_informers import cluster_informers
 from lockstep.controller.store.kueue import KueueApi
 from lockstep.controller.store.own_kinds import OwnKinds
 from lockstep.controller.store.pod_groups import PodGroupApi
+from lockstep.controller.store.scale_ups import ProvisioningApi
 from lockstep.controller.store.store import Store
 from lockstep.controller.store.usage import UsageKeeper
 from lockstep.controller.store.worker_authz_view import WorkerAuthzView
@@ -56,6 +57,7 @@ from lockstep.controller.workers.trust import TokenReviews
 from lockstep.controller.workers.worker_archive import worker_archive
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.pod_group_settings import PodGroupSettings
+from lockstep.core.model.settings import ScaleUpSettings
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.pods.gang import ca_config_map
 
@@ -139,6 +141,9 @@ class Operator:
         self.pod_group_api = PodGroupApi(
             self.kube, self.clock, PodGroupSettings(**dict(config.pod_groups)), self._use_pod_groups
         )
+        self.provisioning_api = ProvisioningApi(
+            self.kube, self.clock, ScaleUpSettings(**dict(config.scale_up)), self._use_scale_up
+        )
         self.own_kinds = OwnKinds(self.store, self.kube, self.clock, credentials)
         self.informers = cluster_informers(self.kube, self.clock, self.store)
         self.web = self._web_page() if config.web.enabled else None
@@ -215,6 +220,7 @@ class Operator:
                 tasks.create_task(self.events.post_all(), name="events")
                 tasks.create_task(self._follow_mode(), name="mode")
                 tasks.create_task(self.pod_group_api.follow(), name="pod-groups")
+                tasks.create_task(self.provisioning_api.follow(), name="provisioning-requests")
                 if self.web is not None:
                     tasks.create_task(self.web.losses.follow(), name="losses")
                 tasks.create_task(self._lead(), name="lead")
@@ -238,6 +244,7 @@ class Operator:
     async def _act(self) -> None:
         """Runs are listed after the pods: a run's status is then never older than the pods it is held against."""
         await self.pod_group_api.discover_until_known()
+        await self.provisioning_api.discover_until_known()
         for synced in (*(informer.synced for informer in self.informers), self.own_kinds.runs.synced):
             await synced.wait()
         # A standby's watch may lag behind what the last leader wrote: a quorum has the last word.
@@ -287,6 +294,11 @@ class Operator:
     def _use_pod_groups(self, settings: PodGroupSettings) -> None:
         """For launches from now on; gangs that have their nodes keep what they were given."""
         self.tunables = dataclasses.replace(self.tunables, pod_groups=settings)
+        self.store.touch_all()
+
+    def _use_scale_up(self, settings: ScaleUpSettings) -> None:
+        """For runs that begin to ask; those that do go on as they began."""
+        self.tunables = dataclasses.replace(self.tunables, scale_up=settings)
         self.store.touch_all()
 
     def _use_authorities(self, bundle: str) -> None:

@@ -58,6 +58,7 @@ from lockstep.core.run.recovery import recover
 from lockstep.core.run.regression import anything_to_stop, end_long_hold, hold_or_rebuild
 from lockstep.core.run.report import conclude, record_progress
 from lockstep.core.run.requests import obey_annotations
+from lockstep.core.run.scale_up import follow_scale_up
 from lockstep.core.run.spares import seat_spares
 from lockstep.core.run.stopping import OUT_OF_SHARE, carry_out_stop, finish, stop_after_save
 from lockstep.core.run.time_limit import end_pods_by_the_limit, keep_to_limits, save_by_the_limit, time_is_over
@@ -389,6 +390,7 @@ ALWAYS: tuple[Last, ...] = (
     _always(end_pods_by_the_limit),
     _always(forget_test_only),
     _always(follow_kueue),
+    _always(follow_scale_up),
     _always(keep_account),
     follow_archive,
     report_status,

@@ -13,7 +13,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.quarantine import Save
-from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionType, WaitReason
+from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionReason, ConditionType, WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.pods.requirement import avoided_nodes
 from lockstep.core.run.backoff import allowed_without_progress
@@ -92,6 +92,10 @@ def _oddities(status: TrainingRunStatus) -> Iterator[str]:
         yield f"What it wrote may be saves, and none can be resumed from: {saves}; {REMEDY}."
     if status.resolved.unused_gpus and any(status.assignment.nodes):
         yield f"It leaves GPUs of its nodes unused: {status.resolved.unused_gpus}."
+    asks = find(status, ConditionType.SCALE_UP)
+    if asks is not None:
+        verb = "It cannot have" if asks.reason == ConditionReason.CANNOT_ASK_FOR_NODES else "It would have"
+        yield f"{verb} nodes made: {asks.message}"
     size = find(status, ConditionType.AT_FULL_SIZE)
     if size is not None:
         yield f"It is not at its full size: {size.message}"

@@ -23,6 +23,8 @@ LABEL_SET = f"{GROUP}/set"
 LABEL_INDEX = f"{GROUP}/index"
 # On archive jobs and their pods: the run's UID. No gang label, as their pods are no part of a gang.
 LABEL_ARCHIVE_OF = f"{GROUP}/archive-of"
+# On pods that only hold a place for a gang that waits for nodes: the run's UID. No gang label, as they are none of it.
+LABEL_PLACEHOLDER_OF = f"{GROUP}/placeholder-of"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "lockstep"
 
@@ -45,6 +47,8 @@ ANNOTATION_SUSPECT = f"{GROUP}/suspect"
 ANNOTATION_FAILURES_CLEARED = f"{GROUP}/failures-cleared"
 # On gang pods: what the spec left open, so that a lost status can be rebuilt from them.
 ANNOTATION_RESOLVED = f"{GROUP}/resolved"
+# On what asks an autoscaler for nodes: which of the run's requests it is.
+ANNOTATION_SCALE_UP = f"{GROUP}/scale-up"
 # On gang pods without a worker alone: the attempt that they were made for.
 ANNOTATION_ATTEMPT = f"{GROUP}/attempt"
 # On the Secret with the worker API's certificates: another CA is wanted.
@@ -53,6 +57,7 @@ ANNOTATION_ROTATE_CA = f"{GROUP}/rotate-ca"
 FIELD_MANAGER = "lockstep"
 CONTROLLER = f"{GROUP}/operator"
 GANG_PRIORITY_CLASS = "lockstep-gang"
+PLACEHOLDER_PRIORITY_CLASS = "lockstep-placeholder"
 
 # Declared by every gang pod, bound by nobody: kube-scheduler refuses a second one on the node,
 # which makes it the last arbiter even for runs without GPUs.
@@ -86,3 +91,8 @@ LABEL_HOSTNAME = "kubernetes.io/hostname"
 def pod_name(run: str, run_uid: str, slot: int, incarnation: int) -> str:
     """The one name a slot's pod can have, so that creating it twice is harmless."""
     return f"{run}-{run_uid[:5]}-{slot}-{incarnation}"
+
+
+def scale_up_name(run: str, run_uid: str) -> str:
+    """Of whatever asks an autoscaler for nodes for it; no gang pod is called so."""
+    return f"{run}-{run_uid[:5]}-scale-up"

@@ -36,6 +36,7 @@ from lockstep.controller.runtime.resources import JOBS, PODS, QUEUES, RUNS
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.store.archive_jobs import parse_job
 from lockstep.controller.store.pod_groups import PodGroups
+from lockstep.controller.store.scale_ups import ProvisioningRequests
 from lockstep.controller.store.store import Store
 from lockstep.controller.workers.reports import ReportBook
 from lockstep.core.kueue.pod_marks import held_back
@@ -44,11 +45,14 @@ from lockstep.core.model.cluster_objects import parse_pod
 from lockstep.core.model.plan import (
     ClusterPlan,
     CreateJob,
+    CreatePlaceholder,
     CreatePod,
     DeletePod,
+    DeleteProvisioning,
     DryRunPod,
     EnsureConfigMap,
     EnsurePodGroup,
+    EnsureProvisioning,
     Plan,
     QueueStatusWrite,
     StatusWrite,
@@ -93,6 +97,7 @@ class Executor:
         self._kube = kube
         self._config_maps = ConfigMaps(kube, clock)
         self._pod_groups = PodGroups(kube)
+        self.provisioning_requests = ProvisioningRequests(kube, store.scale_ups)
         self._store = store
         self._book = book
         self._events = events
@@ -142,6 +147,8 @@ class Executor:
                 *(self._delete(pod) for pod in plan.deletes),
                 self._create_pods(run, plan),
                 *(self._create_job(run, job) for job in plan.jobs),
+                self._create_placeholders(run, plan.placeholders),
+                self._provision(run, plan.provisioning),
                 *(self._nodes.remember(failure) for failure in plan.node_failures),
             ]
         )
@@ -488,6 +495,58 @@ class Executor:
             return
         self._store.forget_refused_create(run.uid, what)
         self._store.archive_jobs.cache.upsert(parse_job(reply))
+
+    async def _create_placeholders(self, run: RunView, wanted: Sequence[CreatePlaceholder]) -> None:
+        """One that is refused holds up nothing else: it is said, and made again when the run is next looked at."""
+        key = run_key(run.namespace, run.name)
+        if not wanted:
+            return
+        if rest := self.pace.rest_of_pods(key):
+            self._queue.wake_at(key, self._clock.now() + rest)
+            return
+        asked = run.status.scale_up
+        self.pace.made(key, len(wanted), asked.nodes if asked is not None else 0)
+        for first in range(0, len(wanted), _CONCURRENT_ADMISSIONS):
+            await _all_of(
+                [self._create_placeholder(run, pod) for pod in wanted[first : first + _CONCURRENT_ADMISSIONS]]
+            )
+
+    async def _create_placeholder(self, run: RunView, pod: CreatePlaceholder) -> None:
+        try:
+            reply = await self._kube.create(PODS, pod.body, pod.namespace)
+        except KubeError as error:
+            if isinstance(error, ApiError) and error.reason == "AlreadyExists":
+                return  # of a creation whose answer was lost, of which the watch tells; or in the way, and not ours
+            self._note_scale_up_refused(run, pod.name, error)
+            if not error.is_verdict:
+                raise
+            return
+        self._store.forget_refused_create(run.uid, pod.name)
+        self._store.apply_pod(reply)
+
+    async def _provision(self, run: RunView, wanted: EnsureProvisioning | DeleteProvisioning | None) -> None:
+        if wanted is None:
+            return
+        try:
+            if isinstance(wanted, EnsureProvisioning):
+                await self.provisioning_requests.ensure(run, wanted)
+                self._store.forget_refused_create(run.uid, wanted.name)
+            else:
+                await self.provisioning_requests.delete(run, wanted)
+        except KubeError as error:
+            self._note_scale_up_refused(run, wanted.name, error)
+            if not error.is_verdict:
+                raise
+            return
+        self._queue.wake_at(
+            run_key(run.namespace, run.name), self._clock.now() + _ANSWER_SOON
+        )  # to see what came of it
+
+    def _note_scale_up_refused(self, run: RunView, name: str, error: KubeError) -> None:
+        """The run's condition tells of it from the next look on."""
+        refused = RefusedCreate(self._clock.now(), error.words, error.is_verdict)
+        if self._store.note_refused_create(run.uid, name, refused):
+            self._queue.wake_at(run_key(run.namespace, run.name), self._clock.now() + _ANSWER_SOON)
 
     async def _delete(self, pod: DeletePod) -> None:
         reply = await self._kube.delete(PODS, pod.name, pod.namespace, uid=pod.uid, grace=pod.grace)

@@ -14,7 +14,7 @@ from lockstep.core.model.cluster_objects import parse_namespace, parse_node, par
 
 def cluster_informers(kube: KubeClient, clock: Clock, store: Store) -> tuple[Informer[Any], ...]:
     """One informer for each, into its part of ``store``. Pods of gangs are apart from all others, of which only
-    those that have a node matter."""
+    those that have a node matter, but for what holds places for gangs."""
     left = store.left_out
     return (
         Informer("gang-pods", kube, clock, PODS, parse_pod, store.gang_pods, labels=names.LABEL_RUN_UID, left_out=left),
@@ -25,8 +25,18 @@ def cluster_informers(kube: KubeClient, clock: Clock, store: Store) -> tuple[Inf
             PODS,
             parse_pod,
             store.other_pods,
-            labels=f"!{names.LABEL_RUN_UID}",
+            labels=f"!{names.LABEL_RUN_UID},!{names.LABEL_PLACEHOLDER_OF}",
             fields="spec.nodeName!=",
+            left_out=left,
+        ),
+        Informer(
+            "placeholders",
+            kube,
+            clock,
+            PODS,
+            parse_pod,
+            store.placeholder_pods,
+            labels=f"!{names.LABEL_RUN_UID},{names.LABEL_PLACEHOLDER_OF}",
             left_out=left,
         ),
         Informer(

@@ -8,8 +8,9 @@ from lockstep.controller.kube.workqueue import run_key
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.store.change_log import AdmissionChanges
 from lockstep.core.admission.cache.ledger import is_in_doubt, is_of_its_run, with_strangers
-from lockstep.core.model.cluster_objects import ForeignPod
-from lockstep.core.model.snapshot import PodView, Resources, RunView
+from lockstep.core.model.cluster_objects import AnyPod, ForeignPod
+from lockstep.core.model.snapshot import PlaceholderView, PodView, Resources, RunView
+from lockstep.core.pods.placeholders import foreign_placeholders, is_placeholder_of
 
 
 class PodIndex:
@@ -40,8 +41,9 @@ class PodIndex:
         self._seen_twice: set[str] = set()
         self._first_seen: dict[str, float] = {}  # pod UID -> monotonic seconds
         self._foreign: dict[str, dict[str, int]] = {}  # node -> resource -> sum of requests
+        self._placeholders: dict[str, dict[str, PlaceholderView]] = {}  # run UID -> pod UID -> pod
 
-    def change(self, old: PodView | ForeignPod | None, new: PodView | ForeignPod | None) -> None:
+    def change(self, old: AnyPod | None, new: AnyPod | None) -> None:
         """One pod came, changed or went."""
         self._keep(old, new)
         gangs = new if isinstance(new, PodView) else old
@@ -50,13 +52,17 @@ class PodIndex:
 
     def run_changed(self, run_uid: str) -> None:
         """It may vouch for others of its pods now."""
+        for placeholder in self._placeholders_of(run_uid):
+            if placeholder.node:
+                self._changes.nodes.note(placeholder.node, None)
         for pod in self.for_run(run_uid):
             if self._is_stranger(pod) != (pod.uid in self._strangers):
                 self._sort_out(pod.uid)
 
-    def _keep(self, old: PodView | ForeignPod | None, new: PodView | ForeignPod | None) -> None:
+    def _keep(self, old: AnyPod | None, new: AnyPod | None) -> None:
         self._count_foreign(old, -1)
         self._count_foreign(new, +1)
+        self._note_placeholder(old, new)
         if isinstance(new, PodView):
             known = self._known.get(new.uid)
             if known is not None:
@@ -70,6 +76,18 @@ class PodIndex:
                 return
             self._forget(self._known[old.uid])
             del self._first_seen[old.uid]
+
+    def placeholders_for(self, run: RunView) -> tuple[PlaceholderView, ...]:
+        """Those of the run. Of other runs those on nodes that it has, and with these the ones that have none yet: they
+        would be there at once, before the pods of the gang, which kube-scheduler tries again a while later."""
+        found = [*self._placeholders_of(run.uid)]
+        others = [pod for pod in self._all_placeholders() if pod.node and pod.run_uid != run.uid]
+        nodes = frozenset(run.status.assignment.nodes) if others else frozenset()
+        uids = {pod.run_uid for pod in others if pod.node in nodes}
+        theirs = [pod for uid in sorted(uids) for pod in self._placeholders_of(uid)]
+        in_the_way = [pod for pod in theirs if not pod.node or pod.node in nodes]
+        found += [pod for pod in in_the_way if is_placeholder_of(pod, self._run(pod.run_uid))]
+        return tuple(found)
 
     def for_run(self, run_uid: str) -> Collection[PodView]:
         """Every pod of a run that still exists; a label is anybody's to copy."""
@@ -102,7 +120,8 @@ class PodIndex:
     @property
     def foreign_requests(self) -> Mapping[str, Resources]:
         """By node: the sums of what everything but gangs requests there, with the pods themselves counted."""
-        return with_strangers(MappingProxyType(self._foreign), self._strangers.values())
+        requests = with_strangers(MappingProxyType(self._foreign), self._strangers.values())
+        return foreign_placeholders(requests, self._all_placeholders(), self._run)
 
     def _sort_out(self, pod_uid: str) -> None:
         """Whose a pod is, by what is known now: admission sees it, or only what it requests."""
@@ -117,6 +136,25 @@ class PodIndex:
 
     def _is_stranger(self, pod: PodView) -> bool:
         return not is_of_its_run(pod, self._run(pod.run_uid), gone=self._is_gone(pod.run_uid))
+
+    def _placeholders_of(self, run_uid: str) -> Collection[PlaceholderView]:
+        """Those that name the run as the one they hold a place for."""
+        return self._placeholders.get(run_uid, {}).values()
+
+    def _all_placeholders(self) -> Iterable[PlaceholderView]:
+        """Those of all runs."""
+        return (pod for pods in self._placeholders.values() for pod in pods.values())
+
+    def _note_placeholder(self, old: AnyPod | None, new: AnyPod | None) -> None:
+        if isinstance(old, PlaceholderView) and (pods := self._placeholders.get(old.run_uid)) is not None:
+            pods.pop(old.uid, None)
+            if not pods:
+                del self._placeholders[old.run_uid]
+        if isinstance(new, PlaceholderView):
+            self._placeholders.setdefault(new.run_uid, {})[new.uid] = new
+        for pod in (old, new):
+            if isinstance(pod, PlaceholderView) and pod.node:
+                self._changes.nodes.note(pod.node, None)  # it may have been taken for anybody's
 
     def _add(self, pod: PodView) -> None:
         self._known[pod.uid] = pod
@@ -144,7 +182,7 @@ class PodIndex:
         if not runs:
             del self._on[pod.node]
 
-    def _count_foreign(self, pod: PodView | ForeignPod | None, sign: int) -> None:
+    def _count_foreign(self, pod: AnyPod | None, sign: int) -> None:
         if not isinstance(pod, ForeignPod) or pod.terminal or not pod.node:
             return
         sums = dict(self._foreign.get(pod.node, {}))  # a copy: the old sums may be in a snapshot

@@ -27,6 +27,7 @@ from lockstep.controller.store.node_flaps import NodeFlaps
 from lockstep.controller.store.pod_index import PodIndex
 from lockstep.controller.store.refusals import Refusals, RefusedCreates
 from lockstep.controller.store.run_sets import RunSets
+from lockstep.controller.store.scale_ups import ScaleUps
 from lockstep.controller.store.successors import Successors
 from lockstep.controller.store.training_queues import TrainingQueues
 from lockstep.controller.store.whole_status import (
@@ -44,10 +45,12 @@ from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model.accelerators import remembering
 from lockstep.core.model.assignment import bookable
 from lockstep.core.model.cluster_objects import (
+    AnyPod,
     ForeignPod,
     Unread,
     Versioned,
     has_lost_its_labels,
+    holds_a_place,
     parse_node,
     parse_pod,
 )
@@ -59,6 +62,7 @@ from lockstep.core.model.snapshot import (
     DryRunResult,
     Leadership,
     NodeView,
+    PlaceholderView,
     PodView,
     QueueView,
     RefusedCreate,
@@ -80,9 +84,9 @@ _FOREVER = sys.maxsize
 class Store:
     """All state that is rebuilt from the API server, indexed the way decisions need it.
 
-    ``gang_pods``, ``other_pods``, ``nodes``, ``namespaces`` and ``priority_classes`` are fed by informers; runs by
-    ``apply_run``, ``compare_runs`` and their like; ``queues``, ``run_sets`` and ``archive_jobs`` know how
-    to be fed. Runs outside of ``namespaces``, where some are named, are left alone.
+    ``gang_pods``, ``other_pods``, ``placeholder_pods``, ``nodes``, ``namespaces`` and ``priority_classes`` are fed by
+    informers; runs by ``apply_run``, ``compare_runs`` and their like; ``queues``, ``run_sets`` and ``archive_jobs``
+    know how to be fed. Runs outside of ``namespaces``, where some are named, are left alone.
     """
 
     def __init__(
@@ -94,8 +98,9 @@ class Store:
         self._clock = clock
         self.runs: ObjectCache[RunView] = ObjectCache(self._run_changed, names.RUNS, left_out)
         self.queues = TrainingQueues(self._queue_changed, left_out)
-        self.gang_pods: ObjectCache[PodView | ForeignPod] = ObjectCache(self._pod_changed, "pods", left_out)
-        self.other_pods: ObjectCache[PodView | ForeignPod] = ObjectCache(self._pod_changed, "pods", left_out)
+        self.gang_pods: ObjectCache[AnyPod] = ObjectCache(self._pod_changed, "pods", left_out)
+        self.other_pods: ObjectCache[AnyPod] = ObjectCache(self._pod_changed, "pods", left_out)
+        self.placeholder_pods: ObjectCache[AnyPod] = ObjectCache(self._pod_changed, "pods", left_out)
         self.nodes: ObjectCache[NodeView] = ObjectCache(self._node_changed, "nodes", left_out)
         self.namespaces: ObjectCache[tuple[str, dict[str, str]]] = ObjectCache(
             self._namespace_changed, "namespaces", left_out
@@ -106,6 +111,8 @@ class Store:
         self.archive_jobs = ArchiveJobs(self._archive_job_changed, left_out)
         self.run_sets = RunSets(queue, clock, self.runs.get, self._uid_named, self._govern, self._is_watched, left_out)
         self.kueue = KueueStore(queue, self.touch_all, left_out)
+        self.scale_ups = ScaleUps(clock)
+        self._placeholder_gone: dict[str, float] = {}  # run UID -> when the last of its placeholders went
         self.node_flaps = NodeFlaps(clock)
         self.placed: Callable[[float], None] = lambda seconds: None  # told after how long a gang's pod was placed
         self.refusals = Refusals(clock)
@@ -232,7 +239,10 @@ class Store:
 
         One that has lost its labels goes to those of which the watch will tell that it is gone.
         """
-        cache = self.other_pods if has_lost_its_labels(text) else self.gang_pods
+        if holds_a_place(text):
+            cache = self.placeholder_pods
+        else:
+            cache = self.other_pods if has_lost_its_labels(text) else self.gang_pods
         cache.upsert(parse_pod(text))
 
     def apply_node(self, text: bytes) -> None:
@@ -285,7 +295,7 @@ class Store:
     @property
     def synced(self) -> bool:
         """Every kind was listed completely at least once."""
-        pods = (self.gang_pods, self.other_pods)
+        pods = (self.gang_pods, self.other_pods, self.placeholder_pods)
         small = (self.queues.cache, self.namespaces, self.priority_classes)
         caches = (self.runs, *small, *pods, self.nodes, self.archive_jobs.cache, self.run_sets.cache)
         return all(cache.synced for cache in caches)
@@ -345,6 +355,9 @@ class Store:
             preemptor=self._preemptor(run),
             kueue=self.kueue.view(MappingProxyType(self._class_values)),
             recorded=not is_true(run.status, ConditionType.FINISHED) or is_recorded(run, self.run_sets.owner_of(run)),
+            placeholders=self._pods.placeholders_for(run),
+            placeholder_gone_at=self._placeholder_gone.get(run.uid, 0.0),
+            provisioning=self.scale_ups.seen(run),
         )
 
     def _origin(self, run: RunView) -> RunView | None:
@@ -460,6 +473,8 @@ class Store:
             self._dry_runs.pop(run.uid, None)
             self._whole.forget(run.uid)
             self._refused.forget_run(run.uid)
+            self.scale_ups.forget(run.uid)
+            self._placeholder_gone.pop(run.uid, None)
             self.kueue.forget(run.namespace, workload_name(run))
             if self._run_uids.get(run.key) == run.uid:
                 del self._run_uids[run.key]
@@ -542,8 +557,11 @@ class Store:
         if run is not None:
             self._queue.add(run_key(run.namespace, run.name))
 
-    def _pod_changed(self, old: PodView | ForeignPod | None, new: PodView | ForeignPod | None) -> None:
+    def _pod_changed(self, old: AnyPod | None, new: AnyPod | None) -> None:
         self._pods.change(old, new)
+        for placeholder in (old, new):
+            if isinstance(placeholder, PlaceholderView):
+                self._placeholder_changed(placeholder, is_gone=new is None)
         if isinstance(old, ForeignPod) and not isinstance(new, PodView) and old != new:
             self._queue.wake_at(CLUSTER_KEY, self._clock.now() + _FREED)
         pod = new if isinstance(new, PodView) else old if isinstance(old, PodView) else None
@@ -559,6 +577,16 @@ class Store:
         self._queue.add(key)
         if not isinstance(new, PodView) or new.is_terminal:
             self._queue.add(CLUSTER_KEY)
+
+    def _placeholder_changed(self, pod: PlaceholderView, *, is_gone: bool) -> None:
+        """Whom it is for makes another if it is gone; whoever has its node by now has it taken away."""
+        run = self.runs.get(pod.run_uid)
+        if run is not None:
+            if is_gone:
+                self._placeholder_gone[run.uid] = self._clock.now()
+            self._reconcile_soon(run_key(run.namespace, run.name), run.uid)
+        for key in self._pods.runs_on(pod.node) if pod.node else ():
+            self._queue.add(key)
 
     def _reconcile_soon(self, key: str, run_uid: str) -> None:
         delay = min(_SOON_AT_MOST, _SOON + _SOON_PER_POD * len(self._pods.for_run(run_uid)))

@@ -24,6 +24,7 @@ from lockstep.core.admission.pending_status import PendingStatus, write_queue_st
 from lockstep.core.admission.queue_status import queue_writes
 from lockstep.core.admission.refill import find_growth, find_spares, replace_lost_nodes
 from lockstep.core.admission.reservations import Reservations
+from lockstep.core.admission.scale_up import ask_for_nodes
 from lockstep.core.admission.scheduling import (
     StillPending,
     explain_waits,
@@ -73,11 +74,13 @@ def admit(snapshot: ClusterSnapshot, tunables: Tunables, now: float, memory: Cyc
     reservations.withdraw()
     # 12. Top up gangs with what nobody waits for: spares, then elastic growth.
     top_up_gangs(gangs, left, cycle)
-    # 13. Write pending reasons: changes only, and no flood of writes.
+    # 13. Ask the autoscaler for nodes that do not exist, for gangs that would be next if they did.
+    ask_for_nodes(pending.held, schedule, left, reservations, cycle)
+    # 14. Write pending reasons: changes only, and no flood of writes.
     write_pending_reasons(pending.held, pending_status, cycle)
-    # 14. Answer test-only runs: when they would start, were they submitted now.
+    # 15. Answer test-only runs: when they would start, were they submitted now.
     answered = answer_test_only(schedule, left, reservations, pending_status.shortage, cycle)
-    # 15. Collect the writes to runs, and to the status of queues by them.
+    # 16. Collect the writes to runs, and to the status of queues by them.
     writes = collect_writes(answered, cycle)
     queues, look_again = queue_writes(snapshot, memory, writes, tunables, now)
     cycle.wake(look_again)

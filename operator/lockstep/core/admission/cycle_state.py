@@ -57,31 +57,31 @@ class CycleState:
         )
         self.suspects = {node.name: why for node in self.index.failed_on if (why := suspicion(node, now))}
         self.returning = self._returning()
-        self._all_returning = EMPTY
+        self.all_returning = EMPTY
         for nodes in self.returning.values():
-            self._all_returning |= nodes
+            self.all_returning |= nodes
         self.pods_of = _with_doubtful(memory.pods.by_run, snapshot.doubtful_pods)
 
         # Set by step 1, read by all; steps 4, 5, 8 and 12 book the nodes that they give.
         self.cluster = ClusterNodes(self.index, *taken(snapshot, self.run_index, self.index, memory.pods))
 
-        # Set by step 3, read by 4 to 6, 12 and 14; step 8 adds what pending runs are to have.
+        # Set by step 3, read by 4 to 6, 12 and 15; step 8 adds what pending runs are to have.
         self.reserved = EMPTY
         """Nodes reserved for preemptors."""
 
-        # Set by step 3, read by 4 to 7, 9, 10, 12 and 14.
+        # Set by step 3, read by 4 to 7, 9, 10, 12 and 15.
         self.windows: Sequence[NodeClaim] = ()
         """Maintenance, which nothing that is to start may be in or run into."""
 
-        # Set by steps 5 and 8, read by 6, 9, 10 and 12 to 14.
+        # Set by steps 5 and 8, read by 6, 9, 10 and 12 to 15.
         self.started: list[RunRow] = []
         """Whole gangs that got nodes."""
 
-        # Set by most steps, each to its own time if that comes first; read by step 15.
+        # Set by most steps, each to its own time if that comes first; read by step 16.
         self.wake_at: float | None = None
         """When the next cycle is due at the latest."""
 
-        memory.observe_nodes(self.index, self.suspects, self._all_returning)
+        memory.observe_nodes(self.index, self.suspects, self.all_returning)
 
     def wake(self, at: float | None) -> None:
         """Look again ``at`` that time, if not before; None: no need."""
@@ -131,7 +131,7 @@ class CycleState:
 
     def awaited(self, kind: HomogeneousNodes) -> HomogeneousNodes:
         """``kind`` with those of its nodes that are expected back soon: none of them is free before."""
-        more = kind.idle & self._all_returning
+        more = kind.idle & self.all_returning
         if not more:
             return kind
         return self.index.remember(

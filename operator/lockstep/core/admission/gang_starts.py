@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.core.admission.cache.entry import Entry
 from lockstep.core.admission.cache.run_index import RunRow
@@ -58,6 +59,8 @@ def start_granted_gang(grant: NodeGrant, cycle: CycleState) -> None:
 def _give(entry: Entry, chosen: Sequence[str], gpu_type: str, cycle: CycleState, limit: float) -> None:
     """The whole gang gets its nodes, from which all else of its attempt follows. ``limit``: seconds."""
     spec, status, tunables = entry.spec, entry.status, cycle.tunables
+    asked = status.scale_up
+    by_request = asked is not None and asked.by == "ProvisioningRequest" and asked.nodes > 0
     incarnations = cycle.seen_incarnations(entry)
     before = changed(status.assignment, incarnations=incarnations)
     stamp = float(int(cycle.now))
@@ -68,6 +71,8 @@ def _give(entry: Entry, chosen: Sequence[str], gpu_type: str, cycle: CycleState,
         resolved=changed(
             resolve(entry.run, cycle.cluster, chosen, gpu_type),
             pod_group=planned(entry.run, tunables.pod_groups, status.attempt + 1),
+            provisioning_request=names.scale_up_name(entry.run.name, entry.run.uid) if by_request else "",
+            provisioning_class=asked.provisioning_class if by_request and asked is not None else "",
         ),
         last_admitted=stamp,
         reservation=None,

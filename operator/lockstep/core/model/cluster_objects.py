@@ -19,7 +19,7 @@ from lockstep.api.run_spec import MAX_NODES
 from lockstep.core.model import sanitise, wire
 from lockstep.core.model.node_failures import read_failures
 from lockstep.core.model.quantities import amount
-from lockstep.core.model.snapshot import NodeView, PodPhase, PodView, Resources, Taint
+from lockstep.core.model.snapshot import NodeView, PlaceholderView, PodPhase, PodView, Resources, Taint
 
 T_co = TypeVar("T_co", covariant=True)
 _pods = msgspec.json.Decoder(wire.Pod)
@@ -48,6 +48,9 @@ class ForeignPod:
     terminal: bool = False
 
 
+AnyPod = PodView | PlaceholderView | ForeignPod
+
+
 @dataclass(frozen=True, slots=True)
 class Unread:
     """An object of which only the metadata was looked at: most of what is heard is known already."""
@@ -67,17 +70,26 @@ _GATES_NAMED = 8
 _amount = lru_cache(maxsize=4096)(amount)  # the same few quantities come again with every pod
 
 
-def parse_pod(text: bytes | msgspec.Raw) -> Versioned[PodView | ForeignPod]:
-    """A pod: of a gang by its owner and its name; foreign otherwise. Raises msgspec.DecodeError."""
+def parse_pod(text: bytes | msgspec.Raw) -> Versioned[AnyPod]:
+    """A pod: of a gang by its owner and its name, a placeholder by its owner and its priority; foreign otherwise.
+
+    Raises msgspec.DecodeError.
+    """
     pod = nesting.decode(_pods, text)
     meta = pod.metadata
-    return Versioned(meta.uid, _version(meta), _gang_pod(pod) or _foreign_pod(pod))
+    return Versioned(meta.uid, _version(meta), _gang_pod(pod) or _placeholder(pod) or _foreign_pod(pod))
 
 
 def has_lost_its_labels(text: bytes) -> bool:
     """A pod on a node without the label that gangs' pods are selected by. Raises msgspec.DecodeError."""
     pod = nesting.decode(_pods, text)
     return bool(pod.spec.node_name) and names.LABEL_RUN_UID not in pod.metadata.labels
+
+
+def holds_a_place(text: bytes) -> bool:
+    """A pod with the label that placeholders are selected by. Raises msgspec.DecodeError."""
+    labels = nesting.decode(_pods, text).metadata.labels
+    return names.LABEL_PLACEHOLDER_OF in labels and names.LABEL_RUN_UID not in labels
 
 
 def parse_node(text: bytes | msgspec.Raw) -> Versioned[NodeView]:
@@ -254,6 +266,30 @@ def _attempt(annotation: str) -> int:
 def _is_number(text: str, *, below: int) -> bool:
     """Names are their makers' to choose, and what is made of these has to fit into memory and into status."""
     return text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER and int(text) < below
+
+
+def _placeholder(pod: wire.Pod) -> PlaceholderView | None:
+    """By its label and its owner, which are anybody's to write, and its priority, which the API server has set: it is
+    in nobody's way. Whether its run vouches for it is asked of that (``is_placeholder_of``)."""
+    meta = pod.metadata
+    of = meta.labels.get(names.LABEL_PLACEHOLDER_OF, "")
+    if not of or names.LABEL_RUN_UID in meta.labels or pod.spec.priority >= 0:
+        return None
+    for owner in meta.owner_references:
+        if owner.controller and (owner.kind, owner.api_version, owner.uid) == (names.RUN_KIND, names.API_VERSION, of):
+            reason, message = map(sanitise.lines, _why(pod))
+            return PlaceholderView(
+                namespace=meta.namespace,
+                name=meta.name,
+                uid=meta.uid,
+                run_uid=of,
+                node=pod.spec.node_name,
+                deleting=meta.deletion_timestamp is not None,
+                terminal=pod.status.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED),
+                why=": ".join(filter(None, (reason, message)))[:256],
+                requests=_requests(pod.spec),
+            )
+    return None
 
 
 def _foreign_pod(pod: wire.Pod) -> ForeignPod:

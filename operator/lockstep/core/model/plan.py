@@ -63,6 +63,33 @@ class CreatePod:
 
 
 @dataclass(frozen=True, slots=True)
+class CreatePlaceholder:
+    """Create a pod that holds a place for the gang; one of the run that exists under the name is the same."""
+
+    namespace: str
+    name: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureProvisioning:
+    """Create a ProvisioningRequest and the PodTemplate that it names. Those of an earlier attempt are gone before."""
+
+    namespace: str
+    name: str
+    template: Mapping[str, Any]
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteProvisioning:
+    """Delete the run's ProvisioningRequest, and the PodTemplate of the same name. Either may be gone already."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class CreateJob:
     """Create a Job; one that exists under the name is the same work by construction."""
 
@@ -221,6 +248,8 @@ class Plan:
     pod_group: EnsurePodGroup | None = None  # of the pods that are created, and before them
     creates: tuple[CreatePod, ...] = ()
     jobs: tuple[CreateJob, ...] = ()
+    placeholders: tuple[CreatePlaceholder, ...] = ()
+    provisioning: EnsureProvisioning | DeleteProvisioning | None = None
     node_failures: tuple[RememberFailure, ...] = ()
     pod_group_deletes: tuple[DeletePodGroup, ...] = ()  # then comes the status, which only forgets them
     delete_run: bool = False  # its record has been kept for as long as was asked

@@ -8,13 +8,16 @@ from lockstep.core.model.conditions import with_condition
 from lockstep.core.model.kueue.writes import WorkloadWrite
 from lockstep.core.model.plan import (
     CreateJob,
+    CreatePlaceholder,
     CreatePod,
     DeletePod,
     DeletePodGroup,
+    DeleteProvisioning,
     Directive,
     DryRunPod,
     EnsureConfigMap,
     EnsurePodGroup,
+    EnsureProvisioning,
     Event,
     Plan,
     RememberFailure,
@@ -29,7 +32,7 @@ from lockstep.core.model.reasons import (
     StopReason,
 )
 from lockstep.core.model.run_state import RunContext, RunState
-from lockstep.core.model.snapshot import PodView
+from lockstep.core.model.snapshot import PlaceholderView, PodView
 
 MAX_ATTEMPTS = 10
 
@@ -48,6 +51,8 @@ class PlanBuilder(RunState):
         self.pod_group: EnsurePodGroup | None = None
         self.pod_group_deletes: list[DeletePodGroup] = []
         self.jobs: list[CreateJob] = []
+        self.placeholders: list[CreatePlaceholder] = []
+        self.provisioning: EnsureProvisioning | DeleteProvisioning | None = None
         self.events: list[Event] = []
         self.directive: Directive | None = None
         self.dry_run: DryRunPod | None = None
@@ -86,7 +91,7 @@ class PlanBuilder(RunState):
         """Say something, once the status write that it tells of has succeeded."""
         self.events.append(Event("Warning" if warning else "Normal", reason, action, note[:1024], node))
 
-    def delete(self, pod: PodView, reason: str, grace: int | None = None) -> None:
+    def delete(self, pod: PodView | PlaceholderView, reason: str, grace: int | None = None) -> None:
         """Delete a pod with its own grace, or with ``grace`` seconds, unless that is under way."""
         if not pod.deleting and all(pod.uid != planned.uid for planned in self.deletes):
             self.deletes.append(DeletePod(pod.namespace, pod.name, pod.uid, reason, grace))
@@ -137,6 +142,8 @@ class PlanBuilder(RunState):
             pod_group=self.pod_group,
             creates=tuple(self.creates),
             jobs=tuple(self.jobs),
+            placeholders=tuple(self.placeholders),
+            provisioning=self.provisioning,
             node_failures=tuple(self.node_failures),
             pod_group_deletes=tuple(self.pod_group_deletes),
             delete_run=self.delete_run,

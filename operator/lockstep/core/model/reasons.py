@@ -49,6 +49,7 @@ class ConditionType(StrEnum):
     DIVERGING = "Diverging"
     STRAGGLING = "Straggling"
     KUEUE_RESERVATION = "KueueReservation"
+    SCALE_UP = "ScaleUp"
     UNDECIDABLE = "Undecidable"  # of an array too
     # Of a queue.
     ACTIVE = "Active"
@@ -231,6 +232,14 @@ class ConditionReason(AnyReason):
     KUEUE_NOT_INSTALLED = "KueueNotInstalled"
     KUEUE_DISABLED = "KueueDisabled"
     DECISION_FAILS = "DecisionFails"
+    # ScaleUp
+    PLACEHOLDERS_WAIT = "PlaceholdersWait"
+    PROVISIONING_REQUESTED = "ProvisioningRequested"
+    PROVISIONING_ACCEPTED = "ProvisioningAccepted"
+    NODES_PROVISIONED = "NodesProvisioned"
+    PROVISIONING_FAILED = "ProvisioningFailed"
+    SCALE_UP_REFUSED = "ScaleUpRefused"  # by the API server
+    CANNOT_ASK_FOR_NODES = "CannotAskForNodes"
     # The phase of the run, where that is why.
     PENDING = "Pending"
     LAUNCHING = "Launching"

@@ -1,11 +1,12 @@
 """What an installation says, as decisions see it. A ``SettingsSection`` stands so in the configuration file too."""
 
 import re
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from lockstep.api.base import names
 from lockstep.api.base.quantities import QUANTITY_REMEDY
 from lockstep.core.model.gang_settings import SHARED_CLOCK_SKEW
 
@@ -97,6 +98,27 @@ class ArchiveSettings(ArchiveConfig):
     """What decisions see of it."""
 
     shared_clock_skew: float = SHARED_CLOCK_SKEW  # as ``GangSettings`` has it
+
+
+class ScaleUpConfig(SettingsSection):
+    """How queues with scaleUp: Enabled ask for nodes; see docs/autoscaling.md. The rights come with
+    ``provisioningRequests``."""
+
+    provisioning_requests: bool = False  # where they are served; placeholder pods elsewhere, and without it
+    max_nodes: int = Field(default=256, ge=1, le=10_000)  # that all runs together ask for at a time
+    image: str = Field(default="registry.k8s.io/pause:3.10", min_length=1, max_length=512)  # of placeholders
+    priority_class: str = Field(default=names.PLACEHOLDER_PRIORITY_CLASS, min_length=1, max_length=253)  # of them
+
+
+class ScaleUpSettings(ScaleUpConfig):
+    """What decisions see of it. ``served``: ProvisioningRequests are, by what discovery found."""
+
+    served: bool = False
+
+    @property
+    def by(self) -> Literal["ProvisioningRequest", "Placeholders"]:
+        """How runs ask that begin to."""
+        return "ProvisioningRequest" if self.provisioning_requests and self.served else "Placeholders"
 
 
 class PodPolicy(SettingsSection):

@@ -80,6 +80,47 @@ class PodView:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceholderView:
+    """A pod that holds a place for a gang which waits for nodes, below everybody else. Where the run vouches for it
+    (``is_placeholder_of``) it takes nothing from its node: it leaves for whichever gang gets that."""
+
+    namespace: str
+    name: str
+    uid: str
+    run_uid: str
+    node: str = ""  # empty: kube-scheduler has found none
+    deleting: bool = False
+    terminal: bool = False
+    why: str = ""  # it waits, or has ended, in a line
+    requests: Resources = field(default_factory=dict, hash=False)  # with the pod itself counted
+
+
+class ProvisioningState(StrEnum):
+    """Conditions of ProvisioningRequests that count when they are True, the first before those after it."""
+
+    CAPACITY_REVOKED = "CapacityRevoked"
+    FAILED = "Failed"
+    BOOKING_EXPIRED = "BookingExpired"
+    PROVISIONED = "Provisioned"
+    ACCEPTED = "Accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningView:
+    """The ProvisioningRequest of a run, as the API server has just said.
+
+    ``uid`` empty: there is none. ``state``: what it has come to; None: nobody has said anything of it.
+    """
+
+    uid: str = ""
+    is_own: bool = False  # of this run; else somebody else's is in the way
+    attempt: int = 0
+    state: ProvisioningState | None = None
+    message: str = ""
+    problem: str = ""  # it could not be read, in words; nothing else is known then
+
+
+@dataclass(frozen=True, slots=True)
 class Taint:
     """A node taint."""
 
@@ -465,6 +506,9 @@ class RunSnapshot:
     queue: QueueView | None = None  # the run's queue; None: it has no object
     preemptor: RunView | None = None  # the preemptor it makes room for; None: nobody knows what became of that run
     recorded: bool = True  # what came of it stands where it outlives the run: in the status of its set, if it has one
+    placeholders: tuple[PlaceholderView, ...] = ()  # of the run, and others in the way of its gang
+    placeholder_gone_at: float = 0.0  # when the last of the run was seen to go; 0: none was
+    provisioning: ProvisioningView | None = None  # None: it was not asked for
     kueue: Kueue = field(default_factory=Kueue)
 
 

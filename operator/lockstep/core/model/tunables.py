@@ -8,7 +8,7 @@ from lockstep.core.model.accelerators import ACCELERATORS, Accelerators
 from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.pod_group_settings import PodGroupSettings
-from lockstep.core.model.settings import ArchiveSettings, Breaker, Deadlines, GpuRates, PodPolicy
+from lockstep.core.model.settings import ArchiveSettings, Breaker, Deadlines, GpuRates, PodPolicy, ScaleUpSettings
 from lockstep.core.model.tiers import BANDWIDTH
 
 BEATS_WAITED_FOR = 2
@@ -33,6 +33,7 @@ class Tunables:
     gang: GangSettings = field(default_factory=GangSettings)
     archive: ArchiveSettings = field(default_factory=ArchiveSettings)
     pod_groups: PodGroupSettings = field(default_factory=PodGroupSettings)
+    scale_up: ScaleUpSettings = field(default_factory=ScaleUpSettings)
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
     pod_policy: PodPolicy = field(default_factory=PodPolicy)
     topology_levels: Mapping[str, str] = field(  # level -> node label, narrowest first

@@ -120,6 +120,7 @@ class PodSpec(Struct, frozen=True, rename="camel"):
     resources: ResourceRequirements = ResourceRequirements()
     affinity: Affinity | None = None
     scheduling_gates: list[SchedulingGate] = []
+    priority: int = 0
 
 
 class Waiting(Struct, frozen=True):

@@ -38,6 +38,8 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _ESCAPES = re.compile(r"\${2,}(?=\(LOCKSTEP_)")
 _PLACEHOLDER = {"cpu": "1", "memory": "1Gi"}
 """What a dry run asks for where the spec leaves it open: namespaces with a quota refuse pods without."""
+KEEP_NODE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+"""Annotations by which autoscalers leave a pod where it is."""
 DRY_RUN_NODE = "no-node-yet"
 """What the pod of a dry run is pinned to: it is made like all others, so that what is checked is what is created."""
 
@@ -209,6 +211,18 @@ def _as_reserved(pod_spec: dict[str, Any], kueue: KueueStatus) -> dict[str, Any]
     return {**pod_spec, "tolerations": [*known, *more]} | ({"nodeSelector": selector} if selector else {})
 
 
+def owner_reference(run: RunView) -> dict[str, Any]:
+    """Of what goes with the run."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.RUN_KIND,
+        "name": run.name,
+        "uid": run.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
 def _metadata(run: RunView, resolved: ResolvedStatus, marks: KueueStatus | None) -> dict[str, Any]:
     # Without the template's hash, which is taken of this, and without what is only told.
     open_in_spec = changed(resolved, template_hash="", unused_gpus="")
@@ -222,20 +236,22 @@ def _metadata(run: RunView, resolved: ResolvedStatus, marks: KueueStatus | None)
         },
         "annotations": {
             **(marks.annotations if marks is not None else {}),
-            "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+            **_consumed(resolved),
+            **KEEP_NODE,
             "kubectl.kubernetes.io/default-container": names.CONTAINER_NAME,
             names.ANNOTATION_RESOLVED: json.dumps(open_in_spec.dump()),
         },
-        "ownerReferences": [
-            {
-                "apiVersion": names.API_VERSION,
-                "kind": names.RUN_KIND,
-                "name": run.name,
-                "uid": run.uid,
-                "controller": True,
-                "blockOwnerDeletion": False,
-            }
-        ],
+        "ownerReferences": [owner_reference(run)],
+    }
+
+
+def _consumed(resolved: ResolvedStatus) -> dict[str, str]:
+    """What cluster-autoscaler reads of pods that are to have the nodes of a ProvisioningRequest."""
+    if not resolved.provisioning_request:
+        return {}
+    return {
+        "autoscaling.x-k8s.io/consume-provisioning-request": resolved.provisioning_request,
+        "autoscaling.x-k8s.io/provisioning-class-name": resolved.provisioning_class,
     }
 
 

@@ -42,6 +42,7 @@ _NEVER_IN_TRAINER = {
 _CONTAINER_LISTS = ("containers", "initContainers")
 _LISTS_IN_POD = (*_CONTAINER_LISTS, "volumes", "tolerations", "imagePullSecrets")
 _LISTS_IN_CONTAINER = ("env", "envFrom", "volumeMounts", "ports")
+_DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 _OWN_ANNOTATIONS = frozenset(
     {"cluster-autoscaler.kubernetes.io/safe-to-evict", "kubectl.kubernetes.io/default-container"}
 )
@@ -79,9 +80,11 @@ def _metadata(metadata: Mapping[str, Any]) -> Iterator[Problem]:
     for name in sorted(metadata.keys() - {"labels", "annotations"}):
         yield Problem(f"{_TEMPLATE}.metadata.{name}", "Lockstep names its pods; only labels and annotations go here")
     for kind in ("labels", "annotations"):
-        for key in _object(metadata.get(kind)) or {}:
+        for key, value in (_object(metadata.get(kind)) or {}).items():
             if key.startswith(f"{names.GROUP}/") or key == names.MANAGED_BY_LABEL or key in _OWN_ANNOTATIONS:
                 yield Problem(f"{_TEMPLATE}.metadata.{kind}[{key}]", "is Lockstep's own; choose another key")
+            elif key == _DO_NOT_DISRUPT and value != "true":
+                yield Problem(f"{_TEMPLATE}.metadata.{kind}[{key}]", "is true on every gang pod; leave it out")
             elif key.startswith(f"{words.GROUP}/"):
                 # By them Kueue knows whose pod it is and whether to count it: not for anybody to copy.
                 remedy = f"label the TrainingRun with {words.LABEL_QUEUE} instead"

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from lockstep.core.model.settings import ArchiveConfig, PodPolicy
+from lockstep.core.model.settings import ArchiveConfig, PodPolicy, ScaleUpSettings
 
 
 @pytest.mark.parametrize("amount", ["8", "500m", ".5", "2.", "2Gi", "1e3", "1E3", "2.5G"])
@@ -36,3 +36,16 @@ def test_names_that_merely_begin_with_dots_are_paths() -> None:
     given = {"hostPaths": ["/mnt/..data"], "capabilities": ["SYS_PTRACE"], "serviceAccounts": []}
     policy = PodPolicy.model_validate(given)
     assert (policy.host_paths, policy.capabilities, policy.service_accounts) == (("/mnt/..data",), ("SYS_PTRACE",), ())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "served", "by"),
+    [
+        (True, True, "ProvisioningRequest"),
+        (True, False, "Placeholders"),
+        (False, True, "Placeholders"),
+        (False, False, "Placeholders"),
+    ],
+)
+def test_provisioning_requests_are_made_where_they_are_wanted_and_served(wanted: bool, served: bool, by: str) -> None:
+    assert ScaleUpSettings(provisioning_requests=wanted, served=served).by == by

@@ -148,6 +148,19 @@ def test_kubelet_and_worker_expand_an_argument_as_kubernetes_alone_would(typed: 
     assert [workers_expand(argument, known) for argument in handed_on] == [run_with, run_with]
 
 
+def test_no_autoscaler_empties_a_node_of_a_gang() -> None:
+    found = body(run())["metadata"]["annotations"]
+    assert found["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
+    assert found["karpenter.sh/do-not-disrupt"] == "true"
+    assert not any("provisioning" in key for key in found)
+
+
+def test_pods_that_are_to_have_the_nodes_of_a_provisioning_request_say_so() -> None:
+    found = body(run(changed(RESOLVED, provisioning_request="r", provisioning_class="c")))["metadata"]["annotations"]
+    assert found["autoscaling.x-k8s.io/consume-provisioning-request"] == "r"
+    assert found["autoscaling.x-k8s.io/provisioning-class-name"] == "c"
+
+
 def test_requests_equal_limits() -> None:
     resources = trainer(body(run()))["resources"]
     assert resources["requests"] == resources["limits"]

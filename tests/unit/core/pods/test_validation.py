@@ -156,6 +156,11 @@ BAD_SPECS: dict[str, tuple[TrainingRunSpec, str, str]] = {
         "spec.podTemplate.metadata.annotations[cluster-autoscaler.kubernetes.io/safe-to-evict]",
         "choose another key",
     ),
+    "leave for Karpenter to empty the node": (
+        spec(podTemplate={"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "false"}}}),
+        "spec.podTemplate.metadata.annotations[karpenter.sh/do-not-disrupt]",
+        "is true on every gang pod",
+    ),
     "name resolution on the node's network": (
         pod(dnsPolicy="Default"),
         "spec.podTemplate.spec.dnsPolicy",

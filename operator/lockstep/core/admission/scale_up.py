@@ -1,0 +1,215 @@
+"""Which pending gangs ask the cluster's autoscaler for nodes that do not exist, and how.
+
+Those that would start next if there were such nodes: who waits for nothing but nodes, within what the quotas leave and
+in the order of the queue, as long as all together ask for no more than the installation allows. Status says what is
+asked for before anything is made of it; ``core/run/scale_up.py`` carries it out, and forgets it.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from lockstep.api.base.changes import changed
+from lockstep.api.queue import ANY_GPU_TYPE, TrainingQueueSpec
+from lockstep.api.run_status import ScaleUpStatus
+from lockstep.core.admission.cache.pending_reasons import quota_words
+from lockstep.core.admission.cache.run_index import RunRow
+from lockstep.core.admission.cycle_state import CycleState
+from lockstep.core.admission.engine.cycle_result import Wait
+from lockstep.core.admission.engine.jobs import NO_LIMIT, RunningJob
+from lockstep.core.admission.engine.quota import QuotaBook
+from lockstep.core.admission.engine_adapter import running_jobs, wanted_of
+from lockstep.core.admission.queueing.order import waits_since
+from lockstep.core.admission.reservations import Reservations
+from lockstep.core.admission.scheduling import CycleSchedule, StillPending
+from lockstep.core.model.conditions import find, with_condition, without_condition
+from lockstep.core.model.node_set import EMPTY
+from lockstep.core.model.reasons import ConditionReason, ConditionType, WaitReason
+from lockstep.core.placement.node_pool import CandidateNodes
+from lockstep.core.pods.placeholders import DEFAULT_CLASS
+
+PATIENCE = 10.0
+"""Seconds that a run waits before it asks: what is about to end may do."""
+SOON = 600.0
+"""Seconds within which a promised start is waited for: nodes that are made take as long."""
+_APART = (
+    "enough nodes are free, and do not lie as spec.placement.topology wants them: no autoscaler can be asked for that"
+)
+
+
+def ask_for_nodes(
+    held: Sequence[RunRow], schedule: CycleSchedule, left: StillPending, reservations: Reservations, cycle: CycleState
+) -> None:
+    """Write down what runs ask for from now on, or no longer, and why those cannot that would be next."""
+    queues = {name: view.spec for name, view in cycle.snapshot.queues.items() if view.spec.scale_up == "Enabled"}
+    if not queues or left.is_cut or not schedule.is_final:
+        return  # who is in a queue that asks for nothing takes its requests back by itself
+    asking = _Asking(cycle, queues)
+    for row, wait in zip(left.rows, schedule.result.waits.in_order, strict=True):
+        if row.queue in queues:
+            asking.consider(row, None if reservations.keeps_for(row.uid) else wait)
+    for row in held:
+        if row.queue in queues:
+            _withdraw(row)
+
+
+class _Asking:
+    """The runs that ask, in their order: whoever comes later has what they leave."""
+
+    def __init__(self, cycle: CycleState, queues: dict[str, TrainingQueueSpec]) -> None:
+        self._cycle = cycle
+        self._queues = queues
+        self._settings = cycle.tunables.scale_up
+        self._running = running_jobs(cycle)
+        self._book: QuotaBook | None = None
+        self._asked = 0
+        self._told: set[str] = set()
+        self._closed: set[str] = set()
+        """Queues with a run that waits and does not ask: nobody behind it is next."""
+
+    def consider(self, row: RunRow, wait: Wait | None) -> None:
+        """The next in line; ``wait`` None: nodes are kept for it already."""
+        by_turn = wait is not None and wait.kind == WaitReason.PRIORITY and row.queue not in self._closed
+        if wait is None or not (wait.kind == WaitReason.RESOURCES or by_turn):
+            self._closed.add(row.queue)
+            _withdraw(row)
+            return
+        gpu_type = self._gpu_type(row)
+        problem = self._problem(row, gpu_type)
+        if problem:
+            self._closed.add(row.queue)
+            _withdraw(row)
+            self._tell(row, problem)
+            return
+        if row.run.status.scale_up is None:
+            comes_anyway = self._comes_anyway(row, wait)
+            if comes_anyway or self._is_early(row):
+                self._closed.add(row.queue)
+                strict = any(rule.mode == "Required" for rule in row.entry.spec.placement.topology)
+                self._tell(row, _APART if comes_anyway and strict and wait.reservation is None else "")
+                return
+        self._ask(row, gpu_type or "")
+
+    def _ask(self, row: RunRow, gpu_type: str) -> None:
+        entry, run, cycle = row.entry, row.run, self._cycle
+        nodes, before = entry.spec.nodes, run.status.scale_up
+        self._asked += nodes
+        job = RunningJob(row.uid, row.queue, gpu_type, EMPTY, nodes, cycle.now + NO_LIMIT, limited=False)
+        self._running = [*self._running, job]
+        self._book = None
+        self._tell(row, "")
+        by = before.by if before is not None else self._settings.by
+        wanted = ScaleUpStatus(
+            by=by,
+            nodes=nodes,
+            generation=run.generation,
+            gpu_type=gpu_type,
+            node_selector=dict(self._queues[row.queue].node_selector),
+            provisioning_class=(self._queues[row.queue].provisioning_class or DEFAULT_CLASS)
+            if by == "ProvisioningRequest"
+            else "",
+            since=float(int(cycle.now)),
+        )
+        if before is None:
+            entry.status = changed(entry.status, scale_up=wanted)
+        elif before.nodes and wanted != changed(before, attempt=1, since=wanted.since, retry_at=None):
+            _withdraw(row)  # what was made of it goes first, and then it asks anew
+
+    def _gpu_type(self, row: RunRow) -> str | None:
+        """The GPU type whose nodes are asked for, "" for any; None: the quotas leave no room for any that would do."""
+        spec = row.entry.spec
+        found = list(self._types(row))
+        return next((each for each in found if self._quotas.refusal(row.queue, each, spec.nodes) is None), None)
+
+    def _types(self, row: RunRow) -> Iterator[str]:
+        """Those that would do, the most wanted first."""
+        spec, known = row.entry.spec, self._cycle.tunables.gpu_types
+        if spec.placement.gpu_types:
+            yield from spec.placement.gpu_types
+            return
+        requirement = self._cycle.requirements(row.entry, row.terms)[-1]
+        labels = dict(requirement.labels)
+        said = [name for name, marks in known.items() if marks and marks.items() <= labels.items()]
+        quotas = [quota.gpu_type for quota in self._queues[row.queue].quotas]
+        if said or not requirement.gpus.count or not quotas:
+            yield from said or [""]
+            return
+        yield from (name for name in quotas if name != ANY_GPU_TYPE)
+        if ANY_GPU_TYPE in quotas:
+            yield ""
+
+    @property
+    def _quotas(self) -> QuotaBook:
+        if self._book is None:
+            self._book = QuotaBook(self._cycle.quotas, self._cycle.now, self._running)
+        return self._book
+
+    def _problem(self, row: RunRow, gpu_type: str | None) -> str:
+        """Why the run cannot ask although it is next; empty: it can."""
+        spec, settings = row.entry.spec, self._settings
+        if spec.placement.nodes:
+            return "spec.placement.nodes names the nodes it may have, and others would not do; leave it out"
+        if self._cycle.requirements(row.entry, row.terms)[-1].gpus.count is None:
+            return "how many GPUs a node has that does not exist nobody knows; write spec.gpusPerNode, 0 for none"
+        if gpu_type is None:
+            types = list(self._types(row))
+            refusal = self._quotas.refusal(row.queue, types[0], spec.nodes) if types else None
+            return quota_words(refusal, spec.nodes) if refusal is not None else "its queue has no quota"
+        if self._asked + spec.nodes > settings.max_nodes:
+            others = ", and others ask already" if self._asked else ""
+            return (
+                f"it needs {spec.nodes} nodes{others}; scaleUp.maxNodes of the operator's configuration is "
+                f"{settings.max_nodes}"
+            )
+        by = row.run.status.scale_up.by if row.run.status.scale_up is not None else settings.by
+        value = self._cycle.snapshot.priority_classes.get(settings.priority_class)
+        if by == "Placeholders" and (value is None or value >= 0):
+            what = "is not there" if value is None else f"has the value {value}"
+            return (
+                f"placeholder pods need PriorityClass {settings.priority_class} with a negative value, which {what}; "
+                "the chart makes it, or name another in scaleUp.priorityClass of the operator's configuration"
+            )
+        return ""
+
+    def _comes_anyway(self, row: RunRow, wait: Wait) -> bool:
+        """Nodes that are there will do: they are free again in a moment, or at a time that is known."""
+        cycle, entry = self._cycle, row.entry
+        if wait.start is not None and wait.start - cycle.now <= SOON:
+            cycle.wake(wait.start)
+            return True
+        requirement = cycle.requirements(entry, row.terms)[-1]
+        nodes = CandidateNodes.for_requirement(cycle.index, requirement, wanted_of(entry, row.terms, cycle))
+        ending, returning = cycle.cluster.ending, cycle.all_returning
+        soon = (nodes.able & (~cycle.cluster.booked | ending)) | ((nodes.able | nodes.passing) & returning)
+        soon |= nodes.withheld
+        return soon.bit_count() >= entry.spec.nodes
+
+    def _is_early(self, row: RunRow) -> bool:
+        asks_at = waits_since(row.run, self._cycle.now) + PATIENCE
+        if asks_at > self._cycle.now:
+            self._cycle.wake(asks_at)
+            return True
+        return False
+
+    def _tell(self, row: RunRow, problem: str) -> None:
+        """Why it cannot ask, which one of a queue is told; empty: it can, or is not to."""
+        entry, kind = row.entry, ConditionType.SCALE_UP
+        if problem and row.queue in self._told:
+            problem = ""
+        elif problem:
+            self._told.add(row.queue)
+        told = find(entry.status, kind)
+        if problem:
+            now, generation = self._cycle.now, row.run.generation
+            if told is None or told.message != problem:
+                reason = ConditionReason.CANNOT_ASK_FOR_NODES
+                entry.status = with_condition(
+                    entry.status, kind, False, reason, problem, now=now, generation=generation
+                )
+        elif told is not None and told.reason == ConditionReason.CANNOT_ASK_FOR_NODES:
+            entry.status = without_condition(entry.status, kind)
+
+
+def _withdraw(row: RunRow) -> None:
+    """It asks no more. Status keeps what it asked for until nothing of that is left."""
+    asked = row.entry.status.scale_up
+    if asked is not None and asked.nodes:
+        row.entry.status = changed(row.entry.status, scale_up=changed(asked, nodes=0))
