@@ -113,7 +113,7 @@ async def test_only_what_the_api_server_has_against_a_pod_is_held_against_it_and
     plan = Plan(creates=tuple(CreatePod("team", name, 0, 1, "n1", b"{}") for name in ("p", "q")))
     with pytest.raises(KubeError):
         await world.executor.run_plan(view, plan)
-    for refused in world.store._refused.of("u1").values():
+    for refused in world.store._refused.for_run("u1").values():
         assert (refused.is_verdict, refused.message) == (verdict, refusal.words)
     assert world.warnings == (["PodRefused"] * 2 if verdict else []), "what passes in a moment is no event"
     for _ in range(2):
@@ -128,7 +128,7 @@ async def test_an_api_server_that_is_away_says_nothing_of_a_pod(world: World) ->
     view = stored(world.store)
     with pytest.raises(KubeError):
         await world.executor.run_plan(view, Plan(creates=(CreatePod("team", "p", 0, 1, "n1", b"{}"),)))
-    assert not world.store._refused.of("u1")
+    assert not world.store._refused.for_run("u1")
 
 
 async def test_pods_that_wait_for_a_config_map_say_what_the_api_server_has_said_of_it(world: World) -> None:
@@ -138,8 +138,8 @@ async def test_pods_that_wait_for_a_config_map_say_what_the_api_server_has_said_
     pod = CreatePod("team", "p", 0, 1, "n1", b"{}")
     with pytest.raises(KubeError):
         await world.executor.run_plan(view, Plan(config_maps=(EnsureConfigMap("team", "c", {}),), creates=(pod,)))
-    assert "ConfigMap c" in world.store._refused.of("u1")["p"].message
-    assert WEBHOOK_DOWN.words in world.store._refused.of("u1")["p"].message
+    assert "ConfigMap c" in world.store._refused.for_run("u1")["p"].message
+    assert WEBHOOK_DOWN.words in world.store._refused.for_run("u1")["p"].message
 
 
 async def test_an_answer_to_a_dry_run_that_is_no_verdict_is_kept_and_asked_for_again_after_a_pause(
@@ -218,7 +218,7 @@ async def test_a_pod_that_does_not_name_its_run_as_its_controller_is_told_and_no
         with pytest.raises(ApiError, match="does not name the run"):
             await world.executor.run_plan(view, Plan(creates=(MEMBER,)))
     assert world.warnings == ["PodOwnerLost"]
-    refused = world.store._refused.of("u1")[MEMBER.name]
+    refused = world.store._refused.for_run("u1")[MEMBER.name]
     assert refused.message.startswith(f"pod {MEMBER.name} does not name the run")
 
 

@@ -36,7 +36,7 @@ async def test_a_verdict_stands_whatever_comes_between_two_of_its_kind(world: Wo
     assert note("u1", "p", RefusedCreate(2.0, "quota"))
     assert not note("u1", "p", RefusedCreate(50.0, "Conflict", is_verdict=False))
     assert not note("u1", "p", RefusedCreate(51.0, "quota"))
-    assert world.store._refused.of("u1")["p"] == RefusedCreate(2.0, "quota")
+    assert world.store._refused.for_run("u1")["p"] == RefusedCreate(2.0, "quota")
 
 
 async def test_what_is_heard_of_a_run_that_is_gone_is_not_kept(world: World) -> None:

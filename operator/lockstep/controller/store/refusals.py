@@ -64,7 +64,7 @@ class RefusedCreates:
         self._refused: dict[str, dict[str, RefusedCreate]] = {}
         self._unjudged_told: dict[str, float] = {}  # run UID -> when what lasts without a verdict was met last
 
-    def of(self, run_uid: str) -> Mapping[str, RefusedCreate]:
+    def for_run(self, run_uid: str) -> Mapping[str, RefusedCreate]:
         """By name."""
         return MappingProxyType(self._refused.get(run_uid, {}))
 

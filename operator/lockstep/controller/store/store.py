@@ -345,7 +345,7 @@ class Store:
             leadership=leadership,
             dry_run=self._dry_runs.get(run.uid),
             namespace_labels=self._labels_of.get(namespace, {}),
-            refused_creates=self._refused.of(run.uid),
+            refused_creates=self._refused.for_run(run.uid),
             jobs=self.archive_jobs.for_run(run.uid),
             origin=self._origin(run),
             successors=tuple(

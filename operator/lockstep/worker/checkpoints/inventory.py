@@ -194,7 +194,7 @@ class CommitWatch:
         if over:
             left += being_saved(settings, rank, number, since)
         else:
-            left += being_saved(settings, rank, number, since, self._settling.of)
+            left += being_saved(settings, rank, number, since, self._settling.settled)
         return Commits(rows, begun, bounded(left))
 
 

@@ -90,7 +90,7 @@ class Settling:
         """What was found until now was found before."""
         self._before, self._now = self._now, {}
 
-    def of(self, found: Iterable[_Found]) -> Iterator[_Found]:
+    def settled(self, found: Iterable[_Found]) -> Iterator[_Found]:
         """What has not been written to since the last look, or is found for the sixth time."""
         for each in found:
             written, looks = self._before.get(each.path, (0.0, 0))
