@@ -190,9 +190,9 @@ def test_what_kueue_says_next_is_told_at_once_and_a_queue_that_is_deleted_is_mis
 ) -> None:
     kueue.give(1)
     with labelled(running_site, namespace, "phi", 2) as run:
-        waits_for(run, "WaitingForKueue", "quota", SOON)
+        waits_for(run, "WaitingForKueue", "ExceedsMaxQuota: couldn't assign flavors to pod set gang", SOON)
         kueue.stop("Hold")
-        waits_for(run, "WaitingForKueue", "is stopped", 30)
+        waits_for(run, "WaitingForKueue", "Suspended: ClusterQueue cluster-queue is inactive", 30)
         kueue.delete_local_queue()
         waits_for(run, "LocalQueueNotFound", seconds=30)
         kueue.make_local_queue()

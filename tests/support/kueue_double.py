@@ -62,7 +62,7 @@ class KueueDouble:
             pool = self._pool(workload)
             assert pool is not None
             if pool.stopped != "None":
-                words = f"ClusterQueue {pool.name} is stopped"
+                words = f"ClusterQueue {pool.name} is inactive"
                 set_condition(workload, "QuotaReserved", False, "Suspended", words, now)
             elif pool.name not in blocked and not self._admit(workload, pool, world.values(), now):
                 blocked.add(pool.name)  # strict order: nobody overtakes
@@ -159,10 +159,19 @@ class KueueDouble:
         return True
 
     def _wait(self, workload: Json, pool: Pool, holders: Sequence[Json], short: int, now: float) -> bool:
-        reason, words = (
+        pod_set = workload["spec"]["podSets"][0]
+        name, count = pod_set["name"], pod_set["count"]
+        reason, lacks = (
             "WaitingForQuota",
             f"insufficient unused quota for pods in flavor {pool.flavor}, {short} more needed",
         )
+        if count > pool.pods:
+            reason = "ExceedsMaxQuota"
+            lacks = (
+                f"insufficient quota for pods in flavor {pool.flavor}, previously considered podsets requests (0) + "
+                f"current podset request ({count}) > maximum capacity ({pool.pods})"
+            )
+        words = f"couldn't assign flavors to pod set {name}: {lacks}"
         lower = [w for w in holders if w["spec"].get("priority", 0) < workload["spec"].get("priority", 0)]
         if pool.preempts and sum(w["spec"]["podSets"][0]["count"] for w in lower) >= short:
             reason, words = "WaitingForPreemptedWorkloads", "Preempted workloads have not ended yet"

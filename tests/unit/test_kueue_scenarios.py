@@ -74,7 +74,7 @@ def test_what_kueue_has_said_so_far_is_told() -> None:
     world.pass_time(120, 30)
     word, message = reason(world)
     assert word == "WaitingForKueue"
-    assert "WaitingForQuota: insufficient unused quota" in message
+    assert "ExceedsMaxQuota: couldn't assign flavors to pod set gang: insufficient quota" in message
 
 
 def test_a_local_queue_that_is_not_there_is_named() -> None:
