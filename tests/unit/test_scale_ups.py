@@ -324,7 +324,7 @@ class TestStore:
         assert snapshot is not None
         assert snapshot.placeholder_gone_at == self.clock.now()
         assert self.placeholders() == []
-        assert list(self.store._pods.all_placeholders()) == []
+        assert list(self.store._pods._all_placeholders()) == []
         assert "run/team/llama" in await self.due()
 
     async def test_the_store_is_not_complete_without_them(self) -> None:
