@@ -173,7 +173,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench.overload", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--nodes", type=int, default=512, help="of the gang and of the cluster (default: 512)")
+    parser.add_argument("--nodes", type=int, default=256, help="of the gang and of the cluster (default: 256)")
     parser.add_argument("--busy", type=int, default=20, help="processes that only compute (default: 20)")
     parser.add_argument("--takes", type=float, default=1.0, help="seconds that each request waits (default: 1)")
     parser.add_argument("--patience", type=float, default=900.0, help="seconds for each launch (default: 900)")
