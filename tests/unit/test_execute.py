@@ -273,9 +273,9 @@ async def test_a_placeholder_that_is_there_already_is_no_news_and_one_that_is_ta
     world.store.note_refused_create(view.uid, PLACE.name, RefusedCreate(0.0, "exceeded quota"))
     world.kube.creation = ApiError(409, "AlreadyExists", "there is one")
     await world.executor.run_plan(view, Plan(placeholders=(PLACE,)))
-    assert PLACE.name in world.store._refused.of(view.uid)
+    assert PLACE.name in world.store._refused.for_run(view.uid)
     world.kube.creation = None
     world.kube.created = {"metadata": {"name": PLACE.name, "uid": "p1", "resourceVersion": "20"}}
     await world.executor.run_plan(view, Plan(placeholders=(PLACE,)))
-    assert PLACE.name not in world.store._refused.of(view.uid)
+    assert PLACE.name not in world.store._refused.for_run(view.uid)
     assert not world.warnings
