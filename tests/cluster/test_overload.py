@@ -40,6 +40,7 @@ def busy(processes: int) -> Iterator[None]:
         yield
 
 
+@pytest.mark.nightly  # its busy processes would be in the way of all that runs beside it
 def test_a_gang_that_is_launched_while_all_is_slow_starts_as_it_is_and_the_lease_is_held(
     impatient: Site, namespace: str
 ) -> None:
