@@ -462,8 +462,9 @@ async def test_runs_that_nothing_can_be_decided_for_are_counted_whether_they_hol
     assert value("lockstep_undecidable", kind="run") == value("lockstep_undecidable", kind="set") == 0
     told = {"type": "Undecidable", "status": "True", "reason": "DecisionFails", "lastTransitionTime": 1}
     world.runs = [run("llama", RUNNING | {"conditions": [told]}), run("b", {"conditions": [told]}), run("c", RUNNING)]
+    world.runs.append(run("of-cycles", RUNNING | {"queue": {"reason": "Undecidable"}}))
     value = await world.scrape()
-    assert value("lockstep_undecidable", kind="run") == 2
+    assert value("lockstep_undecidable", kind="run") == 3
     own = {"namespace": "team", "run": "llama"}
     assert value("lockstep_run_condition", **own, type="Undecidable", reason="DecisionFails") == 1
 

@@ -30,7 +30,7 @@ from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase, phase_of
-from lockstep.core.model.reasons import AttemptCause, ConditionType, PreemptionReason, ShownReason
+from lockstep.core.model.reasons import AttemptCause, ConditionType, PreemptionReason, ShownReason, WaitReason
 from lockstep.core.model.snapshot import NodeView, QueueView, RunView
 from lockstep.core.model.test_only import is_test_only
 from lockstep.core.model.tunables import Mode
@@ -185,9 +185,9 @@ class Metrics(Collector):
         yield from self._of_queues()
         yield from self._of_run_sets()
         yield from self._of_nodes()
-        for kind, views in ("run", tuple(sources.runs())), ("set", tuple(sources.run_sets())):
-            undecidable = [view for view in views if find(view.status, ConditionType.UNDECIDABLE) is not None]
-            yield "lockstep_undecidable", [kind], len(undecidable)
+        sets = [view for view in sources.run_sets() if find(view.status, ConditionType.UNDECIDABLE) is not None]
+        yield "lockstep_undecidable", ["run"], sum(map(_is_undecidable, sources.runs()))
+        yield "lockstep_undecidable", ["set"], len(sets)
         yield "lockstep_breaker_open", [], float(bool(sources.disruption()))
         for mode in Mode:
             yield "lockstep_mode", [mode.value], float(mode is sources.mode())
@@ -303,6 +303,11 @@ class _Collected(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return self._families
+
+
+def _is_undecidable(run: RunView) -> bool:
+    """Decisions about it fail, or admission cycles with it."""
+    return run.status.queue.reason == WaitReason.UNDECIDABLE or find(run.status, ConditionType.UNDECIDABLE) is not None
 
 
 def _family(definition: Definition) -> Any:

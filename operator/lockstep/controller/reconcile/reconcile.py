@@ -224,6 +224,8 @@ class Reconciler:
         begun = self._clock.monotonic()
         with self._tracer.span("admission pass", runs=len(snapshot.runs), nodes=len(snapshot.nodes)):
             plan = await decide_cycle(snapshot, tunables, now, self._memory)
+        for (kind, name), excluded in self._memory.excluded_objects.items():
+            self._store.left_out.note(kind, name, excluded.until, excluded.error)
         self._store.changes.finish()
         self._tallies.passes.observe(self._clock.monotonic() - begun)
         if plan.wake_at is not None:

@@ -33,7 +33,11 @@ async def decide_cycle(snapshot: ClusterSnapshot, tunables: Tunables, now: float
         plan = await asyncio.to_thread(admit_isolating_failures, detached(snapshot), tunables, now, memory)
     for uid in memory.excluded_runs.keys() - known.keys():
         entry = memory.excluded_runs[uid]
-        _log.error("no pass can be decided with %s: it is left out", entry.run.key, exc_info=entry.error)
+        _log.error(
+            "no pass can be decided with %s: it is left out",
+            entry.run.key,
+            exc_info=entry.error,
+        )
     return plan
 
 

@@ -19,13 +19,13 @@ Whatever is kept says what it rests on, and is looked up by that or thrown away 
 """
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from math import inf
 from typing import TypeVar, cast
 from weakref import WeakValueDictionary
 
 from lockstep.core.admission.cache.equivalence import EquivalenceClass, NodeRequest
-from lockstep.core.admission.cache.excluded_runs import ExcludedRun
+from lockstep.core.admission.cache.excluded_runs import ExcludedObject, ExcludedRun, ObjectKey
 from lockstep.core.admission.cache.gang_pods import GangPodIndex
 from lockstep.core.admission.cache.pending_queue import PendingQueue
 from lockstep.core.admission.cache.reported_reasons import ReportedReasons
@@ -70,6 +70,8 @@ class CycleMemory:
     reported_queues: dict[str, ReportedQueueStatus] = field(default_factory=dict)
     excluded_runs: Mapping[str, ExcludedRun] = field(default_factory=dict)
     """By UID, runs that no cycle can be decided with."""
+    excluded_objects: Mapping[ObjectKey, ExcludedObject] = field(default_factory=dict)
+    """Likewise pods, nodes and queues."""
     wishes: WeakValueDictionary[Hashable, NodeRequest] = field(default_factory=WeakValueDictionary)
     groups: WeakValueDictionary[Hashable, EquivalenceClass] = field(default_factory=WeakValueDictionary)
     _rests_on: object = None
@@ -88,6 +90,12 @@ class CycleMemory:
         self.run_index.update(snapshot.runs, snapshot.changes.runs)
         self.pods.update(snapshot.gang_pods, snapshot.changes.pods)
         return self.run_index
+
+    def forget(self) -> None:
+        """All but what no cycle can be decided with: the last one failed, and may have left anything half done."""
+        fresh = CycleMemory(excluded_runs=self.excluded_runs, excluded_objects=self.excluded_objects)
+        for known in fields(self):
+            setattr(self, known.name, getattr(fresh, known.name))
 
     def observe_nodes(self, index: NodeIndex, suspects: Mapping[str, str], returning: NodeSet) -> None:
         """What options rest on, in this cycle."""
