@@ -98,7 +98,8 @@ def _is_beyond(value: Any) -> bool:
 
 
 def _without_unread_texts(status: TrainingRunStatus) -> TrainingRunStatus:
-    """Without texts, and numbers of what is to be made, that no operator wrote: what they told is found out as where it is lost."""
+    """Without texts, and numbers of what to make, that no operator wrote: what they told is found out as where it is
+    lost."""
     start, exits = status.start, status.exits
     if start is not None and not _is_read(
         lambda: (distinct_ranges(m.slots for m in start.members), parse_order(start.order))

@@ -117,7 +117,7 @@ def _pod_spec(run: RunView, asked: ScaleUpStatus, tunables: Tunables, now: float
     assert run.spec is not None
     theirs = pod_template.section(run.spec.pod_template, "spec")
     requirement = requirement_of(run, asked.node_selector, tunables, now, held=False)
-    gpus = {requirement.gpus.resource: requirement.gpus.count} if requirement.gpus.count else {}
+    gpus = {asked.gpu_resource or requirement.gpus.resource: requirement.gpus.count} if requirement.gpus.count else {}
     wanted = {resource: amount(resource, value) for resource, value in _OPEN.items()}
     wanted |= {**requirement.resources, **gpus}
     amounts = {resource: quantity(resource, value) for resource, value in sorted(wanted.items()) if value}
