@@ -20,6 +20,7 @@ from lockstep.core.model.settings import ScaleUpSettings
 from lockstep.core.model.snapshot import Leadership, ProvisioningView, RunView
 from support.manual_clock import ManualClock
 from support.stored_runs import run
+from support.stored_world import pod as gang_pod
 
 LEADER = Leadership(since=0.0)
 BY_REQUEST = {"by": "ProvisioningRequest", "nodes": 2, "generation": 1}
@@ -249,12 +250,18 @@ class TestStore:
         self.store.apply_run(run(status={"scaleUp": BY_PODS}))
 
     def place(
-        self, node: str = "", version: int = 20, name: str = f"{NAME}-0", priority: int = -10, uid: str = "p1"
+        self,
+        node: str = "",
+        version: int = 20,
+        name: str = f"{NAME}-0",
+        priority: int = -10,
+        uid: str = "p1",
+        namespace: str = "team",
     ) -> None:
         owner = {"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "name": "llama", "uid": "u1"}
         metadata = {
             "name": name,
-            "namespace": "team",
+            "namespace": namespace,
             "uid": uid,
             "resourceVersion": str(version),
             "labels": {names.LABEL_PLACEHOLDER_OF: "u1"},
@@ -303,6 +310,44 @@ class TestStore:
         self.store.apply_run(run(11, status={}))
         assert self.gpus() == 8
         assert "gpu-1" in (self.store.changes.read().nodes or ())
+        self.store.changes.finish()
+        self.store.apply_run(run(12, status={"scaleUp": BY_PODS}))
+        assert self.gpus() == 0
+        assert "gpu-1" in (self.store.changes.read().nodes or ())
+
+    async def test_one_that_was_there_before_its_run_takes_what_it_requests_until_that_is_known(self) -> None:
+        self.store = Store(self.queue, self.clock)
+        self.place("gpu-1")
+        assert self.gpus() == 8
+        self.store.apply_run(run(40, status={"scaleUp": BY_PODS}))
+        assert self.gpus() == 0
+        self.store.remove_run("team", "llama", "u1")
+        assert self.gpus() == 8
+        self.store.placeholder_pods.remove("p1", 50)
+        assert self.gpus() == 0
+
+    async def test_what_a_run_that_waits_writes_has_admission_look_at_no_node_again(self) -> None:
+        self.store.changes.read()
+        self.store.changes.finish()
+        self.place("gpu-1")
+        self.store.apply_run(run(11, status={"scaleUp": BY_PODS, "queue": {"position": 3}}))
+        assert not self.store.changes.read().nodes
+
+    async def test_a_pod_of_another_namespace_that_names_the_run_is_none_of_its_placeholders(self) -> None:
+        self.place("gpu-1", namespace="elsewhere")
+        assert self.placeholders() == []
+        assert self.gpus() == 8
+
+    @pytest.mark.parametrize(("name", "wakes"), [(f"{NAME}-0", True), ("mine", False)])
+    async def test_a_pod_that_only_says_so_wakes_nobody_on_its_node(self, name: str, wakes: bool) -> None:
+        holding = {"attempt": 1, "assignment": {"nodes": ["gpu-1"], "incarnations": [1]}}
+        other = run(uid="u2", status=holding)
+        other["metadata"]["name"] = "other"
+        self.store.apply_run(other)
+        self.store.gang_pods.upsert(gang_pod(run="other", run_uid="u2", owner_uid="u2", node="gpu-1"))
+        await self.due()
+        self.place("gpu-1", name=name)
+        assert ("run/team/other" in await self.due()) is wakes
 
     async def test_the_gang_that_gets_the_node_sees_it_there_and_who_would_be_there_next(self) -> None:
         holding = {"attempt": 1, "assignment": {"nodes": ["gpu-1"], "incarnations": [1]}}
@@ -324,7 +369,8 @@ class TestStore:
         assert snapshot is not None
         assert snapshot.placeholder_gone_at == self.clock.now()
         assert self.placeholders() == []
-        assert list(self.store._pods._all_placeholders()) == []
+        pods = self.store._pods
+        assert (pods._placeholders, pods._places_on, pods._false_places) == ({}, {}, {})
         assert "run/team/llama" in await self.due()
 
     async def test_the_store_is_not_complete_without_them(self) -> None:

@@ -121,6 +121,8 @@ class ScaleUpStatus(StatusModel):
     """The generation of the spec that it asks for."""
     gpu_type: str = ""
     """The GPU type that is asked for, where one is."""
+    gpu_resource: str = ""
+    """What its GPUs are requested as; empty: it asks for none."""
     node_selector: dict[str, str] = Field(default_factory=dict)
     """Labels that the queue wants of its nodes."""
     provisioning_class: str = ""

@@ -10,7 +10,7 @@ from lockstep.controller.store.change_log import AdmissionChanges
 from lockstep.core.admission.cache.ledger import is_in_doubt, is_of_its_run, with_strangers
 from lockstep.core.model.cluster_objects import AnyPod, ForeignPod
 from lockstep.core.model.snapshot import PlaceholderView, PodView, Resources, RunView
-from lockstep.core.pods.placeholders import foreign_placeholders, is_placeholder_of
+from lockstep.core.pods.placeholders import asks_by_placeholders, foreign_placeholders, is_placeholder_of
 
 
 class PodIndex:
@@ -42,6 +42,9 @@ class PodIndex:
         self._first_seen: dict[str, float] = {}  # pod UID -> monotonic seconds
         self._foreign: dict[str, dict[str, int]] = {}  # node -> resource -> sum of requests
         self._placeholders: dict[str, dict[str, PlaceholderView]] = {}  # run UID -> pod UID -> pod
+        self._places_on: dict[str, dict[str, PlaceholderView]] = {}  # node -> pod UID -> pod
+        self._false_places: dict[str, PlaceholderView] = {}  # those on nodes for which no run vouches, by UID
+        self._asking: set[str] = set()  # UIDs of runs that vouched when they were last seen
 
     def change(self, old: AnyPod | None, new: AnyPod | None) -> None:
         """One pod came, changed or went."""
@@ -52,9 +55,10 @@ class PodIndex:
 
     def run_changed(self, run_uid: str) -> None:
         """It may vouch for others of its pods now."""
-        for placeholder in self._placeholders_of(run_uid):
-            if placeholder.node:
-                self._changes.nodes.note(placeholder.node, None)
+        if (asks := asks_by_placeholders(self._run(run_uid))) != (run_uid in self._asking):
+            (self._asking.add if asks else self._asking.discard)(run_uid)
+            for placeholder in self._placeholders_of(run_uid):
+                self._sort_out_place(placeholder)
         for pod in self.for_run(run_uid):
             if self._is_stranger(pod) != (pod.uid in self._strangers):
                 self._sort_out(pod.uid)
@@ -80,14 +84,15 @@ class PodIndex:
     def placeholders_for(self, run: RunView) -> tuple[PlaceholderView, ...]:
         """Those of the run. Of other runs those on nodes that it has, and with these the ones that have none yet: they
         would be there at once, before the pods of the gang, which kube-scheduler tries again a while later."""
-        found = [*self._placeholders_of(run.uid)]
-        others = [pod for pod in self._all_placeholders() if pod.node and pod.run_uid != run.uid]
-        nodes = frozenset(run.status.assignment.nodes) if others else frozenset()
-        uids = {pod.run_uid for pod in others if pod.node in nodes}
-        theirs = [pod for uid in sorted(uids) for pod in self._placeholders_of(uid)]
-        in_the_way = [pod for pod in theirs if not pod.node or pod.node in nodes]
-        found += [pod for pod in in_the_way if is_placeholder_of(pod, self._run(pod.run_uid))]
-        return tuple(found)
+        found = [pod for pod in self._placeholders_of(run.uid) if pod.namespace == run.namespace]
+        nodes = self._places_on.keys() & run.status.assignment.nodes if self._places_on else ()
+        uids = {pod.run_uid for node in nodes for pod in self._places_on[node].values() if self.holds_a_place(pod)}
+        theirs = [pod for uid in sorted(uids - {run.uid}) for pod in self._placeholders_of(uid)]
+        return (*found, *(pod for pod in theirs if (not pod.node or pod.node in nodes) and self.holds_a_place(pod)))
+
+    def holds_a_place(self, pod: PlaceholderView) -> bool:
+        """Its run vouches for it."""
+        return is_placeholder_of(pod, self._run(pod.run_uid))
 
     def for_run(self, run_uid: str) -> Collection[PodView]:
         """Every pod of a run that still exists; a label is anybody's to copy."""
@@ -121,7 +126,7 @@ class PodIndex:
     def foreign_requests(self) -> Mapping[str, Resources]:
         """By node: the sums of what everything but gangs requests there, with the pods themselves counted."""
         requests = with_strangers(MappingProxyType(self._foreign), self._strangers.values())
-        return foreign_placeholders(requests, self._all_placeholders(), self._run)
+        return foreign_placeholders(requests, self._false_places.values(), self._run)
 
     def _sort_out(self, pod_uid: str) -> None:
         """Whose a pod is, by what is known now: admission sees it, or only what it requests."""
@@ -141,20 +146,30 @@ class PodIndex:
         """Those that name the run as the one they hold a place for."""
         return self._placeholders.get(run_uid, {}).values()
 
-    def _all_placeholders(self) -> Iterable[PlaceholderView]:
-        """Those of all runs."""
-        return (pod for pods in self._placeholders.values() for pod in pods.values())
-
     def _note_placeholder(self, old: AnyPod | None, new: AnyPod | None) -> None:
-        if isinstance(old, PlaceholderView) and (pods := self._placeholders.get(old.run_uid)) is not None:
-            pods.pop(old.uid, None)
-            if not pods:
-                del self._placeholders[old.run_uid]
+        if isinstance(old, PlaceholderView):
+            for index, key in ((self._placeholders, old.run_uid), (self._places_on, old.node)):
+                if (pods := index.get(key)) is not None:
+                    pods.pop(old.uid, None)
+                    if not pods:
+                        del index[key]
+            if self._false_places.pop(old.uid, None) is not None:
+                self._changes.nodes.note(old.node, None)
         if isinstance(new, PlaceholderView):
             self._placeholders.setdefault(new.run_uid, {})[new.uid] = new
-        for pod in (old, new):
-            if isinstance(pod, PlaceholderView) and pod.node:
-                self._changes.nodes.note(pod.node, None)  # it may have been taken for anybody's
+            if new.node:
+                self._places_on.setdefault(new.node, {})[new.uid] = new
+            self._sort_out_place(new)
+
+    def _sort_out_place(self, pod: PlaceholderView) -> None:
+        """It takes nothing from its node, or what it requests."""
+        takes = bool(pod.node) and not pod.terminal and not self.holds_a_place(pod)
+        if takes or pod.uid in self._false_places:
+            self._changes.nodes.note(pod.node, None)
+        if takes:
+            self._false_places[pod.uid] = pod
+        else:
+            self._false_places.pop(pod.uid, None)
 
     def _add(self, pod: PodView) -> None:
         self._known[pod.uid] = pod

@@ -585,7 +585,7 @@ class Store:
             if is_gone:
                 self._placeholder_gone[run.uid] = self._clock.now()
             self._reconcile_soon(run_key(run.namespace, run.name), run.uid)
-        for key in self._pods.runs_on(pod.node) if pod.node else ():
+        for key in self._pods.runs_on(pod.node) if pod.node and self._pods.holds_a_place(pod) else ():
             self._queue.add(key)
 
     def _reconcile_soon(self, key: str, run_uid: str) -> None:

@@ -6,6 +6,7 @@ asked for before anything is made of it; ``core/run/scale_up.py`` carries it out
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from lockstep.api.base.changes import changed
 from lockstep.api.queue import ANY_GPU_TYPE, TrainingQueueSpec
@@ -14,14 +15,14 @@ from lockstep.core.admission.cache.pending_reasons import quota_words
 from lockstep.core.admission.cache.run_index import RunRow
 from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.engine.cycle_result import Wait
-from lockstep.core.admission.engine.jobs import NO_LIMIT, RunningJob
+from lockstep.core.admission.engine.jobs import NO_LIMIT
 from lockstep.core.admission.engine.quota import QuotaBook
 from lockstep.core.admission.engine_adapter import running_jobs, wanted_of
 from lockstep.core.admission.queueing.order import waits_since
 from lockstep.core.admission.reservations import Reservations
 from lockstep.core.admission.scheduling import CycleSchedule, StillPending
+from lockstep.core.model.accelerators import says
 from lockstep.core.model.conditions import find, with_condition, without_condition
-from lockstep.core.model.node_set import EMPTY
 from lockstep.core.model.reasons import ConditionReason, ConditionType, WaitReason
 from lockstep.core.placement.node_pool import CandidateNodes
 from lockstep.core.pods.placeholders import DEFAULT_CLASS
@@ -58,7 +59,6 @@ class _Asking:
         self._cycle = cycle
         self._queues = queues
         self._settings = cycle.tunables.scale_up
-        self._running = running_jobs(cycle)
         self._book: QuotaBook | None = None
         self._asked = 0
         self._told: set[str] = set()
@@ -92,9 +92,7 @@ class _Asking:
         entry, run, cycle = row.entry, row.run, self._cycle
         nodes, before = entry.spec.nodes, run.status.scale_up
         self._asked += nodes
-        job = RunningJob(row.uid, row.queue, gpu_type, EMPTY, nodes, cycle.now + NO_LIMIT, limited=False)
-        self._running = [*self._running, job]
-        self._book = None
+        self._quotas.charge(row.uid, row.queue, gpu_type, nodes, cycle.now, cycle.now + NO_LIMIT)
         self._tell(row, "")
         by = before.by if before is not None else self._settings.by
         wanted = ScaleUpStatus(
@@ -102,6 +100,7 @@ class _Asking:
             nodes=nodes,
             generation=run.generation,
             gpu_type=gpu_type,
+            gpu_resource=self._make(row, gpu_type),
             node_selector=dict(self._queues[row.queue].node_selector),
             provisioning_class=(self._queues[row.queue].provisioning_class or DEFAULT_CLASS)
             if by == "ProvisioningRequest"
@@ -123,7 +122,7 @@ class _Asking:
         """Those that would do, the most wanted first."""
         spec, known = row.entry.spec, self._cycle.tunables.gpu_types
         if spec.placement.gpu_types:
-            yield from spec.placement.gpu_types
+            yield from (name for name in spec.placement.gpu_types if name in known)
             return
         requirement = self._cycle.requirements(row.entry, row.terms)[-1]
         labels = dict(requirement.labels)
@@ -132,14 +131,28 @@ class _Asking:
         if said or not requirement.gpus.count or not quotas:
             yield from said or [""]
             return
-        yield from (name for name in quotas if name != ANY_GPU_TYPE)
+        yield from (name for name in quotas if name in known)
         if ANY_GPU_TYPE in quotas:
             yield ""
+
+    def _make(self, row: RunRow, gpu_type: str) -> str:
+        """What the GPUs of such nodes are requested as: those of the nodes that there are, else by the labels that are
+        asked for. Where neither tells it stays as it was."""
+        requirement = self._cycle.requirements(row.entry, row.terms)[-1]
+        gpus, index, before = requirement.gpus, self._cycle.index, row.run.status.scale_up
+        if not gpus.count:
+            return ""
+        nodes = (index.of_gpu_type(gpu_type) if gpu_type else index.everything) & ~index.closed_to(requirement)
+        labels = {**index.gpu_types.get(gpu_type, {}), **dict(requirement.labels)}
+        found = (name for name in gpus.resources if index.accelerator(name).having & nodes)
+        said = (name for name in gpus.resources if says(labels, index.accelerators.get(name, ())))
+        known = before.gpu_resource if before is not None and before.gpu_resource in gpus.resources else gpus.resource
+        return next(chain(found, said), known)
 
     @property
     def _quotas(self) -> QuotaBook:
         if self._book is None:
-            self._book = QuotaBook(self._cycle.quotas, self._cycle.now, self._running)
+            self._book = QuotaBook(self._cycle.quotas, self._cycle.now, running_jobs(self._cycle))
         return self._book
 
     def _problem(self, row: RunRow, gpu_type: str | None) -> str:
@@ -152,7 +165,11 @@ class _Asking:
         if gpu_type is None:
             types = list(self._types(row))
             refusal = self._quotas.refusal(row.queue, types[0], spec.nodes) if types else None
-            return quota_words(refusal, spec.nodes) if refusal is not None else "its queue has no quota"
+            return (
+                quota_words(refusal, spec.nodes)
+                if refusal is not None
+                else "it has no GPU type that the operator knows"
+            )
         if self._asked + spec.nodes > settings.max_nodes:
             others = ", and others ask already" if self._asked else ""
             return (

@@ -11,7 +11,7 @@ from lockstep.api.base.nesting import TOO_DEEP, UNREADABLE
 from lockstep.api.base.times import to_unix
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_set import TrainingRunSetSpec, TrainingRunSetStatus
-from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.api.run_spec import MAX_NODES, TrainingRunSpec
 from lockstep.api.run_status import ExitsStatus, ResolvedStatus, TrainingRunStatus
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.kueue import api_names as words
@@ -98,7 +98,8 @@ def _is_beyond(value: Any) -> bool:
 
 
 def _without_unread_texts(status: TrainingRunStatus) -> TrainingRunStatus:
-    """Without texts that no operator wrote: what they told is found out as where it is lost."""
+    """Without texts, and numbers of what to make, that no operator wrote: what they told is found out as where it is
+    lost."""
     start, exits = status.start, status.exits
     if start is not None and not _is_read(
         lambda: (distinct_ranges(m.slots for m in start.members), parse_order(start.order))
@@ -107,6 +108,8 @@ def _without_unread_texts(status: TrainingRunStatus) -> TrainingRunStatus:
     if not _is_read(lambda: parse_ranges(exits.succeeded)):
         status = changed(status, exits=ExitsStatus())
     resolved = status.resolved
+    if status.scale_up is not None and not 0 <= status.scale_up.nodes <= MAX_NODES:
+        status = changed(status, scale_up=None)
     if not are_quantities((resolved.cpu, resolved.memory, *resolved.resources.values())):
         status = changed(status, resolved=ResolvedStatus())
     return status

@@ -47,6 +47,7 @@ class PlanBuilder(RunState):
         super().__init__(context)
         self.config_maps: list[EnsureConfigMap] = []
         self.deletes: list[DeletePod] = []
+        self._deleted: set[str] = set()  # their UIDs
         self.creates: list[CreatePod] = []
         self.pod_group: EnsurePodGroup | None = None
         self.pod_group_deletes: list[DeletePodGroup] = []
@@ -93,7 +94,8 @@ class PlanBuilder(RunState):
 
     def delete(self, pod: PodView | PlaceholderView, reason: str, grace: int | None = None) -> None:
         """Delete a pod with its own grace, or with ``grace`` seconds, unless that is under way."""
-        if not pod.deleting and all(pod.uid != planned.uid for planned in self.deletes):
+        if not pod.deleting and pod.uid not in self._deleted:
+            self._deleted.add(pod.uid)
             self.deletes.append(DeletePod(pod.namespace, pod.name, pod.uid, reason, grace))
 
     def delete_live_pods(self, reason: str, grace: int | None = None) -> None:

@@ -33,13 +33,18 @@ def placeholder_names(run: RunView, count: int) -> tuple[str, ...]:
     return tuple(f"{name}-{index}" for index in range(count))
 
 
+def asks_by_placeholders(run: RunView | None) -> bool:
+    """It asked for nodes by them, and has not seen the end of it."""
+    return run is not None and run.status.scale_up is not None and run.status.scale_up.by == "Placeholders"
+
+
 def is_placeholder_of(pod: PlaceholderView, run: RunView | None) -> bool:
     """``run``, which the pod names as its owner, vouches for it: it asked for nodes by such a pod, and has not seen
     the end of it. Others take what they request, as any pod does."""
     if run is None or (pod.namespace, pod.run_uid) != (run.namespace, run.uid):
         return False
-    asked, start = run.status.scale_up, f"{names.scale_up_name(run.name, run.uid)}-"
-    if asked is None or asked.by != "Placeholders" or not pod.name.startswith(start):
+    start = f"{names.scale_up_name(run.name, run.uid)}-"
+    if not asks_by_placeholders(run) or not pod.name.startswith(start):
         return False
     number = pod.name.removeprefix(start)
     return number.isascii() and number.isdecimal() and len(number) <= 5
@@ -112,7 +117,7 @@ def _pod_spec(run: RunView, asked: ScaleUpStatus, tunables: Tunables, now: float
     assert run.spec is not None
     theirs = pod_template.section(run.spec.pod_template, "spec")
     requirement = requirement_of(run, asked.node_selector, tunables, now, held=False)
-    gpus = {requirement.gpus.resource: requirement.gpus.count} if requirement.gpus.count else {}
+    gpus = {asked.gpu_resource or requirement.gpus.resource: requirement.gpus.count} if requirement.gpus.count else {}
     wanted = {resource: amount(resource, value) for resource, value in _OPEN.items()}
     wanted |= {**requirement.resources, **gpus}
     amounts = {resource: quantity(resource, value) for resource, value in sorted(wanted.items()) if value}

@@ -41,8 +41,9 @@ def follow_scale_up(plan: PlanBuilder) -> None:
         if not _is_own(plan, pod):
             plan.delete(pod, "a gang has its node", GRACE)
     is_wanted = asked is not None and asked.by == "Placeholders" and goes_on
+    wanted = frozenset(placeholder_names(plan.run, asked.nodes) if is_wanted and asked is not None else ())
     for pod in own:
-        if not is_wanted or pod.terminal or pod.name not in placeholder_names(plan.run, asked.nodes if asked else 0):
+        if pod.terminal or pod.name not in wanted:
             plan.delete(pod, "it holds no place any more", GRACE)
     if asked is None:
         _forget(plan)
@@ -85,12 +86,11 @@ def _follow_placeholders(plan: PlanBuilder, asked: ScaleUpStatus, goes_on: bool,
         if not own:
             _end(plan)
         return
-    wanted = placeholders(plan.run, asked, plan.tunables, plan.now)
-    there = {pod.name: pod for pod in own}
-    missing = [each for each in wanted if each.name not in there]
-    if missing and plan.reached(plan.snapshot.placeholder_gone_at + PLACE_AGAIN):
-        plan.placeholders += missing
-    refused = next((each for one in wanted if (each := plan.snapshot.refused_creates.get(one.name))), None)
+    wanted, there = placeholder_names(plan.run, asked.nodes), {pod.name for pod in own}
+    if not there.issuperset(wanted) and plan.reached(plan.snapshot.placeholder_gone_at + PLACE_AGAIN):
+        made = placeholders(plan.run, asked, plan.tunables, plan.now)
+        plan.placeholders += [each for each in made if each.name not in there]
+    refused = next((each for name in wanted if (each := plan.snapshot.refused_creates.get(name))), None)
     if refused is not None:
         words = f"a placeholder pod is not made: {refused.message}"
         plan.condition(ConditionType.SCALE_UP, False, ConditionReason.SCALE_UP_REFUSED, words)

@@ -52,7 +52,9 @@ def told(plan: ClusterPlan, name: str) -> str:
 
 def test_a_gang_that_waits_for_nodes_that_do_not_exist_asks_for_all_of_them() -> None:
     plan = passed(cluster(waiting("a", 3)))
-    assert statuses(plan)["a"].scale_up == ScaleUpStatus(by="Placeholders", nodes=3, generation=1, since=NOW)
+    assert statuses(plan)["a"].scale_up == ScaleUpStatus(
+        by="Placeholders", nodes=3, generation=1, gpu_resource="nvidia.com/gpu", since=NOW
+    )
     assert not told(plan, "a")
 
 
@@ -85,7 +87,7 @@ def test_by_which_means_it_asks_is_decided_once() -> None:
     assert default is not None
     assert default.provisioning_class == "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
     assert statuses(passed(snapshot, provisioning_requests=True))["a"].scale_up == ScaleUpStatus(
-        by="Placeholders", nodes=2, generation=1, since=NOW
+        by="Placeholders", nodes=2, generation=1, gpu_resource="nvidia.com/gpu", since=NOW
     ), "they are not served"
     # It goes on as it began when they are served, or are no longer.
     assert not asked(passed(after(snapshot, plan), NOW + 60, provisioning_requests=True))
@@ -154,6 +156,53 @@ def test_nodes_are_asked_for_of_a_type_that_the_quota_has_room_for(
     found = statuses(plan)["a"].scale_up
     assert (None if found is None else found.gpu_type) == gpu_type
     assert (reason(plan, "a")[1] == "Quota") is (gpu_type is None)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpu_types", "spec", "before", "resource"),
+    [
+        ([], {}, {}, "", "nvidia.com/gpu"),
+        (["amd.com/gpu"], {}, {}, "", "amd.com/gpu"),
+        (["amd.com/gpu", "nvidia.com/gpu"], {}, {}, "", "nvidia.com/gpu"),
+        (["amd.com/gpu", "nvidia.com/gpu"], {}, {"placement": {"excludeNodes": ["n1"]}}, "", "amd.com/gpu"),
+        (["amd.com/gpu", "nvidia.com/gpu"], {"M": {"n": "n0"}}, {"placement": {"gpuTypes": ["M"]}}, "", "amd.com/gpu"),
+        (
+            ["nvidia.com/gpu"],
+            {"M": {"amd.com/gpu.family": "AI"}},
+            {"placement": {"gpuTypes": ["M"]}},
+            "",
+            "amd.com/gpu",
+        ),
+        (["nvidia.com/gpu"], {}, {"gpuResource": "amd.com/gpu"}, "", "amd.com/gpu"),
+        ([], {}, {}, "amd.com/gpu", "amd.com/gpu"),
+        ([], {}, {}, "example.com/gpu", "nvidia.com/gpu"),
+        (["amd.com/gpu"], {}, {"gpusPerNode": 0}, "", ""),
+    ],
+)
+def test_gpus_are_asked_for_of_the_make_that_such_nodes_have(
+    nodes: list[str], gpu_types: dict[str, Any], spec: dict[str, Any], before: str, resource: str
+) -> None:
+    there = [
+        node(f"n{at}", labels={"n": f"n{at}"}, allocatable={"cpu": 192_000, "memory": 2**41, make: 8})
+        for at, make in enumerate(nodes)
+    ]
+    view = waiting("a", 4, **spec)
+    if before:
+        asks = ScaleUpStatus(by="Placeholders", nodes=4, generation=1, gpu_resource=before, since=NOW)
+        view = replace(view, status=changed(view.status, scale_up=asks))
+    plan = admit(cluster(view, nodes=there), Tunables(gpu_types=gpu_types, scale_up=ScaleUpSettings()), NOW)
+    found = statuses(plan)["a"].scale_up if "a" in statuses(plan) else view.status.scale_up
+    assert found is not None
+    assert (found.nodes, found.gpu_resource) == ((4, resource) if before in ("", resource) else (0, before))
+
+
+def test_nodes_of_a_type_that_the_operator_does_not_know_are_not_asked_for() -> None:
+    plan = passed(cluster(waiting("a"), quotas=[{"gpuType": "B200", "nominalNodes": 4}]))
+    assert not asked(plan)
+    plan = passed(cluster(waiting("a"), quotas=[{"gpuType": n, "nominalNodes": 4} for n in ("B200", "H100")]))
+    assert statuses(plan)["a"].scale_up == ScaleUpStatus(
+        by="Placeholders", nodes=2, generation=1, gpu_type="H100", gpu_resource="nvidia.com/gpu", since=NOW
+    )
 
 
 def test_all_runs_together_ask_for_no_more_than_the_installation_allows() -> None:

@@ -69,6 +69,8 @@ START = {"attempt": 2, "assignmentHash": "x", "masterAddress": "a", "masterPort"
         ({"resolved": {"nodes": 1, "cpu": "much", "memory": "1Gi"}}, "resolved"),
         ({"resolved": {"nodes": 1, "cpu": "1", "memory": "1Gi", "resources": {"a": "two"}}}, "resolved"),
         ({"totals": {"restarts": 2**63 - 1}}, "totals"),
+        ({"scaleUp": {"by": "Placeholders", "nodes": 2**30}}, "scale_up"),
+        ({"scaleUp": {"by": "Placeholders", "nodes": -1}}, "scale_up"),
         ({"recovery": {"slotLosses": [{"slot": 0, "node": "n0", "count": -(2**63)}]}}, "recovery"),
     ],
 )

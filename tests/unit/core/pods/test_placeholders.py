@@ -55,6 +55,12 @@ def test_a_placeholder_asks_for_what_a_gang_pod_does(spec: dict[str, Any], expec
     assert requests(body(asking(**spec))) == expected
 
 
+def test_it_asks_for_gpus_of_the_make_that_status_names_and_has_their_tolerations() -> None:
+    of = body(asking(), changed(ASKED, gpu_resource="habana.ai/gaudi"))
+    assert requests(of) == {"cpu": "1", "memory": "1Gi", "habana.ai/gaudi": "8"}
+    assert "habana.ai/gaudi" in [each["key"] for each in of["spec"]["tolerations"]]
+
+
 def test_it_goes_where_a_gang_pod_may_go_and_shares_the_node_with_none() -> None:
     term = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a"]}]}
     required = {"nodeSelectorTerms": [term]}

@@ -1,6 +1,7 @@
 """A run has an autoscaler asked for nodes, and what was made for it taken away: whatever is there already."""
 
 from dataclasses import replace
+from time import process_time
 from typing import Any, Literal
 
 import pytest
@@ -132,6 +133,17 @@ class TestPlaceholders:
         assert found.build().wake_at == w.now + 1
         w.now += 1
         assert len(plan(w, placeholders=there(w)[:1], placeholder_gone_at=gone_at).placeholders) == 1
+
+    def test_of_very_many_each_is_looked_at_once(self) -> None:
+        w = asking(nodes=10_000)
+        one = replace(pod(0), namespace=w.runs["one"].namespace, run_uid=w.runs["one"].uid)
+        names = [f"{NAME}-{number}" for number in range(10_000)]
+        many = tuple(replace(one, name=name, uid=name) for name in names)
+        begun = process_time()
+        assert not plan(w, placeholders=many).deletes
+        w.queue("default")
+        assert len(plan(w, placeholders=many).deletes) == 10_000
+        assert process_time() - begun < 2, "linear, on whatever machine"
 
     def test_a_refusal_is_told(self) -> None:
         w = asking()
