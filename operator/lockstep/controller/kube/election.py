@@ -159,7 +159,7 @@ class Election:
         return float(math.ceil(max(self._duration, slow, self.seconds_left())))
 
     def _patience(self) -> float:
-        """An answer that is overdue may never come, where its connection leads nowhere: the next try has twice as long."""
+        """An answer that is overdue may never come, as its connection is dead: the next try has twice as long."""
         return max(_REQUEST_SECONDS, min(self._duration, 2 * self._took))
 
     async def try_acquire(self) -> bool:
