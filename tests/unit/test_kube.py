@@ -265,6 +265,21 @@ async def test_a_write_that_takes_too_long_has_an_unknown_outcome(kube: KubeClie
         await kube.replace(LEASES, "x", {}, "team", within=0.05)
 
 
+async def test_how_long_writes_take_is_told_by_namespace_and_not_of_leases(kube: KubeClient, fake: FakeServer) -> None:
+    told: list[str] = []
+    kube.wrote = lambda namespace, seconds: told.append(namespace)
+    fake.answers = [says(200, {})] * 3 + [refuses(409, "Conflict"), hangs_up, says(200, {})]
+    await kube.create(CONFIG_MAPS, {}, "team")
+    await kube.create(CONFIG_MAPS, {}, "team", dry_run=True)
+    await kube.replace(LEASES, "x", {}, "system")
+    with pytest.raises(ApiError):
+        await kube.create(PODS, {}, "other")
+    with pytest.raises(UnknownOutcome):
+        await kube.patch(PODS, "x", {}, "third", "status")
+    await kube.post("/apis/authentication.k8s.io/v1/tokenreviews", {})
+    assert told == ["team", "team", "other", "third", ""]
+
+
 async def test_a_read_that_fails_is_merely_unreachable(kube: KubeClient, fake: FakeServer) -> None:
     fake.answers = [hangs_up, hangs_up]
     with pytest.raises(UnreachableError):

@@ -85,7 +85,8 @@ class KubeClient:
         self.window = AdaptiveWindow(clock)
         self.write_guard: Callable[[], None] = lambda: None
         self.write_seconds: Callable[[], float] = lambda: inf
-        self.wrote: Callable[[float], None] = lambda seconds: None  # told how long each write took
+        self.wrote: Callable[[str, float], None] = lambda namespace, seconds: None
+        """Told how long each write took, but for those of leases."""
         self.requests: Counter[tuple[str, str, int]] = Counter()
         """Requests sent, by verb, resource and status code (0: no answer)."""
 
@@ -331,13 +332,13 @@ class KubeClient:
                 except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
                     raise UnreachableError(f"{verb} {path}: {_words(error)}") from error
                 except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                    self.wrote(self._clock.monotonic() - begun)
+                    self._took(request, self._clock.monotonic() - begun)
                     if resource is PODS:
                         self.window.pushed_back()
                     raise UnknownOutcome(f"{verb} {path}: {_words(error)}", settles_at) from error
                 failure = None if response.status < 300 else refusal_of(response, reply)
                 took = self._clock.monotonic() - begun
-                self.wrote(took)
+                self._took(request, took)
                 if resource is PODS:
                     self._adapt_window(failure, took)
             if failure is None:
@@ -350,6 +351,10 @@ class KubeClient:
             if resource is not PODS:  # for pods the window itself holds everybody back
                 await self._clock.sleep(failure.retry_after)
         raise AssertionError("the last try returns or raises")
+
+    def _took(self, request: "_Request", seconds: float) -> None:
+        if request.resource is not LEASES:
+            self.wrote(request.path.partition("/namespaces/")[2].partition("/")[0], seconds)
 
     def _adapt_window(self, failure: ApiError | None, latency: float) -> None:
         if failure is not None and (failure.status == 429 or failure.status >= 500):

@@ -158,6 +158,10 @@ class Election:
         slow = min(_LONGER * self._duration, _TURNS * self._took)
         return float(math.ceil(max(self._duration, slow, self.seconds_left())))
 
+    def _patience(self) -> float:
+        """An answer that is overdue may never come, as its connection is dead: the next try has twice as long."""
+        return max(_REQUEST_SECONDS, min(self._duration, 2 * self._took))
+
     async def try_acquire(self) -> bool:
         """Look at the lease once and take it if it is free; True when this process leads."""
         begun = self._clock.monotonic()
@@ -226,7 +230,7 @@ class Election:
 
     async def _write(self, lease: dict[str, Any] | None, within: float | None = None) -> bool:
         """Take or renew ``lease`` (None: create it) at exactly that version; True when it is ours now."""
-        begun, within = self._clock.monotonic(), self._duration if within is None else within
+        begun, within = self._clock.monotonic(), self._patience() if within is None else within
         duration = self._lasting()
         before = {} if lease is None else _spec(lease)
         renewal = before.get("holderIdentity") == self.identity
@@ -276,7 +280,7 @@ class Election:
             _log.warning("the lease was not deleted: %s", error)
 
     async def _read(self, within: float | None = None) -> dict[str, Any]:
-        begun, within = self._clock.monotonic(), self._duration if within is None else within
+        begun, within = self._clock.monotonic(), self._patience() if within is None else within
         try:
             text = await self._api.get(LEASES, self._name, self._namespace, within=within)
         finally:

@@ -174,10 +174,11 @@ def look_for_losses(state: RunState, leaving: frozenset[int], *, over: bool = Fa
     steps_stopped = _steps_have_stopped(state)
     start_due = _start_due(state, state.tunables.deadlines.start_acknowledged)
     start_overdue = start_due is not None and state.reached(start_due)
+    registered_by = _registered_by(state) if steps_stopped else None
     found = []
     for slot in state.slot_range():
         if state.status.assignment.nodes[slot] and state.rank(slot) not in done:
-            loss = _loss_of(state, slot, slot in waited_with, steps_stopped, start_overdue, over)
+            loss = _loss_of(state, slot, slot in waited_with, steps_stopped, registered_by, start_overdue, over)
             if loss is not None:
                 found.append(loss)
     slow = _late_together(state, found, start_due)
@@ -308,7 +309,13 @@ def took_part(state: RunState, slot: int) -> bool:
 
 
 def _loss_of(
-    state: RunState, slot: int, waited_with: bool, steps_stopped: bool, start_overdue: bool, over: bool
+    state: RunState,
+    slot: int,
+    waited_with: bool,
+    steps_stopped: bool,
+    registered_by: float | None,
+    start_overdue: bool,
+    over: bool,
 ) -> Loss | None:
     name = state.status.assignment.nodes[slot]
     node = state.snapshot.nodes.get(name)
@@ -324,6 +331,9 @@ def _loss_of(
         if node is not None and (closed := why_closed(state, node)):
             return lost(LossKind.DRAINED, LossReason.NODE_CORDONED, f"{message}, and the node {closed}")
         return lost(LossKind.POD, reason, message)
+
+    def late_to_register() -> bool:
+        return registered_by is not None and state.reached(registered_by)
 
     if node is None:
         return lost(LossKind.NODE, LossReason.NODE_DELETED, f"node {name} was deleted")
@@ -357,7 +367,7 @@ def _loss_of(
     if not state.passed(_silent_at(state, report) + _slack(state)):
         return None
     # Past the barrier every rank was registered; a spare whose pod was made since has the deadlines of a launch.
-    if steps_stopped and (report is not None or (took_part(state, slot) and _had_time_to_register(state))):
+    if steps_stopped and (report is not None or (took_part(state, slot) and late_to_register())):
         return lost(LossKind.NODE, LossReason.NODE_SILENT, f"{quiet} from {name} and the gang's steps have stopped")
     if trains and report is not None and report.attempt < state.status.attempt and _nobody_steps(state):
         return lost(
@@ -415,12 +425,17 @@ def _start_due(state: RunState, patience: float) -> float | None:
     return due + state.lag.allowance + state.lag.deaf_since(released)
 
 
-def _had_time_to_register(state: RunState) -> bool:
-    """Whoever took part in START was registered; with a new leader each has to do so again."""
+def _registered_by(state: RunState) -> float | None:
+    """When whoever took part in START is registered, as with a new leader each has to be again, and while some still
+    do the others may be in the queue behind them. None: it may never have come up yet, and has deadlines of its own.
+    """
     if not state.trains:
-        return False  # it may never have come up yet: that has deadlines of its own
-    since = state.snapshot.leadership.since
-    return state.reached(since + rejoins_within(state) + state.lag.allowance + state.lag.deaf_since(since))
+        return None
+    since, reports = state.snapshot.leadership.since, map(state.report, state.ranked_slots())
+    newest = max((report.registered_at for report in reports if report is not None), default=since)
+    queue_moved = min(newest, since + state.tunables.breaker.longest)
+    due = max(since + rejoins_within(state), queue_moved + _REJOINED_AFTER / 2)
+    return due + state.lag.allowance + state.lag.deaf_since(since)
 
 
 def rejoins_within(state: RunState) -> float:

@@ -36,6 +36,8 @@ _SAVING_FIRST: Mapping[str, ShownReason] = {
 TRIED_AGAIN_AFTER = 600.0
 """Seconds until a run is admitted again that gave its nodes back because nothing could be decided for it."""
 SETTLED_AFTER = 2.0
+_MUCH, _FEW = 1 / 8, 64
+"""Part of the gang, and of so many at least, whose coming is told though others still come one by one."""
 """Seconds without an arrival after which the count at the barrier is worth a write."""
 
 
@@ -183,7 +185,7 @@ def _report_gathering(plan: PlanBuilder, reached: list[SlotStage], waiting_for: 
     fresh = before is None or before.status == "True" or before.reason != ConditionReason.GATHERING
     newest = max((report.since for report in plan.snapshot.reports.values()), default=0.0)
     settled = newest + SETTLED_AFTER * (SHED if plan.lag.allowance else 1.0)
-    if not fresh and count != plan.status.nodes_ready and not plan.reached(settled):
+    if not fresh and 0 < _moved_by(plan.status.nodes_ready, count) < _MUCH and not plan.reached(settled):
         return
     words = ""
     if missing:
@@ -197,6 +199,16 @@ def _report_gathering(plan: PlanBuilder, reached: list[SlotStage], waiting_for: 
     if fresh or count != plan.status.nodes_ready or rank_or_stage_differs(before.message if before else "", words):
         plan.status = changed(plan.status, nodes_ready=count)
         plan.condition(ConditionType.GANG_READY, False, ConditionReason.GATHERING, words)
+
+
+def _moved_by(before: str, now: str) -> float:
+    """Part of the gang by which the count of those that are there differs."""
+    if before == now:
+        return 0.0
+    (was, _, of), (there, _, world) = before.partition("/"), now.partition("/")
+    if of != world or not was.isdecimal() or len(was) > len(world):
+        return 1.0
+    return abs(int(there) - int(was)) / max(_FEW, int(world))
 
 
 def rank_or_stage_differs(before: str, now: str) -> bool:

@@ -90,6 +90,24 @@ def test_a_worker_never_heard_by_a_new_leader_is_lost_once_it_had_time_to_regist
     assert w.status("one").attempt == 2
 
 
+def test_those_a_new_leader_has_not_heard_are_waited_for_while_others_still_find_it() -> None:
+    w = running(24, spare=8)
+    w.train("one", 5)
+    only_beats(w, 10)
+    away = [w.status("one").assignment.nodes[rank] for rank in range(1, 24)]
+    w.silent_nodes |= {*away}
+    w.crash()
+    for name in away[1:]:  # the API server takes its time to say whose the tokens are
+        only_beats(w, 10)
+        assert w.status("one").attempt == 1
+        w.silent_nodes -= {name}
+    only_beats(w, 20)
+    assert w.status("one").attempt == 1
+    only_beats(w, 30)
+    assert w.status("one").attempt == 2, "the one that does not come is lost"
+    assert w.status("one").attempts[0].cause == "NodeLost"
+
+
 def test_a_rank_that_does_not_acknowledge_start_is_replaced() -> None:
     w = running(spare=2)
     stuck = not_none(w.worker("one", 1))

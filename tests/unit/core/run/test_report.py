@@ -94,6 +94,22 @@ def test_slowness_is_told_once_and_its_figures_change_with_the_count_of_those_th
     assert told("", "0/2") == ("", 0)
 
 
+@pytest.mark.parametrize(("lag", "apart"), [(Lag(), 1.5), (Lag(loop=2.0), 4.0)])
+def test_those_that_come_one_by_one_without_end_are_counted_though_never_settled(lag: Lag, apart: float) -> None:
+    w = world(24)
+    w.lag = lag
+    w.delays = lambda slot: (1.0, 1.0, apart * slot, 1.0)
+    w.roll_out("one", spec(24))
+    told = []
+    while w.now < w.pods[min(w.pods)].created_at + 22 * apart:
+        w.pass_time(apart)
+        there = sum(bool(worker.ready_for) for worker in w.workers.values())
+        told.append(int(w.status("one").nodes_ready.partition("/")[0]))
+        assert there - told[-1] <= 9, "nobody would see that it gets on"
+    assert told[-1] >= 8
+    assert len(set(told)) <= 4, "they are few writes all the same"
+
+
 @pytest.mark.parametrize(
     ("suspended", "nodes", "state"), [(False, 2, "Running"), (False, 1, "Pending"), (True, 2, "Suspended")]
 )

@@ -35,7 +35,7 @@ def _report_pods(plan: PlanBuilder) -> None:
         plan.condition(ConditionType.GANG_READY, True, ConditionReason.STARTED, words)
         return
     fresh = before is None or before.reason != ConditionReason.PODS_STARTING
-    newest = max((pod.started_at or 0.0 for pod in plan.live_pods), default=0.0)
+    newest = max((at for pod in plan.live_pods if (at := pod.started_at or 0.0) <= plan.now), default=0.0)
     if not fresh and (not plan.reached(newest + SETTLED_AFTER) or count == plan.status.nodes_ready):
         return
     first = missing[0]

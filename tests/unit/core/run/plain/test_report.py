@@ -25,3 +25,20 @@ def test_the_gang_is_ready_when_all_of_its_pods_run(up: int, status: str, reason
     assert "there is no barrier" in ready.message
     assert ("rank 1 on n1" in ready.message) is (up == 1)
     assert (progressing.status, progressing.reason) == ("Unknown", "StepsUnknown")
+
+
+def test_a_node_whose_clock_is_ahead_does_not_hold_up_what_is_told_of_the_gang() -> None:
+    w = world_with_gang(2, worker="Disabled")
+    ahead, pending = sorted(w.pods)
+    w.pods |= {
+        ahead: replace(w.pods[ahead], started_at=w.now + 3600),
+        pending: replace(w.pods[pending], phase=PodPhase.PENDING, started_at=None),
+    }
+    plan = w.plan("one")
+    report_plain_gang(plan, "")
+    assert plan.status.nodes_ready == "1/2"
+    w.amend("one", conditions=plan.status.conditions, nodes_ready="0/2")
+    w.pass_time(5)
+    plan = w.plan("one")
+    report_plain_gang(plan, "")
+    assert plan.status.nodes_ready == "1/2"
