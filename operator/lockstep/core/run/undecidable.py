@@ -25,7 +25,7 @@ from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import cannot_decide, find, is_true
 from lockstep.core.model.lifecycle import Outcome, Phase
-from lockstep.core.model.limits import asked_limit, limit_in_force
+from lockstep.core.model.limits import asked_limit
 from lockstep.core.model.plan import Plan
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.ranges import format_ranges
@@ -49,7 +49,7 @@ from lockstep.core.run.stopping import (
     given_back,
     stop_after_save,
 )
-from lockstep.core.run.time_limit import save_by_the_limit
+from lockstep.core.run.time_limit import limit_of, save_by_the_limit, then_at_its_limit
 
 WITHOUT_PODS = 15.0
 """Seconds after which a gang gives its nodes back that has no pod: one that was made just now has been heard of."""
@@ -222,8 +222,7 @@ def _evicted_by_kueue(state: RunState) -> Wish | None:
 
 def _end_of_time(state: RunState) -> Wish | None:
     """Early enough for pods to end by then."""
-    queue, status = state.snapshot.queue, state.status
-    limit = limit_in_force(state.spec, status, queue.spec.limits if queue is not None else QueueLimits())
+    status, limit = state.status, limit_of(state, state.status)
     since = status.last_admitted
     if since is None:  # nothing better is known than the age of the pods
         since = min((pod.created_at for pod in state.live_pods), default=None)
@@ -231,8 +230,7 @@ def _end_of_time(state: RunState) -> Wish | None:
         return None
     if not state.reached(since + limit - status.held_seconds - min(state.tunables.stop_grace, limit // 2)):
         return None
-    requeue = state.spec.on_time_limit.action == "Requeue"
-    reason, then = (StopReason.REQUEUED, "it queues again") if requeue else (StopReason.TIME_LIMIT, "it ends")
+    reason, then = then_at_its_limit(state)
     return reason, f"the time limit of {limit} s; {then}"
 
 
