@@ -19,6 +19,7 @@ from lockstep.core.checkpoints.origin import resolve_origin
 from lockstep.core.checkpoints.saves import settle_save
 from lockstep.core.checkpoints.unknown_saves import report_unknown_saves
 from lockstep.core.failures.evidence import record_of_ends, succeeded_ranks
+from lockstep.core.failures.failure_memory import forget_earlier_refusals
 from lockstep.core.failures.node_memory import to_remember
 from lockstep.core.kueue.choice import choice_of, kueue_problems
 from lockstep.core.model.conditions import find
@@ -191,8 +192,9 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
             plan.dry_run = _dry_run(plan)
         return not plan.spec.cancel
     before = plan.status
+    forget_earlier_refusals(plan)
     plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "the spec is valid")
-    plan.admission_changed = plan.admission_changed or before.conditions != plan.status.conditions
+    plan.admission_changed = plan.admission_changed or before != plan.status
     return False
 
 
