@@ -455,6 +455,20 @@ def test_a_gang_of_whose_spec_nothing_can_be_read_gives_its_nodes_back_after_a_w
     assert not w.status("one").assignment.nodes
 
 
+def test_a_paused_gang_has_its_time_again_once_its_spec_could_be_read() -> None:
+    w = training()
+    w.annotate("one", paused="true")
+    readable = w.runs["one"]
+    w.runs["one"] = replace(readable, spec=None, spec_error="spec: is no text", generation=2)
+    w.pass_time(LONGEST_HOLD - 60, step=30)
+    w.runs["one"] = replace(w.runs["one"], spec=readable.spec, spec_error="", generation=3)
+    w.pass_time(120, step=30)
+    w.runs["one"] = replace(w.runs["one"], spec=None, spec_error="spec: is no text", generation=4)
+    w.pass_time(LONGEST_HOLD - 60, step=30)
+    assert w.status("one").assignment.nodes
+    assert stopped(w, 450)
+
+
 def test_one_that_is_told_to_make_room_does_so_at_once() -> None:
     w = training()
     w.apply("urgent", spec(2, priorityClassName="high"))

@@ -148,6 +148,8 @@ def report_unreadable_spec(plan: PlanBuilder) -> bool:
     """A gang that runs goes on, and waits for a spec that can be read."""
     if plan.run.spec_error:
         plan.condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID_SPEC, plan.run.spec_error)
+    elif plan.phase not in (Phase.PENDING, Phase.SUSPENDED):
+        plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "the spec is valid")
     return False
 
 
