@@ -407,6 +407,7 @@ ALWAYS_LOOKING_ON: tuple[Last, ...] = (
     _always(end_pods_by_the_limit),
     _always(forget_test_only),
     _always(follow_kueue),
+    _always(follow_scale_up),
     _always(keep_account),
     report_status,
     answer_workers,
