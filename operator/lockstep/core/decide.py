@@ -63,7 +63,7 @@ from lockstep.core.run.scale_up import follow_scale_up
 from lockstep.core.run.spares import seat_spares
 from lockstep.core.run.stopping import OUT_OF_SHARE, carry_out_stop, finish, stop_after_save
 from lockstep.core.run.time_limit import end_pods_by_the_limit, keep_to_limits, save_by_the_limit, time_is_over
-from lockstep.core.run.undecidable import delete_pods_given_up, obey_without_spec
+from lockstep.core.run.undecidable import delete_pods_given_up, end_long_launch, obey_without_spec
 from lockstep.core.run.waiting import forget_when_due, give_up_waiting, leave_drained_queue, stop_for_preemption
 
 DRY_RUN_AGAIN_AFTER = 60.0
@@ -160,7 +160,7 @@ def obey_stop_orders(plan: PlanBuilder) -> bool:
         obey_without_spec(plan)
         return True
     settle_save(plan)
-    return _stop_as_asked(plan, frozenset(), on_hold=True)
+    return _stop_as_asked(plan, frozenset(), on_hold=True) or end_long_launch(plan)
 
 
 def refuse_what_cannot_run(plan: PlanBuilder) -> bool:

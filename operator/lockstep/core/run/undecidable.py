@@ -54,6 +54,7 @@ from lockstep.core.run.time_limit import limit_of, save_by_the_limit, then_at_it
 WITHOUT_PODS = 15.0
 """Seconds after which a gang gives its nodes back that has no pod: one that was made just now has been heard of."""
 _AT_REST = (WorkerPhase.EXITED, WorkerPhase.READY, WorkerPhase.PREPARING)
+_ON_ITS_WAY = (Phase.LAUNCHING, Phase.RECOVERING)
 _HOLDING_NODES = (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING)
 _SAVED_FIRST = (
     StopReason.CANCELLED,
@@ -109,6 +110,15 @@ def obey_without_spec(plan: PlanBuilder) -> None:
     wish = (_wish(plan) if plan.phase in _HOLDING_NODES else None) or _unreadable_for_long(plan)
     if wish is not None:
         begin_stop(plan, *wish)
+
+
+def end_long_launch(plan: PlanBuilder) -> bool:
+    """A gang that does not train, and cannot come to it as a part of its spec cannot be read, gives its nodes back
+    after as long. True when it stops."""
+    wish = _unreadable_for_long(plan) if plan.run.spec_error and plan.phase in _ON_ITS_WAY else None
+    if wish is not None:
+        begin_stop(plan, *wish)
+    return wish is not None
 
 
 def _unreadable_for_long(state: RunState) -> Wish | None:
