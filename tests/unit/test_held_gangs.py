@@ -436,6 +436,27 @@ def test_a_gang_goes_on_while_its_spec_cannot_be_read_and_is_mended_once_it_can(
     assert (w.status("one").attempt, phase(w)) == (2, Phase.RUNNING)
 
 
+def test_a_launch_that_cannot_go_on_as_its_spec_cannot_be_read_gives_its_nodes_back_after_a_while() -> None:
+    w = World({f"n{i}": node(f"n{i}") for i in range(2)}, silent_nodes={"n1"})
+    w.apply("one", spec(2))
+    w.settle()
+    assert phase(w) is Phase.LAUNCHING
+    view = w.runs["one"]
+    w.runs["one"] = replace(view, spec_error="spec.podTemplate: is nested too deeply", generation=view.generation + 1)
+    w.pass_time(LONGEST_HOLD - 30, step=30)
+    assert w.status("one").assignment.nodes
+    w.silent_nodes.clear()
+    w.pass_time(120, step=10)
+    assert not w.status("one").assignment.nodes
+    assert not w.pods
+    version = w.version
+    w.pass_time(600, step=60)
+    assert w.version == version, "it waits for its spec"
+    w.runs["one"] = replace(w.runs["one"], spec_error="", generation=view.generation + 2)
+    w.pass_time(120, step=10)
+    assert phase(w) is Phase.RUNNING
+
+
 @pytest.mark.parametrize("doubt", [None, *DOUBTS])
 def test_a_gang_of_whose_spec_nothing_can_be_read_gives_its_nodes_back_after_a_while(
     doubt: Callable[[World], None] | None,
@@ -453,6 +474,20 @@ def test_a_gang_of_whose_spec_nothing_can_be_read_gives_its_nodes_back_after_a_w
     let_forged_pods_end(w)
     w.pass_time(20, step=10)
     assert not w.status("one").assignment.nodes
+
+
+def test_a_paused_gang_has_its_time_again_once_its_spec_could_be_read() -> None:
+    w = training()
+    w.annotate("one", paused="true")
+    readable = w.runs["one"]
+    w.runs["one"] = replace(readable, spec=None, spec_error="spec: is no text", generation=2)
+    w.pass_time(LONGEST_HOLD - 60, step=30)
+    w.runs["one"] = replace(w.runs["one"], spec=readable.spec, spec_error="", generation=3)
+    w.pass_time(120, step=30)
+    w.runs["one"] = replace(w.runs["one"], spec=None, spec_error="spec: is no text", generation=4)
+    w.pass_time(LONGEST_HOLD - 60, step=30)
+    assert w.status("one").assignment.nodes
+    assert stopped(w, 450)
 
 
 def test_one_that_is_told_to_make_room_does_so_at_once() -> None:

@@ -378,3 +378,32 @@ def test_our_runs_are_not_given_nodes_that_kueues_gangs_use() -> None:
     world.queue_up("ours", 3, labels={})
     assert phase(world, "ours") is Phase.PENDING
     assert reason(world, "ours")[0] == "Resources"
+
+
+def test_a_paused_gang_makes_room_for_kueue_after_a_save_and_comes_back_when_it_is_not_paused_any_more() -> None:
+    world = running()
+    world.train("run", 5)
+    world.annotate("run", paused="true")
+    world.settle()
+    written = len(world.written)
+    world.pass_time(300, 30)
+    assert (phase(world), len(world.written)) == (Phase.RUNNING, written)
+    world.evict("Preempted")
+    world.pass_time(400, 10)
+    assert (phase(world), nodes(world), world.pods) == (Phase.PENDING, (), {})
+    assert reason(world)[0] == "Paused"
+    assert all(write.verb is not WorkloadVerb.CREATE for write in world.written[written:]), "it asks for nothing"
+    world.annotate("run", paused="false")
+    world.pass_time(120, 10)
+    assert phase(world) is Phase.RUNNING
+
+
+def test_a_gang_that_is_left_alone_is_not_stopped_for_a_size_of_its_own() -> None:
+    world = running()
+    world.annotate("run", paused="true")
+    world.submit(nodes=3)
+    world.pass_time(300, 30)
+    assert (phase(world), len(nodes(world))) == (Phase.RUNNING, 2)
+    world.annotate("run", paused="false")
+    world.pass_time(400, 10)
+    assert (phase(world), len(nodes(world))) == (Phase.RUNNING, 3)

@@ -759,6 +759,23 @@ def test_a_run_that_every_kubelet_refuses_waits_with_their_words_makes_few_pods_
     assert status(w).recovery.refusals is None
 
 
+def test_a_run_that_waits_as_kubelets_refuse_its_pods_tries_at_once_when_its_spec_is_another() -> None:
+    w = RefusingWorld(world(3).nodes)
+    w.apply(RUN, spec(2))
+    w.pass_time(300, step=5)
+    assert status(w).queue.reason == "NodesRefusePods"
+    made = set(w.pods)
+    w.apply(RUN, spec(2, progress={"totalSteps": 5}))
+    w.pass_time(120, step=5)
+    assert w.pods.keys() - made, "it has tried"
+    w.pass_time(300, step=5)
+    assert status(w).queue.reason == "NodesRefusePods", "and waits again"
+    w.refuses = False
+    w.apply(RUN, spec(2, progress={"totalSteps": 6}))
+    w.pass_time(60, step=5)
+    assert state(w) == "Running"
+
+
 def test_a_pod_without_a_verdict_gives_the_nodes_back_after_the_time_that_a_launch_has() -> None:
     class Unjudged(World):
         since: dict[str, float]

@@ -156,6 +156,8 @@ class NodeRefusalsStatus(StatusModel):
     """What the latest said."""
     waits: bool = False
     """Whether they are so many that the run waits for longer before it tries others."""
+    generation: int = 0
+    """Of the spec that they were asked to run."""
 
 
 class RecoveryStatus(StatusModel):

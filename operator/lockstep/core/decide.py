@@ -19,6 +19,7 @@ from lockstep.core.checkpoints.origin import resolve_origin
 from lockstep.core.checkpoints.saves import settle_save
 from lockstep.core.checkpoints.unknown_saves import report_unknown_saves
 from lockstep.core.failures.evidence import record_of_ends, succeeded_ranks
+from lockstep.core.failures.failure_memory import forget_earlier_refusals
 from lockstep.core.failures.node_memory import to_remember
 from lockstep.core.kueue.choice import choice_of, kueue_problems
 from lockstep.core.model.conditions import find
@@ -62,7 +63,7 @@ from lockstep.core.run.scale_up import follow_scale_up
 from lockstep.core.run.spares import seat_spares
 from lockstep.core.run.stopping import OUT_OF_SHARE, carry_out_stop, finish, stop_after_save
 from lockstep.core.run.time_limit import end_pods_by_the_limit, keep_to_limits, save_by_the_limit, time_is_over
-from lockstep.core.run.undecidable import delete_pods_given_up, obey_without_spec
+from lockstep.core.run.undecidable import delete_pods_given_up, end_long_launch, obey_without_spec
 from lockstep.core.run.waiting import forget_when_due, give_up_waiting, leave_drained_queue, stop_for_preemption
 
 DRY_RUN_AGAIN_AFTER = 60.0
@@ -147,6 +148,8 @@ def report_unreadable_spec(plan: PlanBuilder) -> bool:
     """A gang that runs goes on, and waits for a spec that can be read."""
     if plan.run.spec_error:
         plan.condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID_SPEC, plan.run.spec_error)
+    elif plan.phase not in (Phase.PENDING, Phase.SUSPENDED):
+        plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "the spec is valid")
     return False
 
 
@@ -157,7 +160,7 @@ def obey_stop_orders(plan: PlanBuilder) -> bool:
         obey_without_spec(plan)
         return True
     settle_save(plan)
-    return _stop_as_asked(plan, frozenset(), on_hold=True)
+    return _stop_as_asked(plan, frozenset(), on_hold=True) or end_long_launch(plan)
 
 
 def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
@@ -191,8 +194,9 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
             plan.dry_run = _dry_run(plan)
         return not plan.spec.cancel
     before = plan.status
+    forget_earlier_refusals(plan)
     plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "the spec is valid")
-    plan.admission_changed = plan.admission_changed or before.conditions != plan.status.conditions
+    plan.admission_changed = plan.admission_changed or before != plan.status
     return False
 
 
@@ -403,6 +407,7 @@ ALWAYS_LOOKING_ON: tuple[Last, ...] = (
     _always(end_pods_by_the_limit),
     _always(forget_test_only),
     _always(follow_kueue),
+    _always(follow_scale_up),
     _always(keep_account),
     report_status,
     answer_workers,

@@ -107,10 +107,10 @@ def held_by_pods(run: RunView, pods: Iterable[PodView]) -> RunView:
 
 def is_known_by_pods(run: RunView, pods: Iterable[PodView]) -> bool:
     """Every slot has a pod: no node can be held that none of them is on."""
-    if run.spec is None or not is_assignment_missing(run):
+    if run.spec is None or run.spec_error or not is_assignment_missing(run):
         return False
     slots = {pod.slot for pod in pods if not pod.is_terminal} | set(run.status.assignment.vacant)
-    return len(slots) >= run.spec.nodes + run.spec.spare_nodes
+    return len(slots) >= max(run.spec.nodes, run.status.resolved.nodes) + run.spec.spare_nodes
 
 
 def is_assignment_missing(run: RunView) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from lockstep.api.recovery_status import ExcludedNode, RecoveryStatus
 from lockstep.core.failures.actions import ONE_DAY
-from lockstep.core.failures.recovery_record import exclude_node, keep_excluded
+from lockstep.core.failures.recovery_record import exclude_node, forget_refusals, keep_excluded
 from lockstep.core.failures.signs import UNHEALTHY_DEVICE
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunState
@@ -63,6 +63,21 @@ def readmit_mended(plan: PlanBuilder) -> None:
     if len(kept) < len(excluded):
         plan.status = keep_excluded(plan.status, kept)
         plan.admission_changed = True
+
+
+def forget_earlier_refusals(plan: PlanBuilder) -> None:
+    """A spec that is another than kubelet after kubelet refused is tried at once, and on their nodes too."""
+    refusals = plan.status.recovery.refusals
+    if refusals is None or not refusals.waits or refusals.generation == plan.run.generation:
+        return
+    shortly, excluded = plan.tunables.excluded_shortly_seconds, plan.status.recovery.excluded_nodes
+    kept = (each for each in excluded if each.node not in refusals.nodes or not _is_within(each, shortly))
+    plan.status = keep_excluded(forget_refusals(plan.status), tuple(kept))
+
+
+def _is_within(entry: ExcludedNode, most: float) -> bool:
+    """No longer than ``most`` seconds in all: for a longer time it is kept off for something else."""
+    return entry.until is not None and entry.since is not None and entry.until - entry.since <= most
 
 
 def _is_mended(state: RunState, entry: ExcludedNode) -> bool:

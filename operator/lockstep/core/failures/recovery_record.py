@@ -133,12 +133,24 @@ def record_requeue(status: TrainingRunStatus, until: float) -> TrainingRunStatus
     return _with(status, changed(status.recovery, requeues=status.recovery.requeues + 1, not_before=until))
 
 
-def record_refusal(status: TrainingRunStatus, node: str, message: str, enough: int) -> TrainingRunStatus:
-    """The kubelet of ``node`` would not take a pod. ``enough``: so many of them are not their nodes' fault any more."""
-    known = status.recovery.refusals or NodeRefusalsStatus()
+def record_refusal(
+    status: TrainingRunStatus, node: str, message: str, enough: int, generation: int
+) -> TrainingRunStatus:
+    """The kubelet of ``node`` would not take a pod. ``enough``: so many of them are not their nodes' fault any more.
+    What was refused of another ``generation`` of the spec does not count."""
+    known = status.recovery.refusals
+    if known is None or known.generation != generation:
+        known = NodeRefusalsStatus()
     nodes = (*(other for other in known.nodes if other != node), node)[-MAX_REFUSALS:]
-    refusals = NodeRefusalsStatus(nodes=nodes, message=message[:256], waits=known.waits or len(nodes) >= enough)
+    refusals = NodeRefusalsStatus(
+        nodes=nodes, message=message[:256], waits=known.waits or len(nodes) >= enough, generation=generation
+    )
     return _with(status, changed(status.recovery, refusals=refusals))
+
+
+def forget_refusals(status: TrainingRunStatus) -> TrainingRunStatus:
+    """What kubelets refused is waited for no longer."""
+    return _with(status, changed(status.recovery, not_before=None, refusals=None))
 
 
 def forget_requeues(status: TrainingRunStatus) -> TrainingRunStatus:

@@ -65,6 +65,8 @@ def leave_for_kueue(plan: PlanBuilder) -> bool:
         f"ClusterQueue {kueue.cluster_queue}, Workload {kueue.workload}",
     )
     assert workload is not None
+    if plan.run.is_left_alone:
+        return False  # nobody asks for what follows but the run itself
     return _resize(plan) or _ask_without_node(plan, workload)
 
 

@@ -176,7 +176,9 @@ def _count_refusals(plan: PlanBuilder, lost: Sequence[Loss], may_not_avoid: str)
     it does where it ``may_not_avoid`` the nodes that refuse it."""
     enough = min(max(LEAST_REFUSING, int(REFUSING_SHARE * plan.world)), MAX_REFUSALS, nodes_large_enough(plan))
     for loss in lost:
-        plan.status = record_refusal(plan.status, loss.node, loss.message, 1 if may_not_avoid else enough)
+        plan.status = record_refusal(
+            plan.status, loss.node, loss.message, 1 if may_not_avoid else enough, plan.run.generation
+        )
     refusals, elastic = plan.status.recovery.refusals, plan.spec.elastic
     left = sum(map(bool, plan.status.assignment.nodes))
     may_shrink = elastic is not None and left >= elastic.min

@@ -58,6 +58,8 @@ def _is_to_ask(state: RunState) -> bool:
     asked, queue, run = state.status.scale_up, state.snapshot.queue, state.run
     if asked is None or not asked.nodes or run.deleting or run.spec is None or state.phase is not Phase.PENDING:
         return False
+    if run.is_left_alone:
+        return False
     enabled = queue is not None and queue.spec.scale_up == "Enabled"
     return enabled and not run.spec.cancel and asked.generation == run.generation
 

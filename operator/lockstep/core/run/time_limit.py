@@ -33,7 +33,7 @@ def keep_to_limits(plan: PlanBuilder) -> bool:
 
 def time_is_over(state: RunState, status: TrainingRunStatus) -> float | None:
     """When the time of a run is over, which has nodes or had them at its end; None: nobody knows, or never."""
-    limit, since = _limit_of(state, status) if state.run.spec is not None else None, status.last_admitted
+    limit, since = limit_of(state, status) if state.run.spec is not None else None, status.last_admitted
     return None if limit is None or since is None else since + limit - status.held_seconds
 
 
@@ -60,16 +60,26 @@ def end_pods_by_the_limit(plan: PlanBuilder) -> None:
         plan.deletes = [replace(gone, grace=longest) if gone.grace is None else gone for gone in plan.deletes]
 
 
-def _limit_of(state: RunState, status: TrainingRunStatus) -> int | None:
-    queue = state.snapshot.queue
+def limit_of(state: RunState, status: TrainingRunStatus) -> int | None:
+    """Seconds of the limit in force. Where the spec cannot be read it is as it was granted."""
+    queue, granted = state.snapshot.queue, status.admission.time_limit
+    if state.run.spec_error and granted is not None:
+        return granted
     return limit_in_force(state.spec, status, queue.spec.limits if queue is not None else QueueLimits())
+
+
+def then_at_its_limit(state: RunState) -> tuple[StopReason, str]:
+    """What becomes of the run then. It is no end for good where nobody can read whether it is to be one."""
+    if state.spec.on_time_limit.action == "Requeue" or state.run.spec_error:
+        return StopReason.REQUEUED, "it queues again"
+    return StopReason.TIME_LIMIT, "it ends"
 
 
 def _keep_to_time_limit(plan: PlanBuilder) -> bool:
     """Ask for the save ``leadTime`` before the limit, and leave pods the time to end by then; a gang that does not
     train, or has no workers, needs no more than that. Should an end take longer, what is left is ended regardless:
     ``Tunables.longest_stop``."""
-    spec, limit = plan.spec, _limit_of(plan, plan.status)
+    spec, limit = plan.spec, limit_of(plan, plan.status)
     if limit is None:
         return False
     if plan.status.last_admitted is None:
@@ -84,8 +94,7 @@ def _keep_to_time_limit(plan: PlanBuilder) -> bool:
     due = ends - (lead if plan.phase is Phase.RUNNING and plan.has_workers else ending)
     if not plan.reached(due):
         return False
-    requeue = spec.on_time_limit.action == "Requeue"
-    reason, then = (StopReason.REQUEUED, "it queues again") if requeue else (StopReason.TIME_LIMIT, "it ends")
+    reason, then = then_at_its_limit(plan)
     message = f"{_in_words(spec, limit)}; {then}"
     if plan.phase is Phase.RUNNING:
         within = lead - min(ending, lead // 2)

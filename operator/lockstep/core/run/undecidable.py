@@ -25,7 +25,7 @@ from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import cannot_decide, find, is_true
 from lockstep.core.model.lifecycle import Outcome, Phase
-from lockstep.core.model.limits import asked_limit, limit_in_force
+from lockstep.core.model.limits import asked_limit
 from lockstep.core.model.plan import Plan
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.ranges import format_ranges
@@ -49,11 +49,12 @@ from lockstep.core.run.stopping import (
     given_back,
     stop_after_save,
 )
-from lockstep.core.run.time_limit import save_by_the_limit
+from lockstep.core.run.time_limit import limit_of, save_by_the_limit, then_at_its_limit
 
 WITHOUT_PODS = 15.0
 """Seconds after which a gang gives its nodes back that has no pod: one that was made just now has been heard of."""
 _AT_REST = (WorkerPhase.EXITED, WorkerPhase.READY, WorkerPhase.PREPARING)
+_ON_ITS_WAY = (Phase.LAUNCHING, Phase.RECOVERING)
 _HOLDING_NODES = (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING)
 _SAVED_FIRST = (
     StopReason.CANCELLED,
@@ -109,6 +110,15 @@ def obey_without_spec(plan: PlanBuilder) -> None:
     wish = (_wish(plan) if plan.phase in _HOLDING_NODES else None) or _unreadable_for_long(plan)
     if wish is not None:
         begin_stop(plan, *wish)
+
+
+def end_long_launch(plan: PlanBuilder) -> bool:
+    """A gang that does not train, and cannot come to it as a part of its spec cannot be read, gives its nodes back
+    after as long. True when it stops."""
+    wish = _unreadable_for_long(plan) if plan.run.spec_error and plan.phase in _ON_ITS_WAY else None
+    if wish is not None:
+        begin_stop(plan, *wish)
+    return wish is not None
 
 
 def _unreadable_for_long(state: RunState) -> Wish | None:
@@ -222,8 +232,7 @@ def _evicted_by_kueue(state: RunState) -> Wish | None:
 
 def _end_of_time(state: RunState) -> Wish | None:
     """Early enough for pods to end by then."""
-    queue, status = state.snapshot.queue, state.status
-    limit = limit_in_force(state.spec, status, queue.spec.limits if queue is not None else QueueLimits())
+    status, limit = state.status, limit_of(state, state.status)
     since = status.last_admitted
     if since is None:  # nothing better is known than the age of the pods
         since = min((pod.created_at for pod in state.live_pods), default=None)
@@ -231,8 +240,7 @@ def _end_of_time(state: RunState) -> Wish | None:
         return None
     if not state.reached(since + limit - status.held_seconds - min(state.tunables.stop_grace, limit // 2)):
         return None
-    requeue = state.spec.on_time_limit.action == "Requeue"
-    reason, then = (StopReason.REQUEUED, "it queues again") if requeue else (StopReason.TIME_LIMIT, "it ends")
+    reason, then = then_at_its_limit(state)
     return reason, f"the time limit of {limit} s; {then}"
 
 

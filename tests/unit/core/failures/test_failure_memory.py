@@ -5,13 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.api.recovery_status import FirstFailure, RecoveryStatus, SlotLosses
+from lockstep.api.base.changes import changed
+from lockstep.api.recovery_status import ExcludedNode, FirstFailure, NodeRefusalsStatus, RecoveryStatus, SlotLosses
 from lockstep.core.failures.actions import ONE_DAY
 from lockstep.core.failures.failure_memory import (
     ONE_HOUR,
     exclude,
     excluded_enough,
     first_failures_on,
+    forget_earlier_refusals,
     lost_pods,
     readmit_mended,
 )
@@ -113,3 +115,26 @@ def test_a_node_excluded_for_a_condition_comes_back_without_it(
     readmit_mended(plan)
     assert (not plan.status.recovery.excluded_nodes) is readmitted
     assert plan.admission_changed is readmitted
+
+
+@pytest.mark.parametrize(("refused", "waits", "kept"), [(1, True, 4), (1, False, 4), (0, False, 4), (0, True, 3)])
+def test_what_another_spec_was_refused_for_is_forgotten_and_nothing_else(refused: int, waits: bool, kept: int) -> None:
+    w = world_with_gang(1)
+    shortly = w.tunables.excluded_shortly_seconds
+    excluded = [("n1", shortly), ("n2", shortly), ("n3", ONE_DAY), ("n4", None)]
+    refusals = NodeRefusalsStatus(nodes=("n1", "n3", "n4"), message="OutOfcpu", waits=waits, generation=refused)
+    recovery = changed(
+        w.status("one").recovery,
+        refusals=refusals,
+        not_before=w.now + 900,
+        excluded_nodes=tuple(
+            ExcludedNode(node=name, reason="x", since=w.now, until=None if lasts is None else w.now + lasts)
+            for name, lasts in excluded
+        ),
+    )
+    w.amend("one", recovery=recovery)
+    plan = w.plan("one")
+    forget_earlier_refusals(plan)
+    found = plan.status.recovery
+    assert len(found.excluded_nodes) == kept
+    assert (found.refusals is None, found.not_before is None) == ((True, True) if kept == 3 else (False, False))

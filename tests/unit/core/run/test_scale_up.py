@@ -8,6 +8,7 @@ import pytest
 
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import ScaleUpStatus
+from lockstep.core.decide import decide
 from lockstep.core.model.conditions import find, with_condition
 from lockstep.core.model.plan import DeleteProvisioning, EnsureProvisioning
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -71,6 +72,16 @@ class TestPlaceholders:
             "2 placeholder pods, of which 1 have one"
             in told(plan(w, placeholders=(replace(first, node="n0"), second)))[2]
         )
+
+    @pytest.mark.parametrize("left", [{"annotations": {"lockstep.dev/paused": "true"}}, {"spec_error": "spec.env: no"}])
+    def test_a_run_that_is_left_alone_asks_for_nothing_any_more(self, left: dict[str, Any]) -> None:
+        w = asking()
+        w.runs["one"] = replace(w.runs["one"], **left)
+        found = decide(replace(w.snapshot("one"), placeholders=there(w)), w.tunables, w.now)
+        assert [each.name for each in found.deletes] == [f"{NAME}-0", f"{NAME}-1"]
+        gone = decide(w.snapshot("one"), w.tunables, w.now).status
+        assert gone is not None
+        assert gone.scale_up is None
 
     def test_one_that_has_ended_or_is_ending_is_made_again_once_it_is_gone(self) -> None:
         w = asking()

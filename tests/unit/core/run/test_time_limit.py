@@ -1,11 +1,14 @@
 """How long a run may have its nodes, and what becomes of one whose time or budget is used up."""
 
+from dataclasses import replace
+
 import pytest
 
 from lockstep.api.base.changes import changed
 from lockstep.api.queue import QueueLimits
 from lockstep.core.model.reasons import StopReason
 from lockstep.core.run.time_limit import keep_to_limits, limit_in_force, time_is_over
+from lockstep.core.run.undecidable import obeying_alone
 from support.world import spec, world_with_gang
 
 
@@ -56,3 +59,21 @@ def test_a_run_whose_time_is_over_stops(used: int, action: str, reason: StopReas
     assert keep_to_limits(plan) is (reason is not None)
     assert (plan.status.stop.reason if plan.status.stop is not None else None) == reason
     assert (plan.build().wake_at is not None) or reason is not None
+
+
+def test_a_limit_that_cannot_be_read_is_as_it_was_granted_and_its_end_is_nothing_final() -> None:
+    w = world_with_gang(1, timeLimit="1h")
+    w.queue("default", limits={"defaultTimeLimit": "10m"})
+    w.amend("one", admission=changed(w.status("one").admission, time_limit=3600, asked_limit="1h"))
+    w.runs["one"] = replace(w.runs["one"], spec=spec(1), spec_error="spec.timeLimit: no; spec.onTimeLimit: no")
+    w.now += 1800
+    assert not keep_to_limits(w.plan("one"))
+    assert obeying_alone(w.snapshot("one"), w.tunables, w.now).status is None
+    w.now += 1800
+    plan = w.plan("one")
+    assert keep_to_limits(plan)
+    resting = obeying_alone(w.snapshot("one"), w.tunables, w.now).status
+    for status in (plan.status, resting):
+        assert status is not None
+        assert status.stop is not None
+        assert status.stop.reason == StopReason.REQUEUED

@@ -503,7 +503,7 @@ TRAINED = training()
 
 
 @pytest.mark.parametrize(
-    "broken", ["keep_account", "directive_for", "over_budget", "limit_in_force", "succeeded_ranks"]
+    "broken", ["keep_account", "directive_for", "over_budget", "limit_of", "succeeded_ranks"]
 )
 def test_what_it_asks_of_others_may_fail_as_well(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
     def fail(*_: Any, **__: Any) -> Any:

@@ -123,6 +123,8 @@ def is_asked(run: RunView) -> bool:
 
 
 def _is_accepted(run: RunView) -> bool:
+    if run.spec_error:
+        return False  # whatever another release of the operator has thought of it
     accepted = find(run.status, ConditionType.ACCEPTED)
     return accepted is not None and accepted.status == "True" and accepted.observed_generation == run.generation
 

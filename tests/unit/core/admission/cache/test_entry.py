@@ -46,6 +46,7 @@ def asking(**status: Any) -> RunView:
         (run("a", cancel=True), False, False, False),
         (replace(run("a"), deleting=True), False, False, False),
         (replace(run("a"), spec=None), False, False, False),
+        (replace(run("a"), spec_error="spec.colour: not known"), False, False, False),
         (run("a", status={"stop": STOPPING}), False, False, False),
         (run("a", status={"conditions": ()}), False, False, False),
         (run("a", status={"conditions": (REFUSED,)}), False, False, False),
@@ -72,6 +73,7 @@ def test_a_run_waits_for_nodes_or_has_them_or_lacks_some_of_them(
         (asking(conditions=(REFUSED,)), False),
         (asking(conditions=(ACCEPTED, FINISHED)), False),
         (replace(asking(), deleting=True), False),
+        (replace(asking(), spec_error="spec.colour: not known"), False),
         (asking(**held("n0")), False),
     ],
 )
