@@ -502,9 +502,7 @@ def test_it_can_do_with_any_status_and_comes_to_rest(
 TRAINED = training()
 
 
-@pytest.mark.parametrize(
-    "broken", ["keep_account", "directive_for", "over_budget", "limit_of", "succeeded_ranks"]
-)
+@pytest.mark.parametrize("broken", ["keep_account", "directive_for", "over_budget", "limit_of", "succeeded_ranks"])
 def test_what_it_asks_of_others_may_fail_as_well(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise DefectError
