@@ -10,6 +10,7 @@ import yaml
 from localcluster import LocalCluster
 from localcluster.api import Request
 from localcluster.errors import ApiError
+from lockstep.api.base import names
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.gang_settings import GangSettings
@@ -26,7 +27,8 @@ GOLDEN = ROOT / "tests" / "unit" / "core" / "pods" / "golden"
 def priority_class(cluster: LocalCluster) -> None:
     """The class of gang pods as the operator's own manifest has it: its value can't be changed later."""
     documents = yaml.safe_load_all((ROOT / "manifests" / "operator.yaml").read_text())
-    (wanted,) = [document for document in documents if document and document["kind"] == "PriorityClass"]
+    classes = {each["metadata"]["name"]: each for each in documents if each and each["kind"] == "PriorityClass"}
+    wanted = classes[names.GANG_PRIORITY_CLASS]
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(wanted))
 
 
