@@ -10,7 +10,6 @@ import pytest
 from lockstep.api.base import names
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, UnreachableError
-from lockstep.controller.kube.workqueue import WorkQueue
 from lockstep.controller.runtime.resources import Resource
 from lockstep.controller.store.scale_ups import ProvisioningApi, ProvisioningRequests, ScaleUps, view_of
 from lockstep.controller.store.store import Store
@@ -20,6 +19,7 @@ from lockstep.core.model.settings import ScaleUpSettings
 from lockstep.core.model.snapshot import Leadership, ProvisioningView, RunView
 from support.manual_clock import ManualClock
 from support.stored_runs import run
+from support.stored_world import World
 from support.stored_world import pod as gang_pod
 
 LEADER = Leadership(since=0.0)
@@ -244,9 +244,8 @@ class TestStore:
     """Two runs of a team, of which `llama` asks by placeholders."""
 
     def setup_method(self) -> None:
-        self.clock = ManualClock()
-        self.queue = WorkQueue(self.clock)
-        self.store = Store(self.queue, self.clock)
+        world = World()
+        self.clock, self.queue, self.store, self.due = world.clock, world.queue, world.store, world.due
         self.store.apply_run(run(status={"scaleUp": BY_PODS}))
 
     def place(
@@ -270,16 +269,6 @@ class TestStore:
         container = {"name": "placeholder", "resources": {"requests": {"nvidia.com/gpu": "8"}}}
         spec = {"nodeName": node, "priority": priority, "containers": [container]}
         self.store.apply_pod(orjson.dumps({"metadata": metadata, "spec": spec}))
-
-    async def due(self) -> set[str]:
-        self.queue.wake_at("last", self.clock.now() + 2)
-        await self.clock.advance(2)
-        keys = set()
-        while (key := await self.queue.get()) != "last":
-            keys.add(key)
-            self.queue.done(key)
-        self.queue.done("last")
-        return keys
 
     def gpus(self, node: str = "gpu-1") -> int:
         return dict(self.store.foreign_requests.get(node, {})).get("nvidia.com/gpu", 0)
