@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lockstep.controller.kube import pages
@@ -88,6 +88,7 @@ async def test_where_not_even_its_metadata_is_to_be_had_there_is_no_list() -> No
 
 
 @settings(max_examples=examples(100))
+@example([9_000] * 4)
 @given(st.lists(st.sampled_from([0, 100, 900, 1_500, 3_000, 9_000]), max_size=60))
 async def test_whatever_their_sizes_every_object_is_told_of_once_and_no_answer_fills_the_memory(
     sizes: list[int],

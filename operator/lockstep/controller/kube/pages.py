@@ -101,7 +101,8 @@ async def pages_of(
         if not page.metadata.continue_:
             return
         params["continue"] = page.metadata.continue_
-        size = min(PAGE_SIZE, _MORE * size)
+        if not page.unread:  # beside one that is too large there is often another
+            size = min(PAGE_SIZE, _MORE * size)
 
 
 def _page(reply: bytes, kind: str, left_out: LeftOut) -> Page:
