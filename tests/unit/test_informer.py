@@ -254,6 +254,42 @@ async def test_bookmarks_count_as_having_heard(world: World) -> None:
     assert world.informer.last_heard >= begun
 
 
+class EndsQuietConnections(FakeKube):
+    """A load balancer that ends a connection on which nothing came for so many seconds; the kind is quiet."""
+
+    def __init__(self, clock: ManualClock, seconds: float) -> None:
+        super().__init__()
+        self.clock, self.seconds = clock, seconds
+        self.begun: list[float] = []
+
+    async def watch(
+        self, resource: Resource, params: Mapping[str, str], *, idle_timeout: float
+    ) -> AsyncGenerator[list[bytes], None]:
+        self.begun.append(self.clock.monotonic())
+        yield []
+        if "sendInitialEvents" in params:
+            yield [bookmark(10, end=True)]
+        await self.clock.sleep(self.seconds)
+        raise UnreachableError("closed")
+
+
+async def test_a_load_balancer_that_ends_quiet_watches_makes_nobody_unheard_of_and_nobody_slow(world: World) -> None:
+    world.informer._kube = kube = EndsQuietConnections(world.clock, 30)  # type: ignore[assignment]
+    running = asyncio.ensure_future(world.informer.run())
+    await world.clock.advance(600)
+    running.cancel()
+    assert world.clock.monotonic() - world.informer.last_heard <= 31
+    assert all(later - earlier <= 31 for earlier, later in itertools.pairwise(kube.begun))
+
+
+async def test_a_server_that_grants_every_watch_and_ends_it_at_once_is_left_its_peace(world: World) -> None:
+    world.informer._kube = kube = EndsQuietConnections(world.clock, 0.1)  # type: ignore[assignment]
+    running = asyncio.ensure_future(world.informer.run())
+    await world.clock.advance(120)
+    running.cancel()
+    assert all(later - earlier >= 5 for earlier, later in itertools.pairwise(kube.begun[8:]))
+
+
 async def test_failures_back_off_up_to_ten_seconds(world: World) -> None:
     tries: list[float] = []
 

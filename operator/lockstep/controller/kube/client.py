@@ -251,7 +251,8 @@ class KubeClient:
     async def watch(
         self, resource: Resource, params: Mapping[str, str], *, idle_timeout: float
     ) -> AsyncGenerator[list[bytes], None]:
-        """Yield the lines of a watch as they come, in batches, until the server ends it.
+        """Yield the lines of a watch as they come, in batches, until the server ends it; an empty batch says that it
+        has begun.
 
         Raises ApiError when it is refused, UnreachableError when it breaks or is silent for ``idle_timeout``.
         """
@@ -262,6 +263,7 @@ class KubeClient:
             async with self._send(request) as response:
                 if response.status != 200:
                     raise refusal_of(response, await body_of(response))
+                yield []
                 lines = WatchLines(partial(self._left_out.note, resource.plural, "an event", "", TOO_LONG))
                 async for chunk in response.content.iter_any():
                     if found := list(lines.feed(chunk)):

@@ -92,15 +92,19 @@ class Informer(Generic[T]):
         self._failures = 0
         self.synced = asyncio.Event()
         self.last_heard = clock.monotonic()
-        """When the last event, bookmark or list came in (monotonic seconds)."""
+        """When the last event, bookmark or list came in, or a watch was granted (monotonic seconds): a load balancer
+        may end quiet connections before their first bookmark."""
 
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
         while True:
+            begun = self._clock.monotonic()
             try:
                 await self._follow()
                 delay = random.uniform(0, 0.5)
             except KubeError as error:
+                if self._clock.monotonic() - begun > _BACKOFF_MAX:
+                    self._failures = 0  # it lasted longer than any wait, and is no reason for a longer one
                 delay = self._after(error)
             except Exception as error:  # whatever it is, all others are followed on, and this kind is listed anew
                 _log.exception("%s: cannot be followed, and is listed anew", self.name)
@@ -148,7 +152,9 @@ class Informer(Generic[T]):
         batches = self._kube.watch(self._resource, query, idle_timeout=IDLE_TIMEOUT)
         async with aclosing(batches):
             async for lines in batches:
-                self._heard()
+                self.last_heard = self._clock.monotonic()
+                if lines:
+                    self._failures = 0
                 for line in filter(None, lines):
                     initial = self._hear(line, initial)
                 await asyncio.sleep(0)  # a flood of events must not starve the rest of the process
