@@ -16,7 +16,7 @@ from harness.waiting import wait_for
 from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
 from localcluster.kwok import RACK_LABEL
-from support.kueue_at_work import QUEUE, KueueAtWork, kueue_at_work
+from support.kueue_at_work import QUEUE, KueueAtWork, kueue_installed, queues_of_kueue
 from support.kueue_double import assigned_hosts
 
 pytestmark = pytest.mark.cluster
@@ -44,9 +44,40 @@ def nodes(running_site: Site) -> Iterator[list[str]]:
     assert running_site.workers.shared_nodes == []
 
 
+class Installation:
+    """Of Kueue, once for all tests here: to remove its definitions and make them anew takes an API server its time."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+        self._installed = contextlib.ExitStack()
+
+    def is_needed(self) -> None:
+        """It is installed from now on."""
+        if not self.is_there:
+            self._installed.enter_context(kueue_installed(self._cluster))
+            self.is_there = True
+
+    def is_not_wanted(self) -> None:
+        """It is not installed from now on."""
+        self._installed.close()
+        self.is_there = False
+
+    is_there = False
+
+
+@pytest.fixture(scope="module")
+def installation(running_site: Site) -> Iterator[Installation]:
+    found = Installation(running_site.cluster)
+    try:
+        yield found
+    finally:
+        found.is_not_wanted()
+
+
 @pytest.fixture
-def kueue(running_site: Site, namespace: str, nodes: list[str]) -> Iterator[KueueAtWork]:
-    with kueue_at_work(running_site.cluster, namespace, nodes) as work:
+def kueue(running_site: Site, installation: Installation, namespace: str, nodes: list[str]) -> Iterator[KueueAtWork]:
+    installation.is_needed()
+    with queues_of_kueue(running_site.cluster, namespace, nodes) as work:
         yield work
 
 
@@ -73,12 +104,14 @@ def waits_for(run: Run, reason: str, words: str = "", seconds: float = 90) -> No
 
 
 def test_a_run_waits_for_kueue_to_be_installed_trains_where_it_says_is_evicted_and_finishes(
-    running_site: Site, namespace: str, nodes: list[str]
+    running_site: Site, installation: Installation, namespace: str, nodes: list[str]
 ) -> None:
     site = running_site
+    installation.is_not_wanted()
     with labelled(site, namespace, "llama", 2) as run:
         waits_for(run, "KueueNotInstalled")
-        with kueue_at_work(site.cluster, namespace, nodes) as kueue:
+        installation.is_needed()
+        with queues_of_kueue(site.cluster, namespace, nodes) as kueue:
             run.wait_until_running(1, SOON)
             run.wait("Kueue is told", lambda: kueue.told("llama", "PodsReady") == ("True", "Started"))
             workload = kueue.of("llama")
@@ -202,11 +235,12 @@ def test_what_kueue_says_next_is_told_at_once_and_a_queue_that_is_deleted_is_mis
 
 
 def test_the_nodes_of_a_rack_that_kueue_names_are_chosen_within_it(
-    running_site: Site, namespace: str, nodes: list[str]
+    running_site: Site, installation: Installation, namespace: str, nodes: list[str]
 ) -> None:
     site, rack = running_site, {"topology": [{"level": "rack", "mode": "Required"}]}
+    installation.is_needed()
     with (
-        kueue_at_work(site.cluster, namespace, nodes, [RACK_LABEL]) as kueue,
+        queues_of_kueue(site.cluster, namespace, nodes, [RACK_LABEL]) as kueue,
         labelled(site, namespace, "falcon", 2, placement=rack) as run,
     ):
         run.wait_until_running(1, SOON)

@@ -7,6 +7,7 @@ Tests write what people write to Kueue's objects, and read what came of it there
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,8 +45,7 @@ class KueueAtWork:
     @property
     def workloads(self) -> list[Json]:
         """As the API server has them."""
-        found: list[Json] = self.cluster.api.get(f"{API}/namespaces/{self.namespace}/workloads")["items"]
-        return found
+        return self._all(f"namespaces/{self.namespace}/workloads")
 
     def of(self, run: str) -> Json:
         """The Workload of a run."""
@@ -69,6 +69,18 @@ class KueueAtWork:
         self._make("resourceflavors", "ResourceFlavor", FLAVOR, flavor)
         self._make("clusterqueues", "ClusterQueue", CLUSTER_QUEUE, self._cluster_queue(self.pods))
         self.make_local_queue()
+
+    def remove_all(self) -> None:
+        """Its queues, and what asked there: Kueue lets go of each thing once nothing is left that uses it."""
+        here = f"namespaces/{self.namespace}"
+        kinds = (f"{here}/workloads", f"{here}/localqueues", "clusterqueues", "resourceflavors", "topologies")
+        for kind in kinds:
+            self.cluster.api.send(Request("DELETE", f"{API}/{kind}"))
+            wait_for(f"no {kind} are left", lambda kind=kind: not self._all(kind), seconds=60)
+
+    def _all(self, kind: str) -> list[Json]:
+        found: list[Json] = self.cluster.api.get(f"{API}/{kind}")["items"]
+        return found
 
     def make_local_queue(self, name: str = QUEUE) -> None:
         """Of the one ClusterQueue. Returns when Kueue knows it; the double knows all that is there."""
@@ -172,12 +184,27 @@ def kueue_at_work(
 ) -> Iterator[KueueAtWork]:
     """Kueue is installed, with one LocalQueue in ``namespace`` and a pod for each of ``nodes``; in the end it is
     removed again."""
-    given = kueue_manager.given()
-    installed = _the_double(cluster) if given is None else kueue_manager.installed(cluster, given)
-    with installed:
-        work = KueueAtWork(cluster, namespace, levels, len(nodes), is_real=given is not None)
-        work.make_queues()
+    with kueue_installed(cluster), queues_of_kueue(cluster, namespace, nodes, levels) as work:
         yield work
+
+
+def kueue_installed(cluster: LocalCluster) -> contextlib.AbstractContextManager[None]:
+    """Its API is served, and it decides, of no queue yet; in the end it is removed with all that is of it."""
+    given = kueue_manager.given()
+    return _the_double(cluster) if given is None else kueue_manager.installed(cluster, given)
+
+
+@contextlib.contextmanager
+def queues_of_kueue(
+    cluster: LocalCluster, namespace: str, nodes: Sequence[str], levels: Sequence[str] = (HOSTNAME,)
+) -> Iterator[KueueAtWork]:
+    """Where it is installed: one LocalQueue in ``namespace``, with a pod for each of ``nodes``, until the end."""
+    work = KueueAtWork(cluster, namespace, levels, len(nodes), is_real=kueue_manager.given() is not None)
+    work.make_queues()
+    try:
+        yield work
+    finally:
+        work.remove_all()
 
 
 @contextlib.contextmanager
@@ -198,12 +225,14 @@ def _the_double(cluster: LocalCluster) -> Iterator[None]:
 def _decide(cluster: LocalCluster, stopped: threading.Event) -> None:
     """One cycle after the other, each for every Workload."""
     while not stopped.wait(_CYCLE):
-        with contextlib.suppress(ApiError, OSError):
+        try:
             workloads = cluster.api.get(f"{API}/workloads")["items"]
             active = {workload["metadata"]["uid"]: workload["spec"].get("active", True) for workload in workloads}
             for workload in _double(cluster).decide(workloads, time.time()):
                 with contextlib.suppress(ApiError):  # it changed meanwhile: the next cycle looks again
                     _write(cluster, workload, active[workload["metadata"]["uid"]])
+        except (ApiError, LookupError) as error:  # what it names may come and go between two reads
+            print(f"Kueue's double did not decide: {error!r}", file=sys.stderr)
 
 
 def _double(cluster: LocalCluster) -> KueueDouble:
