@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,10 @@ class KueueAtWork:
         kinds = (f"{here}/workloads", f"{here}/localqueues", "clusterqueues", "resourceflavors", "topologies")
         for kind in kinds:
             self.cluster.api.send(Request("DELETE", f"{API}/{kind}"))
-            wait_for(f"no {kind} are left", lambda kind=kind: not self._all(kind), seconds=60)
+            wait_for(f"no {kind} are left", partial(self._has_no, kind), seconds=60)
+
+    def _has_no(self, kind: str) -> bool:
+        return not self._all(kind)
 
     def _all(self, kind: str) -> list[Json]:
         found: list[Json] = self.cluster.api.get(f"{API}/{kind}")["items"]
