@@ -266,16 +266,26 @@ async def test_what_asks_for_nodes_and_is_refused_is_told_and_holds_up_nothing(w
         await world.executor.run_plan(view, plan)
 
 
-async def test_a_placeholder_that_is_there_already_is_no_news_and_one_that_is_taken_ends_the_refusal(
-    world: World,
+@pytest.mark.parametrize("is_ours", [True, False], ids=["ours", "somebody else's"])
+async def test_a_placeholder_that_is_there_already_ends_the_refusal_and_what_is_in_its_way_is_told(
+    world: World, is_ours: bool
 ) -> None:
     view = stored(world.store)
     world.store.note_refused_create(view.uid, PLACE.name, RefusedCreate(0.0, "exceeded quota"))
     world.kube.creation = ApiError(409, "AlreadyExists", "there is one")
+    owner = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.RUN_KIND,
+        "name": "llama",
+        "uid": view.uid,
+        "controller": True,
+    }
+    metadata = {"namespace": "team", "name": PLACE.name, "uid": "p1", "resourceVersion": "20"}
+    metadata |= {"labels": {names.LABEL_PLACEHOLDER_OF: view.uid}, "ownerReferences": [owner] if is_ours else []}
+    world.kube.read = {"metadata": metadata, "spec": {"priority": -1}}
     await world.executor.run_plan(view, Plan(placeholders=(PLACE,)))
-    assert PLACE.name in world.store._refused.for_run(view.uid)
-    world.kube.creation = None
-    world.kube.created = {"metadata": {"name": PLACE.name, "uid": "p1", "resourceVersion": "20"}}
-    await world.executor.run_plan(view, Plan(placeholders=(PLACE,)))
-    assert PLACE.name not in world.store._refused.for_run(view.uid)
+    told = world.store._refused.for_run(view.uid)
+    assert [each.message for each in told.values()] == (
+        [] if is_ours else [f"a pod {PLACE.name} that is not of this run is in the way; delete or rename it"]
+    )
     assert not world.warnings

@@ -58,7 +58,7 @@ from lockstep.core.model.plan import (
     StatusWrite,
 )
 from lockstep.core.model.reasons import ActionWord, EventReason
-from lockstep.core.model.snapshot import DryRunResult, PodView, RefusedCreate, RunView
+from lockstep.core.model.snapshot import DryRunResult, PlaceholderView, PodView, RefusedCreate, RunView
 
 log = logging.getLogger("lockstep.execute")
 _CONCURRENT_ADMISSIONS = 16  # more of them only make each other, and the lease, wait longer
@@ -515,12 +515,18 @@ class Executor:
         try:
             reply = await self._kube.create(PODS, pod.body, pod.namespace)
         except KubeError as error:
-            if isinstance(error, ApiError) and error.reason == "AlreadyExists":
-                return  # of a creation whose answer was lost, of which the watch tells; or in the way, and not ours
-            self._note_scale_up_refused(run, pod.name, error)
-            if not error.is_verdict:
-                raise
-            return
+            if not isinstance(error, ApiError) or error.reason != "AlreadyExists":
+                self._note_scale_up_refused(run, pod.name, error)
+                if not error.is_verdict:
+                    raise
+                return
+            # Ours from a creation whose answer was lost, or somebody else's.
+            reply = await self._kube.get(PODS, pod.name, pod.namespace)
+            found = parse_pod(reply).view
+            if not isinstance(found, PlaceholderView) or found.run_uid != run.uid:
+                words = f"a pod {pod.name} that is not of this run is in the way; delete or rename it"
+                self._note_scale_up_refused(run, pod.name, ApiError(409, "AlreadyExists", words))
+                return
         self._store.forget_refused_create(run.uid, pod.name)
         self._store.apply_pod(reply)
 
