@@ -26,7 +26,6 @@ LEADER = Leadership(since=0.0)
 BY_REQUEST = {"by": "ProvisioningRequest", "nodes": 2, "generation": 1}
 BY_PODS = {"by": "Placeholders", "nodes": 2, "generation": 1}
 NAME = "llama-u1-scale-up"
-USED = ScaleUpSettings(provisioning_requests=True, served=True)
 
 
 class Kube:
@@ -182,13 +181,13 @@ class TestRequests:
         view = asking()
         assert known.seen(view) is None
         assert known.is_due(view)
-        await requests.read(view, USED)
+        await requests.read(view)
         assert known.seen(view) == ProvisioningView()
         assert not known.is_due(view)
         await requests.ensure(view, WANTED)
         assert known.is_due(view)
         assert known.seen(view) is None
-        await requests.read(view, USED)
+        await requests.read(view)
         await clock.advance(60.0)
         assert known.is_due(view)
 
@@ -203,12 +202,8 @@ class TestRequests:
         kube = Kube()
         requests, known, _ = client(kube)
         kube.fails = ApiError(403, "Forbidden", "may not")
-        await requests.read(asking(), USED)
+        await requests.read(asking())
         assert known.seen(asking()) == ProvisioningView(problem="may not")
-        await requests.read(asking(), ScaleUpSettings())
-        found = known.seen(asking())
-        assert found is not None
-        assert "provisioningRequests of the operator's configuration is false" in found.problem
 
 
 @pytest.mark.parametrize(

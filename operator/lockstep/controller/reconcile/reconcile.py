@@ -149,8 +149,8 @@ class Reconciler:
             return
         if is_assignment_missing(run):
             await self._read_assignment(run)
-        if self._store.scale_ups.is_due(run):
-            await self._executor.provisioning_requests.read(run, self._tunables().scale_up)
+        if self._tunables().scale_up.provisioning_requests and self._store.scale_ups.is_due(run):
+            await self._executor.provisioning_requests.read(run)
         await self._read_last_words(run)
         snapshot = self._snapshot(run)
         if snapshot is None or is_assignment_missing(snapshot.run):

@@ -104,14 +104,11 @@ class ProvisioningRequests:
         self._kube = kube
         self._scale_ups = scale_ups
 
-    async def read(self, run: RunView, settings: ScaleUpSettings) -> None:
+    async def read(self, run: RunView) -> None:
         """Read what the run asks by. What goes wrong is part of what is known: the run goes on to be looked at."""
-        self._scale_ups.keep(run.uid, await self._view(run, settings))
+        self._scale_ups.keep(run.uid, await self._view(run))
 
-    async def _view(self, run: RunView, settings: ScaleUpSettings) -> ProvisioningView:
-        if not settings.provisioning_requests:
-            problem = "scaleUp.provisioningRequests of the operator's configuration is false by now"
-            return ProvisioningView(problem=problem)
+    async def _view(self, run: RunView) -> ProvisioningView:
         name = names.scale_up_name(run.name, run.uid)
         try:
             found = await self._get(PROVISIONING_REQUESTS, name, run.namespace)

@@ -107,8 +107,8 @@ def _follow_placeholders(plan: PlanBuilder, asked: ScaleUpStatus, goes_on: bool,
 
 def _follow_provisioning(plan: PlanBuilder, asked: ScaleUpStatus, goes_on: bool) -> None:
     settings = plan.tunables.scale_up
-    if settings.provisioning_requests and not settings.served:
-        _end(plan)  # none can be left
+    if settings.by != asked.by:
+        _end(plan)  # none can be left, or none may be touched: it goes with the run, which asks in the other way
         return
     seen = plan.snapshot.provisioning
     plan.wake(plan.now + LOOK_AGAIN)

@@ -261,9 +261,12 @@ class TestProvisioningRequests:
         assert isinstance(plan(w, provisioning=seen(w, "Accepted")).provisioning, DeleteProvisioning)
         assert plan(w, provisioning=ProvisioningView()).status.scale_up is None
 
-    def test_where_they_are_served_no_longer_none_is_left(self) -> None:
+    @pytest.mark.parametrize("settings", [{"provisioning_requests": True}, {"served": True}], ids=["served", "allowed"])
+    def test_where_they_are_no_longer_served_or_allowed_the_run_asks_in_the_other_way(
+        self, settings: dict[str, bool]
+    ) -> None:
         w = asking("ProvisioningRequest")
-        w.tunables = replace(w.tunables, scale_up=ScaleUpSettings(provisioning_requests=True, served=False))
+        w.tunables = replace(w.tunables, scale_up=ScaleUpSettings(**settings))
         found = plan(w, provisioning=ProvisioningView())
         assert found.status.scale_up is None
         assert found.admission_changed
