@@ -18,7 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from itertools import count
 
-from fuzz.histories import EDITED_AFTER, STEPS, edits, history
+from fuzz.histories import EDITED_AFTER, LENGTH, edits, history
 from fuzz.judging import FoundError, Tally
 from fuzz.reports import REPORTS, reports
 from fuzz.specs import SPECS, specs
@@ -40,7 +40,7 @@ class Kind:
 
 
 KINDS = {
-    "history": Kind(history, STEPS, "decisions of histories"),
+    "history": Kind(history, LENGTH, "decisions of histories"),
     "edits": Kind(edits, EDITED_AFTER, "edited runs"),
     "specs": Kind(specs, SPECS, "specs"),
     "reports": Kind(reports, REPORTS, "reports"),

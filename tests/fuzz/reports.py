@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from fuzz import lies
-from fuzz.histories import FuzzedWorld
 from fuzz.judging import FoundError, Judge, Tally, guarded
+from fuzz.world import FuzzedWorld
 from lockstep.controller.workers.protocol import (
     PROTOCOL,
     REGISTER_LIMIT,

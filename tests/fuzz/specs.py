@@ -8,9 +8,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from fuzz.histories import FuzzedWorld
 from fuzz.judging import FoundError, Judge, Tally, guarded
 from fuzz.structural import Making, problem, schema_of
+from fuzz.world import FuzzedWorld
 from lockstep.api.run_set import TrainingRunSetStatus
 from lockstep.core.arrays.members import governed, index_of
 from lockstep.core.arrays.run_set import decide_run_set
