@@ -61,7 +61,11 @@ def test_nobody_stops_the_operator_or_the_command_line_by_how_deep_an_object_is_
         wait_for("another is taken", lambda: accepted(names.RUN_SETS, "plain") == "the spec is valid", seconds=90)
         assert site.operator.pid == process
         user = User(site, namespace, capsys)
-        assert {"deep", "plain-0", "plain-1"} <= {line.split()[0] for line in user.types("queue").splitlines()}
+
+        def listed() -> set[str]:
+            return {line.split()[0] for line in user.types("queue").splitlines()}
+
+        wait_for("its runs are made", lambda: {"deep", "plain-0", "plain-1"} <= listed(), seconds=90, last_seen=listed)
         user.types("status", "deeper")
         kept = kubectl("-n", namespace, "get", "pod", "deep", "--show-managed-fields", "-o", "json")
         assert kept.count('"f:a"') == LEVELS
