@@ -244,8 +244,8 @@ def _is_over(state: RunState) -> bool:
 
 
 def _all_exited(state: RunState) -> bool:
-    reports = _of_attempt(state)
-    return len(reports) == len(_ranks(state)) and all(report.phase is WorkerPhase.EXITED for report in reports)
+    reports, ranks = _of_attempt(state), _ranks(state)
+    return 0 < len(ranks) == len(reports) and all(report.phase is WorkerPhase.EXITED for report in reports)
 
 
 def _highest_step(state: RunState) -> int:

@@ -1,6 +1,9 @@
 """Conditions, and the words made of them. Polarity: True is what the type's name says."""
 
+from collections.abc import Sequence
 from typing import TypeVar
+
+from annotated_types import MaxLen
 
 from lockstep.api.base.changes import changed
 from lockstep.api.queue import TrainingQueueStatus
@@ -21,6 +24,16 @@ TYPES = (
 )
 """The conditions that every run has; the others appear while they matter."""
 _LONGEST_KIND = 64
+_OWN = frozenset(map(str, ConditionType))
+
+
+def _most_of(kind: type[AnyStatus]) -> int:
+    """Conditions that the API takes."""
+    metadata = kind.model_fields["conditions"].metadata
+    return next(each.max_length for each in metadata if isinstance(each, MaxLen))
+
+
+_MOST = {kind: _most_of(kind) for kind in (TrainingRunStatus, TrainingQueueStatus, TrainingRunSetStatus)}
 
 
 def find(status: AnyStatus, kind: ConditionType) -> Condition | None:
@@ -60,10 +73,23 @@ def with_condition(
         observed_generation=generation,
     )
     if before is None:
-        conditions = tuple(sorted((*status.conditions, condition), key=_place))
+        conditions = _fitted(sorted((*status.conditions, condition), key=_place), _MOST[type(status)])
     else:
         conditions = tuple(condition if c.type == kind else c for c in status.conditions)
     return changed(status, conditions=conditions)
+
+
+def _fitted(conditions: Sequence[Condition], most: int) -> tuple[Condition, ...]:
+    """As many as the API takes: of types that are none of ours, which anybody may have added, only what has room."""
+    room = most - sum(condition.type in _OWN for condition in conditions)
+    found = []
+    for condition in conditions:
+        if condition.type not in _OWN:
+            room -= 1
+            if room < 0:
+                continue
+        found.append(condition)
+    return tuple(found)
 
 
 def without_condition(status: S, kind: ConditionType) -> S:

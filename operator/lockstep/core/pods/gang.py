@@ -405,7 +405,8 @@ def _volumes(
     sources = [{"serviceAccountToken": token}, {"configMap": trusted}]  # both change while the pod runs
     mount("lockstep-token", names.TOKEN_MOUNT, {"projected": {"sources": sources}}, readOnly=True)
     mount("lockstep-scratch", names.WORKER_SCRATCH, {"emptyDir": {}})
-    shm = {"medium": "Memory", "sizeLimit": spec.shm_size or _half(resolved.memory)}
+    size = spec.shm_size or _half(resolved.memory)
+    shm = {"medium": "Memory"} | ({"sizeLimit": size} if size else {})
     mount("lockstep-shm", "/dev/shm", {"emptyDir": shm})
     checkpoint = spec.checkpoint
     if checkpoint is not None and checkpoint.local is not None:
@@ -432,7 +433,11 @@ def _how(volume: Volume) -> dict[str, Any]:
 
 
 def _half(memory: str) -> str:
-    return quantity(MEMORY, amount(MEMORY, memory) // 2)
+    """Empty: it is no quantity, in a status that somebody has edited; half of the node's then holds by itself."""
+    try:
+        return quantity(MEMORY, amount(MEMORY, memory) // 2)
+    except ValueError:
+        return ""
 
 
 def _one_gang_pod_per_node() -> dict[str, Any]:

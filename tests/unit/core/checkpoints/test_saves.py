@@ -6,8 +6,12 @@ import pytest
 
 from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import SaveStatus
-from lockstep.core.checkpoints.saves import is_settled_for, save_order
+from lockstep.api.run_status import AssignmentStatus, StopStatus
+from lockstep.core.checkpoints.saves import is_settled_for, save_order, settle_save
 from lockstep.core.decide import decide
+from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.reasons import StopReason
+from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import TimingReport
 from support.values import not_none
 from support.world import World, spec, training, world
@@ -171,6 +175,20 @@ def test_a_save_ends_with_its_attempt() -> None:
     w.end_child("one", 1, 1)
     assert w.status("one").attempt == 2
     assert (save_of(w).outcome, result_of(w)) == ("Failed", "Failed")
+
+
+def test_a_save_of_a_gang_whose_nodes_somebody_took_out_of_status_is_waited_for_by_nobody() -> None:
+    w = training()
+    w.saved["uid-one"].clear()
+    w.saves_succeed = False
+    w.request("one", checkpoint_request="a")
+    snapshot = w.snapshot("one")
+    save = not_none(snapshot.run.status.checkpoint.save)
+    stop = StopStatus(reason=StopReason.SUSPENDED, time=w.now, deadline=w.now + 60.0, save=save.id)
+    status = changed(snapshot.run.status, assignment=AssignmentStatus(), stop=stop)
+    context = RunContext(replace(snapshot, run=replace(snapshot.run, status=status)), w.tunables, w.now)
+    settle_save(plan := PlanBuilder(context))
+    assert not_none(plan.status.checkpoint.save).outcome == "Failed"
 
 
 def test_a_save_answers_no_request_for_something_else() -> None:

@@ -1,7 +1,11 @@
 """Conditions: set, found and taken away; the time moves only when the value flips."""
 
+from typing import Any
+
 import pytest
 
+from lockstep.api.queue import TrainingQueueStatus
+from lockstep.api.run_set import TrainingRunSetStatus
 from lockstep.api.run_status import Condition, TrainingRunStatus
 from lockstep.core.model.conditions import TYPES, find, is_true, with_condition, without_condition
 from lockstep.core.model.reasons import Recorded
@@ -67,3 +71,20 @@ def test_a_condition_that_does_not_matter_any_more_goes_and_others_stay() -> Non
     known = status(("Accepted", "True"), ("StateRegression", "True"))
     assert [each.type for each in without_condition(known, "StateRegression").conditions] == ["Accepted"]
     assert without_condition(known, "ClusterDisruption").conditions == known.conditions
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"), [(TrainingRunStatus, 16), (TrainingRunSetStatus, 8), (TrainingQueueStatus, 8)]
+)
+def test_of_conditions_that_are_none_of_ours_only_what_has_room_beside_ours_stays(kind: Any, most: int) -> None:
+    theirs = tuple(
+        Condition(type=f"z{number:02}", status="True", reason="Why", last_transition_time=10.0)
+        for number in range(most)
+    )
+    found = kind(conditions=theirs)
+    for ours in TYPES:
+        found = with_condition(found, ours, True, Recorded("Because"), "words", now=NOW, generation=4)
+    assert [each.type for each in found.conditions] == [
+        *TYPES,
+        *(f"z{number:02}" for number in range(most - len(TYPES))),
+    ]

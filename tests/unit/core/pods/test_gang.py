@@ -168,12 +168,16 @@ def test_requests_equal_limits() -> None:
 
 
 def test_shared_memory_is_half_of_the_memory_unless_said() -> None:
-    def size(view: RunView) -> str:
+    def size(view: RunView) -> str | None:
         (shm,) = [volume for volume in body(view)["spec"]["volumes"] if volume["name"] == "lockstep-shm"]
-        return str(shm["emptyDir"]["sizeLimit"])
+        found: str | None = shm["emptyDir"].get("sizeLimit")
+        return found
 
-    assert size(run()) == "1023Gi"
+    view = run()
+    assert size(view) == "1023Gi"
     assert size(run(shmSize="200Gi")) == "200Gi"
+    resolved = changed(view.status.resolved, memory="")
+    assert size(replace(view, status=changed(view.status, resolved=resolved))) is None, "half of the node's by itself"
 
 
 def test_a_template_cannot_displace_what_lockstep_sets() -> None:
