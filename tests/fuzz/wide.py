@@ -107,9 +107,10 @@ class _Gang:
                 pods = [replace(pod, **gone) if pod.slot in hit else pod for pod in pods]  # type: ignore[arg-type]
             case _:
                 for pod in [pod for pod in pods if pod.slot in hit][:48]:
-                    del views[pod.node]
+                    views.pop(pod.node, None)  # its slot may have been given a node that was lost before
                     pods.remove(pod)
-                    views[f"gpu-node-{rng.randrange(90_000, 99_999)}"] = node("n0")
+                    fresh = f"gpu-node-{rng.randrange(90_000, 99_999)}"
+                    views[fresh] = node(fresh)
         self.snapshot = replace(self.snapshot, reports=reports, pods=tuple(pods), nodes=views)
 
 
