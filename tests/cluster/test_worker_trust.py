@@ -23,6 +23,7 @@ from lockstep.controller.store.worker_authz_view import WorkerAuthzView
 from lockstep.controller.workers.api import WorkerApi
 from lockstep.controller.workers.listener import Listener
 from lockstep.controller.workers.reports import ReportBook
+from lockstep.controller.workers.step_certificates import StepCertificates
 from lockstep.controller.workers.tls import new_material, server_context
 from lockstep.controller.workers.trust import TokenReviews
 from lockstep.core.model.cluster_objects import parse_pod
@@ -50,6 +51,7 @@ class Gang:
             clock=clock,
             epoch=lambda: (1, 0),
             heartbeat_seconds=lambda workers: 2.0,
+            steps=StepCertificates(clock),
         )
         self.url = ""
         self.session: aiohttp.ClientSession
