@@ -6,6 +6,8 @@ them was killed, or a node is gone: some of them do.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from heapq import nsmallest
 
 from lockstep.core.failures.evidence import (
     FailedExit,
@@ -26,6 +28,10 @@ from lockstep.core.model.snapshot import ExitReport, StepEnd
 
 NEAR = 30.0
 """Seconds before the first rank's own end in which a step's end may have brought it about, whatever else is known."""
+MOST = 256
+"""Ends of steps that are looked at closely."""
+_End = tuple[float, int, StepEnd]
+"""When, on which slot's node, and what."""
 _DOUBTED = frozenset({"MPI"})
 """Launchers whose command is not taken at its word."""
 _NOBODY: frozenset[int] = frozenset()
@@ -40,9 +46,9 @@ def with_steps(state: RunState, own: list[FailedExit], attempt: int) -> list[Fai
     """The ranks' ``own`` exits of an attempt, and beside them the ends of steps that may have brought them about."""
     if not own:
         return _killed_in_vain(state, attempt)
-    counted = _near(state, own, list(_of_steps(state, attempt)))
+    counted = _near(state, own, attempt)
     if counted and _is_doubted(state):  # what the command ends with follows from its processes
-        own = [FailedExit(end.slot, end.node, end.exit, end.what, follows=_decides(state, end)) for end in own]
+        own = [replace(end, follows=_decides(state, end)) for end in own]
     return sorted([*own, *counted], key=lambda end: (end.exit.at, end.slot))
 
 
@@ -86,12 +92,8 @@ def _killed_in_vain(state: RunState, attempt: int) -> list[FailedExit]:
     if not _is_doubted(state) or not _says_success(state, attempt):
         return []
     note = "the command ended with code 0 all the same"
-    killed = [
-        FailedExit(end.slot, end.node, end.exit, end.what, note=note)
-        for end in _of_steps(state, attempt)
-        if end.exit.signal
-    ]
-    return sorted(killed, key=lambda end: (end.exit.at, end.slot))
+    killed = _first(state, [each for each in _of_steps(state, attempt) if each[2].signal])
+    return [replace(end, note=note) for end in killed]
 
 
 def _says_success(state: RunState, attempt: int) -> bool:
@@ -111,14 +113,13 @@ def _decides(state: RunState, end: FailedExit) -> bool:
     return state.rank(end.slot) in deciding_ranks(state)
 
 
-def _near(state: RunState, own: Sequence[FailedExit], steps: list[FailedExit]) -> list[FailedExit]:
-    """Those of the ``steps`` that may have brought about what the ranks' ``own`` processes ended with. An older one is
-    more likely a command that was let fail, where something nearer says why."""
-    if not steps:
-        return []
+def _near(state: RunState, own: Sequence[FailedExit], attempt: int) -> list[FailedExit]:
+    """The ends of steps that may have brought about what the ranks' ``own`` processes ended with. An older one is more
+    likely a command that was let fail, where something nearer says why."""
     began = min(end.exit.at for end in own)
-    near = [end for end in steps if end.exit.at >= began - NEAR]
-    older = [end for end in steps if began - SIGN_LIVES <= end.exit.at < began - NEAR]
+    ends = [each for each in _of_steps(state, attempt) if each[0] >= began - SIGN_LIVES]
+    near = _first(state, [each for each in ends if each[0] >= began - NEAR])
+    older = _first(state, [each for each in ends if each[0] < began - NEAR])
     is_told_why = older and any(_says_why(state, end) for end in [*near, *own])
     return near if is_told_why else [*older, *near]
 
@@ -129,7 +130,7 @@ def _says_why(state: RunState, end: FailedExit) -> bool:
     return not reading.symptom and not reading.bare
 
 
-def _of_steps(state: RunState, attempt: int) -> Iterator[FailedExit]:
+def _of_steps(state: RunState, attempt: int) -> Iterator[_End]:
     """Ends that nobody asked for."""
     for slot in state.ranked_slots():
         report = state.report(slot)
@@ -137,10 +138,16 @@ def _of_steps(state: RunState, attempt: int) -> Iterator[FailedExit]:
             continue
         for end in report.step_ends:
             if not end.asked and (end.code or end.signal):
-                what = f": {end.program or 'a process'} of {f'step {end.step}' if end.step else 'a step'}"
-                yield FailedExit(slot, state.status.assignment.nodes[slot], _as_exit(state, end), what)
+                yield min(end.at, state.now), slot, end
 
 
-def _as_exit(state: RunState, end: StepEnd) -> ExitReport:
+def _first(state: RunState, found: list[_End]) -> list[FailedExit]:
+    """The earliest of them. When mpirun gives up, all of its processes are killed on all nodes."""
+    return [_as_exit(state, *each) for each in nsmallest(MOST, found, key=lambda each: each[:2])]
+
+
+def _as_exit(state: RunState, at: float, slot: int, end: StepEnd) -> FailedExit:
     reason = ExitReason.SIGNAL if end.signal else ExitReason.ERROR
-    return ExitReport(end.code or 0, end.signal or 0, min(end.at, state.now), reason, end.stderr_tail)
+    what = f": {end.program or 'a process'} of {f'step {end.step}' if end.step else 'a step'}"
+    exit_report = ExitReport(end.code or 0, end.signal or 0, at, reason, end.stderr_tail)
+    return FailedExit(slot, state.status.assignment.nodes[slot], exit_report, what)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.core.failures import step_evidence
 from lockstep.core.failures.causes import collected, first_cause
 from lockstep.core.failures.evidence import LossKind, losses, succeeded_ranks
 from lockstep.core.failures.late_evidence import exits_of
@@ -116,6 +117,15 @@ def test_mpirun_itself_is_named_where_none_of_its_processes_failed() -> None:
     w.now += 1.0
     w.settle()
     assert w.status("one").attempts[0].rank == 0
+
+
+def test_of_thousands_of_processes_that_end_together_the_first_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_evidence, "MOST", 2)
+    w = gang(**STEPS)
+    for rank, ago in ((0, 1.0), (1, 3.0), (2, 2.0), (1, 0.5)):
+        w.end_step("one", rank, code=1, ago=ago)
+    w.exit_child("one", 0, 1)
+    assert found(w) == [(1, ": python of step 1"), (2, ": python of step 1"), (0, "")]
 
 
 def test_steps_of_an_earlier_attempt_say_nothing_of_this_one() -> None:
