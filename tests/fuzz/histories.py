@@ -342,6 +342,8 @@ def _spec(rng: Random, now: float) -> TrainingRunSpec:
         fields["budget"] = {"gpuHours": 1, "action": rng.choice(("Warn", "Stop"))}
     if rng.random() < 0.1:
         fields["launcher"] = {"type": rng.choice(("Torchrun", "JAX"))}
+    if not plain and rng.random() < 0.2:
+        fields["launcher"] = rng.choice(({"type": "MPI"}, {"type": "JAX", "steps": True}))
     if rng.random() < 0.1:
         fields["ttlAfterFinished"] = "1m"
     if rng.random() < 0.15:
@@ -436,6 +438,20 @@ def end(world: FuzzedWorld, rng: Random) -> None:
         signs = rng.sample(lies.KINDS, rng.choice((0, 0, 1, 2)))
         world.exit_child(
             name, rank, code, signs=signs, stderr=rng.choice(("", "Traceback: x")), late=rng.choice((0.0, 5.0))
+        )
+
+
+def end_step(world: FuzzedWorld, rng: Random) -> None:
+    name = _run(world, rng)
+    for _ in range(rng.choice((1, 3))):
+        world.end_step(
+            name,
+            rng.randrange(4),
+            code=rng.choice((None, 0, 1, *lies.CODES)),
+            signal=rng.choice((None, 9, 15)),
+            ago=rng.choice((0.0, 0.5, 60.0, 4000.0)),
+            asked=rng.random() < 0.2,
+            stderr=rng.choice(("", "Traceback: x")),
         )
 
 
@@ -623,6 +639,7 @@ _STEPS: Sequence[tuple[str, Step]] = [
         (live, 5),
         (train, 6),
         (end, 6),
+        (end_step, 3),
         (end_pod, 3),
         (trouble_a_node, 5),
         (lose_or_bring_a_node, 2),

@@ -247,6 +247,7 @@ async def test_the_end_of_a_steps_process_is_told_in_the_operators_time_and_does
     ("said", "known"),
     [
         ({"phase": "Running", "attempt": 1}, 5000),
+        ({"phase": "Stopping", "attempt": 1}, 5000),
         ({"phase": "Exited", "attempt": 1}, 5000),
         ({"phase": "Exited", "attempt": 1, "stepsPort": 6000}, 6000),
         ({"phase": "Preparing", "attempt": 1}, 0),

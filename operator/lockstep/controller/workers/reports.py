@@ -325,8 +325,8 @@ def _signs(known: tuple[Sign, ...], state: State, offset: float) -> tuple[Sign, 
 def _steps_port(known: WorkerReport, state: State) -> int:
     """Said once it holds for the attempt: ranks that end one after the other are not to have the whole gang told
     others each time."""
-    over = state.phase in (WorkerPhase.RUNNING, WorkerPhase.EXITED)
-    return state.steps_port or (known.steps_port if over else 0)
+    at_barrier = state.phase in (WorkerPhase.PREPARING, WorkerPhase.READY)
+    return state.steps_port or (0 if at_barrier else known.steps_port)
 
 
 def _step_ends(known: WorkerReport, state: State, offset: float) -> tuple[StepEnd, ...]:
