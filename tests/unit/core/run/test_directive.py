@@ -90,6 +90,13 @@ def test_a_gang_whose_run_is_deleted_is_told_to_stop_and_of_no_save() -> None:
     assert (directive.phase, directive.save) == (DesiredPhase.STOP, None)
 
 
+def test_a_gang_whose_start_somebody_took_out_of_status_while_it_saves_goes_on_with_what_it_does() -> None:
+    w = world_with_gang()
+    stop = StopStatus(reason=StopReason.SUSPENDED, time=1.0, deadline=2.0, save="save-1")
+    status = changed(w.status("one"), start=None, stop=stop)
+    assert directive_for(state(w, status=status), NOTHING) is None
+
+
 @pytest.mark.parametrize(("reason", "ends"), [("CheckpointRequested", False), (LossReason.POD_TERMINATED, True)])
 def test_a_gang_that_saves_is_told_whether_it_stops_then(reason: str, ends: bool) -> None:
     w = world_with_gang()
