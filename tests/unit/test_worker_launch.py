@@ -98,7 +98,7 @@ def test_deepspeed_is_run_by_the_python_that_it_is_installed_for(
 
 def test_mpi_is_told_where_rank_0_is() -> None:
     made = settings(["mpirun", "train"], launcher="MPI", gpus=8)
-    assert launcher_environment(made, LAUNCH) == {"MASTER_ADDR": "10.1.0.1", "MASTER_PORT": "40123"}
+    assert {"MASTER_ADDR": "10.1.0.1", "MASTER_PORT": "40123"}.items() <= launcher_environment(made, LAUNCH).items()
     assert launcher_command(made, LAUNCH) == ["mpirun", "train"]
 
 
