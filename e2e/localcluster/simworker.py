@@ -111,6 +111,7 @@ class SimWorker:
             "attempt": self.attempt,
             "readyFor": self.ready_for,
             "port": self.port,
+            "stepsPort": self.port,
             "start": self.start,
             "exit": self.exit,
             "progress": self._progress(now),

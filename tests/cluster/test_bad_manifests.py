@@ -172,7 +172,7 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a launcher that does not exist": (
         spec(launcher={"type": "torchrun"}),
         "spec.launcher.type",
-        'supported values: "Plain", "Torchrun", "JAX"',
+        'supported values: "Plain", "Torchrun", "JAX", "MPI", "DeepSpeed"',
     ),
     "torchrun started by torchrun": (
         spec(launcher={"type": "Torchrun"}),
@@ -188,6 +188,21 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
         spec(launcher={"type": "JAX", "torchrun": {"nprocPerNode": 8}}),
         "spec.launcher.torchrun",
         "need launcher.type: Torchrun",
+    ),
+    "slots for another launcher": (
+        spec(launcher={"type": "DeepSpeed", "mpi": {"slotsPerNode": 8}}, command=["deepspeed", "t.py"]),
+        "spec.launcher.mpi",
+        "need launcher.type: MPI",
+    ),
+    "MPI without the worker": (
+        spec(launcher={"type": "MPI"}, command=["mpirun", "t"], worker="Disabled"),
+        "spec.launcher.type",
+        "leave one of them out",
+    ),
+    "steps without the worker": (
+        spec(launcher={"steps": True}, worker="Disabled"),
+        "spec.launcher.steps",
+        "leave one of them out",
     ),
     "a variable that Lockstep sets": (
         env(name="LOCKSTEP_ATTEMPT"),

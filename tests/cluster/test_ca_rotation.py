@@ -82,10 +82,11 @@ def follow(site: ReplicaSite, run: Run, seen: list[str], *, until: int) -> int:
 
 
 def test_the_ca_changes_under_a_running_gang_and_a_change_of_leader(site: ReplicaSite, namespace: str) -> None:
-    run = site.apply(namespace, "llama", nodes=3, **IN_PLACE)
+    run = site.apply(namespace, "llama", nodes=3, launcher={"steps": True}, **IN_PLACE)
     run.wait_until_running(1, PATIENCE)
     pods = run.pod_uids
     seen = [bundle_in(site, namespace)]
+    of_steps = site.cluster.api.get(TLS_SECRET)["data"]["steps.key"]
     asked = {"metadata": {"annotations": {names.ANNOTATION_ROTATE_CA: "now"}}}
     site.cluster.api.send(Request("PATCH", TLS_SECRET, asked, MERGE_PATCH))
     follow(site, run, seen, until=2)
@@ -103,5 +104,6 @@ def test_the_ca_changes_under_a_running_gang_and_a_change_of_leader(site: Replic
     run.wait_until_running(2, PATIENCE)
     assert (run.pod_uids, run.heard.attempts()) == (pods, [1, 2])
     secret = site.cluster.api.get(TLS_SECRET)
-    assert sorted(secret["data"]) == ["ca.crt", "ca.key", "tls.crt", "tls.key"]
+    assert sorted(secret["data"]) == ["ca.crt", "ca.key", "steps.key", "tls.crt", "tls.key"]
+    assert secret["data"]["steps.key"] == of_steps
     assert names.ANNOTATION_ROTATE_CA not in secret["metadata"].get("annotations", {})

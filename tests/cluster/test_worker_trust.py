@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from cryptography import x509
 
 from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
@@ -23,9 +24,12 @@ from lockstep.controller.store.worker_authz_view import WorkerAuthzView
 from lockstep.controller.workers.api import WorkerApi
 from lockstep.controller.workers.listener import Listener
 from lockstep.controller.workers.reports import ReportBook
+from lockstep.controller.workers.step_certificates import StepCertificates
 from lockstep.controller.workers.tls import new_material, server_context
 from lockstep.controller.workers.trust import TokenReviews
 from lockstep.core.model.cluster_objects import parse_pod
+from lockstep.core.model.plan import DesiredPhase, Directive
+from lockstep.core.model.start_record import CollectiveStart, Members
 
 pytestmark = pytest.mark.cluster
 
@@ -43,6 +47,8 @@ class Gang:
         self.store = Store(WorkQueue(clock), clock)
         gangs = WorkerAuthzView(self.store)
         self.book = ReportBook(clock, lambda run_uid: None)
+        self.steps = StepCertificates(clock)
+        self.steps.use(b"s" * 32)
         self.api = WorkerApi(
             reviews=TokenReviews(self.kube.post, gangs, clock),
             gangs=gangs,
@@ -50,6 +56,7 @@ class Gang:
             clock=clock,
             epoch=lambda: (1, 0),
             heartbeat_seconds=lambda workers: 2.0,
+            steps=self.steps,
         )
         self.url = ""
         self.session: aiohttp.ClientSession
@@ -124,6 +131,12 @@ class Gang:
 
     async def say(self, endpoint: str, pod: Mapping[str, Any], token: str, **changes: Any) -> int:
         """The status that a worker claiming to be in ``pod`` is answered."""
+        return (await self.answer(endpoint, pod, token, **changes))[0]
+
+    async def answer(
+        self, endpoint: str, pod: Mapping[str, Any], token: str, **changes: Any
+    ) -> tuple[int, dict[str, Any]]:
+        """The same, and with what."""
         labels = pod["metadata"]["labels"]
         state = {"phase": "Preparing", "wall": time.time(), "mono": time.monotonic()}
         body = {
@@ -141,8 +154,7 @@ class Gang:
         }
         headers = {"Authorization": f"Bearer {token}"}
         async with self.session.post(self.url + endpoint, json=body, headers=headers) as response:
-            await response.json()
-            return response.status
+            return response.status, await response.json()
 
 
 @pytest.fixture
@@ -233,3 +245,36 @@ async def test_a_gang_registers_with_one_review_each(gang: Gang) -> None:
         )
         assert answers == [200] * 32
     assert gang.kube.requests["create", "tokenreviews", 201] == 32
+
+
+async def test_a_certificate_for_steps_goes_to_the_worker_of_its_slot_and_to_nobody_else(gang: Gang) -> None:
+    run, other_run = gang.run("llama", (1, 2)), gang.run("gpt", (1,))
+    mine, neighbour, older = (gang.pod("llama", run, *who) for who in ((0, 1), (1, 2), (1, 1)))
+    stranger, forged = gang.pod("gpt", other_run, 0, 1), gang.pod("llama", run, 1, 2, name="forged")
+    good = gang.token(mine)
+    start = CollectiveStart(3, "hash", "10.0.0.1", 40123, members=(Members("0", 1), Members("1", 2)))
+    gang.book.set_directive(
+        run, Directive(3, DesiredPhase.RUN, (1, 2), (0, 1), start, nodelist=("a", "b"), step_ports=(5000, 5001))
+    )
+    for pod, slot, incarnation in ((mine, 0, 1), (neighbour, 1, 2)):
+        _, answer = await gang.answer("/v1/register", pod, gang.token(pod))
+        certificate = x509.load_pem_x509_certificate(answer["steps"]["certificate"].encode())
+        [uri] = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert uri.value == f"lockstep://run/{run}/attempt/3/slot/{slot}/incarnation/{incarnation}"
+    for endpoint in ENDPOINTS:
+        for claimed, token, changes in (
+            (stranger, gang.token(stranger), {}),
+            (mine, gang.token(stranger), {}),
+            (neighbour, good, {}),
+            (mine, good, {"slot": 1, "incarnation": 2}),
+            (mine, good, {"runUid": other_run}),
+            (older, gang.token(older), {}),
+            (forged, gang.token(forged), {}),
+            (mine, "", {}),
+            (mine, good, {"attempt": 3, "report": {"phase": "Running", "wall": 1, "mono": 1, "attempt": 3}}),
+        ):
+            _, answer = await gang.answer(endpoint, claimed, token, **changes)
+            assert "steps" not in answer
+            assert "PRIVATE KEY" not in json.dumps(answer)
+    gang.assign("llama", (1, 3))
+    assert await gang.say("/v1/report", neighbour, gang.token(neighbour)) == 403

@@ -44,6 +44,7 @@ from lockstep.core.model.snapshot import (
     RunView,
     Sign,
     StackReport,
+    StepEnd,
     Taint,
     TimingReport,
     UnrecognisedReport,
@@ -324,6 +325,22 @@ _LIES: Sequence[_Lie] = (
     lambda rng, r, now: {
         "signs": tuple(
             Sign(rng.choice(KINDS), rng.choice((0.0, now - 5, now, now + 1e6)), rng.choice(STEPS), "a line")
+            for _ in range(rng.choice((1, 2, 16)))
+        )
+    },
+    lambda rng, r, now: {"steps_port": rng.choice((0, 1, 65_535))},
+    lambda rng, r, now: {
+        "step_ends": tuple(
+            StepEnd(
+                rng.choice((0.0, now - 5, now, now + 1e6)),
+                rng.choice(("", "1", "x" * 64)),
+                rng.choice(COUNTS),
+                rng.choice(("", "python")),
+                rng.choice((None, 0, 1, 137, -(2**31))),
+                rng.choice((None, 0, 9, 255)),
+                rng.choice(("", "Traceback: x", "é" * 1024)),
+                rng.choice((True, False)),
+            )
             for _ in range(rng.choice((1, 2, 16)))
         )
     },

@@ -141,6 +141,8 @@ def _state(report: WorkerReport, rng: Random) -> dict[str, Any]:
         "leavingBy": report.leaving_by,
         "saved": report.saved,
         "timing": msgspec.to_builtins(report.timing),
+        "stepsPort": report.steps_port,
+        "stepEnds": msgspec.to_builtins(report.step_ends),
         "signs": msgspec.to_builtins(report.signs),
         "stacks": msgspec.to_builtins(report.stacks),
         "pointed": msgspec.to_builtins(report.pointed),

@@ -74,6 +74,20 @@ def end(world: FuzzedWorld, rng: Random) -> None:
         )
 
 
+def end_step(world: FuzzedWorld, rng: Random) -> None:
+    name = _run(world, rng)
+    for _ in range(rng.choice((1, 3))):
+        world.end_step(
+            name,
+            rng.randrange(4),
+            code=rng.choice((None, 0, 1, *lies.CODES)),
+            signal=rng.choice((None, 9, 15)),
+            ago=rng.choice((0.0, 0.5, 60.0, 4000.0)),
+            asked=rng.random() < 0.2,
+            stderr=rng.choice(("", "Traceback: x")),
+        )
+
+
 def end_pod(world: FuzzedWorld, rng: Random) -> None:
     name, rank = _run(world, rng), rng.randrange(3)
     if rng.random() < 0.5:
@@ -258,6 +272,7 @@ STEPS: Sequence[tuple[str, Step]] = [
         (live, 5),
         (train, 6),
         (end, 6),
+        (end_step, 3),
         (end_pod, 3),
         (trouble_a_node, 5),
         (lose_or_bring_a_node, 2),

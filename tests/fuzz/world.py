@@ -244,6 +244,8 @@ def _spec(rng: Random, now: float) -> TrainingRunSpec:
         fields["budget"] = {"gpuHours": 1, "action": rng.choice(("Warn", "Stop"))}
     if rng.random() < 0.1:
         fields["launcher"] = {"type": rng.choice(("Torchrun", "JAX"))}
+    if not plain and rng.random() < 0.2:
+        fields["launcher"] = rng.choice(({"type": "MPI"}, {"type": "JAX", "steps": True}))
     if rng.random() < 0.1:
         fields["ttlAfterFinished"] = "1m"
     if rng.random() < 0.15:

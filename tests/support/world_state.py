@@ -20,6 +20,7 @@ from lockstep.core.model.snapshot import (
     QueueView,
     RunView,
     Sign,
+    StepEnd,
     UnrecognisedReport,
     VerifyReport,
     WarmUpReport,
@@ -66,6 +67,7 @@ class Worker:
     start: CollectiveStart | None = None
     exit: ExitReport | None = None
     signs: tuple[Sign, ...] = ()
+    step_ends: tuple[StepEnd, ...] = ()
     step: int = 0
     steps_since: float = 0.0
     since: float = 0.0
@@ -96,6 +98,7 @@ class WorldState:
     )  # by run uid and node: the rank that saved there, by step, where the run has a local tier
     clock_skews: dict[str, float] = field(default_factory=dict)  # by node
     pointer_problems: dict[str, str] = field(default_factory=dict)  # by node: what rewriting pointers ends with there
+    without_steps_port: set[str] = field(default_factory=set)  # nodes whose worker takes no steps
     hung_at_pointers: set[str] = field(default_factory=set)  # nodes that do not answer a request to rewrite them
     pointed_at: list[tuple[int, str, int]] = field(default_factory=list)  # by whom, where, to which step
     deaf_to: dict[str, str] = field(default_factory=dict)  # by node: another one that it cannot exchange data with

@@ -15,6 +15,7 @@ from lockstep.core.model.snapshot import (
     ProgressReport,
     RunView,
     Sign,
+    StepEnd,
     Verdict,
     VerifyReport,
     WarmUpReport,
@@ -85,6 +86,24 @@ class WorldOfWorkers(WorldState):
             reason = "Error" if code else "Completed"
             worker.exit = ExitReport(code=code, at=self.now + late, reason=reason, stderr_tail=stderr)
             self.show(run, rank, *signs)
+
+    def end_step(
+        self,
+        run: str,
+        rank: int,
+        *,
+        code: int | None = None,
+        signal: int | None = None,
+        ago: float = 0.0,
+        asked: bool = False,
+        stderr: str = "",
+    ) -> None:
+        """A process of a step on the node of a rank has ended so many seconds before now."""
+        worker = self.worker(run, rank)
+        if worker is not None:
+            number = str(len(worker.step_ends) + 1)
+            end = StepEnd(self.now - ago, number, rank, "python", code, signal, stderr, asked)
+            worker.step_ends += (end,)
 
     def show(self, run: str, rank: int, *signs: str, step: int = 0) -> None:
         """A rank's log shows something."""
@@ -176,7 +195,7 @@ class WorldOfWorkers(WorldState):
         elif phase is DesiredPhase.RUN and worker.ready_for == orders.attempt > worker.attempt:
             assert orders.start is not None
             worker.phase, worker.attempt, worker.start = WorkerPhase.RUNNING, orders.attempt, orders.start
-            worker.exit, worker.signs = None, ()
+            worker.exit, worker.signs, worker.step_ends = None, (), ()
             worker.step, worker.steps_since = orders.start.resume_step, self.now
             self.launched.setdefault((pod.run_uid, orders.attempt), set()).add(worker.slot)
             others = [w for w in self._workers_of(pod.run_uid) if w.attempt < orders.attempt and self._may_write(w)]
@@ -236,6 +255,7 @@ class WorldOfWorkers(WorldState):
             polling=True,
             address=f"10.0.0.{worker.slot + 1}",
             port=40_000 + worker.slot,
+            steps_port=0 if worker.node in self.without_steps_port else 50_000 + worker.slot,
             attempt=worker.attempt,
             ready_for=worker.ready_for,
             start=worker.start,
@@ -245,6 +265,7 @@ class WorldOfWorkers(WorldState):
             unrecognised=self.unrecognised if self.unrecognised is None or not worker.slot else (),
             verified=worker.verified,
             signs=worker.signs,
+            step_ends=worker.step_ends,
             saved=worker.saved,
             listens=self.listens and worker.phase is WorkerPhase.RUNNING,
             leaving_by=worker.leaving_by,

@@ -39,6 +39,7 @@ class World:
         self.clock = ManualClock(now=time.time() - 60 * DAY)  # handshakes go by the real time
         self.secret = FakeSecret()
         self.trusted = ""  # by launches from now on
+        self.steps_keys: set[bytes] = set()
         self.published: list[str] = []  # bundles, in order
         self.leads = True
         self.publishes = True
@@ -62,6 +63,7 @@ class World:
             overlap=OVERLAP.total_seconds(),
             leads=lambda: leads and self.leads,
             trust=self._trust,
+            steps=self.steps_keys.add,
             publish=self._publish,
             every=EVERY,
         )
@@ -158,6 +160,7 @@ async def test_a_worker_one_step_behind_or_ahead_is_served_in_every_step_of_a_ch
     for step, material in enumerate(servers):
         for bundle in bundles[max(0, step - 1) : step + 2]:
             assert await handshake(server_context(material), client_of(bundle), HOSTS[0]) == "TLSv1.3"
+    assert world.steps_keys == {first.steps_key}, "and steps go on meanwhile"
     # And it was a change: who missed all of it is turned away.
     with pytest.raises(ssl.SSLCertVerificationError):
         await handshake(server_context(servers[-1]), client_of(bundles[0]), HOSTS[0])
@@ -232,6 +235,16 @@ async def test_a_secret_that_was_deleted_is_made_anew_and_published_at_once(worl
     assert world.material.ca_cert != first.ca_cert
     assert world.published[-1] == world.material.ca_bundle
     assert await handshake(world.server, client_of(world.published[-1]), HOSTS[0]) == "TLSv1.3"
+
+
+async def test_what_steps_are_derived_from_outlives_a_write_by_an_earlier_release(world: World) -> None:
+    first = world.material
+    await world.clock.advance(EVERY)
+    assert world.secret.object is not None
+    del world.secret.object["data"]["steps.key"]
+    await world.clock.advance(EVERY)
+    assert world.material == first
+    assert world.steps_keys == {first.steps_key}
 
 
 async def test_two_cas_of_one_name_are_told_apart_by_their_keys(world: World) -> None:

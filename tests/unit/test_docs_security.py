@@ -61,7 +61,8 @@ def test_the_tests_that_are_named_exist() -> None:
         ),
         (
             f"{reports.ROWS_PER_TIER} checkpoints a tier with {reports.TEXT_PER_TIER >> 10} KiB of text, "
-            f"{protocol.MAX_VERIFIED} answers, {protocol.MAX_SIGNS} signs, {protocol.STDERR_TAIL >> 10} KiB of stderr, "
+            f"{protocol.MAX_VERIFIED} answers, {protocol.MAX_SIGNS} signs, {protocol.MAX_STEP_ENDS} ends of steps with "
+            f"{protocol.STEP_STDERR >> 10} KiB of stderr each, {protocol.STDERR_TAIL >> 10} KiB of stderr, "
             f"{protocol.STACKS >> 10} KiB of stacks"
         ),
     ],

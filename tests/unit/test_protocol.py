@@ -100,6 +100,24 @@ def test_a_full_report_is_understood() -> None:
     assert decoded.epoch == (1700000000, 3)
 
 
+def test_of_the_ends_of_steps_the_first_are_kept_and_their_words_cut_and_made_fit_to_show() -> None:
+    row = {
+        "step": "3\n" + "s" * 100, "task": 2, "program": "\x1b[31mpython" + "p" * 100, "code": None, "signal": 11,
+        "at": 5.5, "stderrTail": "x" * 2000 + "\x07Segmentation\r\nfault", "asked": False,
+    }  # fmt: skip
+    decoded = decode_report(report(stepsPort=5001, stepEnds=[row] + [{**row, "task": task} for task in range(3, 40)]))
+    assert decoded.steps_port == 5001
+    assert [end.task for end in decoded.step_ends] == list(range(2, 18))
+    end = decoded.step_ends[0]
+    assert (end.code, end.signal, end.at, end.asked) == (None, 11, 5.5, False)
+    assert end.step.startswith("3 s")
+    assert end.program.startswith("pythonp")
+    assert max(len(end.step), len(end.program)) <= 64
+    assert end.stderr_tail.endswith("Segmentation\nfault")
+    assert len(end.stderr_tail) <= 1024
+    assert not set("\x07\x1b\r") & set(end.step + end.program + end.stderr_tail)
+
+
 def test_a_loss_written_as_a_number_is_understood() -> None:
     decoded = decode_report(report(progress={"step": 7, "at": 1, "loss": 2.5}))
     assert decoded.progress is not None
@@ -145,6 +163,13 @@ def test_a_field_of_a_newer_release_is_passed_over() -> None:
         ({"timing": {"longestSave": -0.5}}, "$.timing.longestSave"),
         ({"signs": [{"kind": "Xid:79", "at": 2**41}]}, "$.signs[0].at"),
         ({"signs": [{"kind": "Xid:79", "at": 1}] * 65}, "$.signs"),
+        ({"stepsPort": 65_536}, "$.stepsPort"),
+        ({"stepEnds": [{"at": 2**41}]}, "$.stepEnds[0].at"),
+        ({"stepEnds": [{"at": 1, "code": 2**31}]}, "$.stepEnds[0].code"),
+        ({"stepEnds": [{"at": 1, "signal": 256}]}, "$.stepEnds[0].signal"),
+        ({"stepEnds": [{"at": 1, "task": -1}]}, "$.stepEnds[0].task"),
+        ({"stepEnds": [{"at": 1, "asked": 1}]}, "$.stepEnds[0].asked"),
+        ({"stepEnds": [{"at": 1}] * 65}, "$.stepEnds"),
         ({"stacks": {"id": "i" * 65}}, "$.stacks.id"),
         ({"pointed": {"path": "/c", "step": 2**53 + 1}}, "$.pointed.step"),
         ({"warmed": {"id": "w", "peer": -2}}, "$.warmed.peer"),

@@ -190,6 +190,8 @@ START = {"attempt": 1, "assignmentHash": "h", "masterAddress": "10.0.0.1", "mast
         {"newCheckpoints": [{"tier": "shared", "step": 1, "path": "/c", "verdict": "Valid"}]},
         {"start": START},
         {"port": 40001},
+        {"stepsPort": 40002},
+        {"stepEnds": [{"at": 999.0, "step": "1", "code": 1}]},
     ],
 )
 async def test_what_a_decision_may_depend_on_wakes_once(desk: Desk, news: dict[str, Any]) -> None:
@@ -221,6 +223,42 @@ async def test_an_exit_is_told_in_the_operators_time_and_does_not_move(desk: Des
     desk.report(phase="Exited", attempt=1, exit={"code": 1, "at": 899.0}, wall=902.0)
     assert desk.book.reports(RUN)[0].exit == first
     assert desk.wakes() == 0
+
+
+STEP_END = {"at": 899.0, "step": "1", "task": 3, "program": "python", "signal": 11}
+
+
+async def test_the_end_of_a_steps_process_is_told_in_the_operators_time_and_does_not_move(desk: Desk) -> None:
+    desk.register(wall=900.0)
+    desk.report(phase="Running", attempt=1, stepEnds=[STEP_END], wall=899.5)
+    [first] = desk.book.reports(RUN)[0].step_ends
+    assert first.at == pytest.approx(999.0, abs=0.01)
+    await desk.clock.advance(2)
+    desk.wakes()
+    desk.report(phase="Running", attempt=1, stepEnds=[STEP_END], wall=902.0)
+    assert desk.book.reports(RUN)[0].step_ends == (first,)
+    assert desk.wakes() == 0
+    desk.report(phase="Running", attempt=2, stepEnds=[{**STEP_END, "at": 950.0}], wall=902.0)
+    [second] = desk.book.reports(RUN)[0].step_ends
+    assert second.at == pytest.approx(1050.0, abs=1.0), "of another attempt it is another one"
+
+
+@pytest.mark.parametrize(
+    ("said", "known"),
+    [
+        ({"phase": "Running", "attempt": 1}, 5000),
+        ({"phase": "Stopping", "attempt": 1}, 5000),
+        ({"phase": "Exited", "attempt": 1}, 5000),
+        ({"phase": "Exited", "attempt": 1, "stepsPort": 6000}, 6000),
+        ({"phase": "Preparing", "attempt": 1}, 0),
+        ({"phase": "Ready", "attempt": 1, "readyFor": 2}, 0),
+    ],
+)
+async def test_a_port_for_steps_holds_until_the_attempt_is_over(desk: Desk, said: dict[str, Any], known: int) -> None:
+    desk.register()
+    desk.report(phase="Ready", readyFor=1, stepsPort=5000)
+    desk.report(**said)
+    assert desk.book.reports(RUN)[0].steps_port == known
 
 
 async def test_the_smallest_delay_of_the_last_minute_gives_the_offset(desk: Desk) -> None:

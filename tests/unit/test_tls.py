@@ -41,6 +41,53 @@ async def test_what_was_made_once_is_found_again() -> None:
     assert "PRIVATE KEY" not in made.ca_bundle
 
 
+@pytest.mark.parametrize("lacks", ["", "too short"])
+async def test_what_steps_are_derived_from_is_made_in_a_secret_of_an_earlier_release(lacks: str) -> None:
+    secret = FakeSecret()
+    before = await ensured(secret)
+    assert len(before.steps_key) == 32
+    assert secret.object is not None
+    secret.object = secret_of("lockstep-system", replace(before, steps_key=lacks.encode()), secret.object)
+    first, second = await ensured(secret), await ensured(secret)
+    assert first == second == replace(before, steps_key=first.steps_key), "and nothing else is made anew"
+    assert first.steps_key not in (before.steps_key, b"")
+    assert len(first.steps_key) == 32
+
+
+async def test_two_replicas_that_make_it_at_once_end_up_with_one() -> None:
+    secret = FakeSecret()
+    before = await ensured(secret)
+    assert secret.object is not None
+    secret.object = secret_of("lockstep-system", replace(before, steps_key=b""), secret.object)
+    seen, first_read = secret.object, True
+
+    async def read_before_the_other_wrote() -> Mapping[str, Any] | None:
+        nonlocal first_read
+        found, first_read = (seen if first_read else secret.object), False
+        return found
+
+    other = await ensured(secret)
+    store = SecretStore(read_before_the_other_wrote, secret.create, secret.replace)
+    late = await ensure_material(store, "lockstep-system", HOSTS, NOW)
+    assert late.steps_key == other.steps_key
+
+
+async def test_what_an_earlier_release_leaves_out_of_the_secret_is_put_back() -> None:
+    secret = FakeSecret()
+    before = await ensured(secret)
+    assert secret.object is not None
+    secret.object = secret_of("lockstep-system", replace(before, steps_key=b""), secret.object)
+    assert await ensure_material(secret.store, "lockstep-system", HOSTS, NOW, before.steps_key) == before
+
+
+async def test_a_ca_that_has_run_out_changes_nothing_for_steps() -> None:
+    secret = FakeSecret()
+    before = await ensured(secret)
+    after = await ensured(secret, now=NOW + CA_LIFETIME.total_seconds() + DAY)
+    assert after.ca_cert != before.ca_cert
+    assert after.steps_key == before.steps_key
+
+
 async def test_two_replicas_that_start_together_end_up_with_one_ca() -> None:
     secret = FakeSecret()
     await ensured(secret)

@@ -1,5 +1,7 @@
 """How the worker turns START into a command, and what it makes of the progress file."""
 
+import base64
+import json
 import re
 from pathlib import Path
 from typing import Any, get_args
@@ -46,6 +48,58 @@ def test_torchrun_takes_the_interpreters_place(command: list[str], entrypoint: i
     options = {"nprocPerNode": 8, "entrypoint": entrypoint}
     made = settings(command, launcher="Torchrun", launcher_options=options)
     assert launcher_command(made, LAUNCH) == expected
+
+
+DEEPSPEED = ["--master_addr=10.1.0.1", "--master_port=40123"]
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "before", "after"),
+    [
+        (["deepspeed", "train.py", "-x"], {"words": 1}, ["python"], ["train.py", "-x"]),
+        (
+            ["/entry.sh", "/venv/bin/deepspeed", "-q", "--log_level", "info", "--module", "pkg.train"],
+            {"entrypoint": 1, "words": 5, "flags": ["--quiet", 2, 3, 4]},
+            ["/entry.sh", "/venv/bin/python"],
+            ["--quiet", "--log_level", "info", "--module", "pkg.train"],
+        ),
+    ],
+)
+def test_deepspeeds_launcher_of_one_node_takes_its_place(
+    command: list[str], options: dict[str, Any], before: list[str], after: list[str]
+) -> None:
+    made = settings(command, launcher="DeepSpeed", launcher_options={"slotsPerNode": 2, **options})
+    words = launcher_command(made, LAUNCH._replace(nodelist=["10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4"]))
+    told = words.pop(len(before) + 3)
+    assert words == [*before, "-u", "-m", "deepspeed.launcher.launch", "--node_rank=1", *DEEPSPEED, *after]
+    world = json.loads(base64.urlsafe_b64decode(told.partition("=")[2]))
+    assert list(world.items()) == [(f"10.1.0.{rank + 1}", [0, 1]) for rank in range(4)], "in the order of ranks"
+    assert launcher_environment(made, LAUNCH) == {}
+
+
+@pytest.mark.parametrize(
+    ("first_line", "interpreter"),
+    [
+        ("#!/opt/conda/bin/python3.11", "/opt/conda/bin/python3.11"),
+        ("#!/usr/bin/env python3", "python3"),
+        ("#!/bin/sh", "{beside}/python"),
+        ("\x7fELF", "{beside}/python"),
+    ],
+)
+def test_deepspeed_is_run_by_the_python_that_it_is_installed_for(
+    tmp_path: Path, first_line: str, interpreter: str
+) -> None:
+    script = tmp_path / "deepspeed"
+    script.write_text(f"{first_line}\nimport sys\n", encoding="latin-1")
+    script.chmod(0o755)
+    made = settings([str(script), "train.py"], launcher="DeepSpeed", launcher_options={"words": 1})
+    assert launcher_command(made, LAUNCH)[0] == interpreter.format(beside=tmp_path)
+
+
+def test_mpi_is_told_where_rank_0_is() -> None:
+    made = settings(["mpirun", "train"], launcher="MPI", gpus=8)
+    assert {"MASTER_ADDR": "10.1.0.1", "MASTER_PORT": "40123"}.items() <= launcher_environment(made, LAUNCH).items()
+    assert launcher_command(made, LAUNCH) == ["mpirun", "train"]
 
 
 def test_what_each_launcher_adds_is_documented() -> None:

@@ -16,6 +16,7 @@ from lockstep.controller.runtime.clock import SystemClock
 from lockstep.controller.workers.api import WorkerApi
 from lockstep.controller.workers.listener import Listener
 from lockstep.controller.workers.reports import ReportBook
+from lockstep.controller.workers.step_certificates import StepCertificates
 from lockstep.controller.workers.tls import new_material, server_context
 from lockstep.controller.workers.trust import TokenReviews
 from lockstep.controller.workers.worker_archive import worker_archive
@@ -65,6 +66,7 @@ async def test_barrier_release_restart_in_place_and_end_through_the_real_api(tmp
     api = WorkerApi(
         reviews=TokenReviews(review, OnePod(), clock), gangs=OnePod(), book=book, clock=clock,
         epoch=lambda: (1_700_000_000, 3), heartbeat_seconds=lambda workers: 2.0,
+        steps=StepCertificates(clock),
     )  # fmt: skip
     listener = await Listener.open(api.application(), "127.0.0.1", 0, server_context(material), api.connections)
     (tmp_path / "ca.crt").write_bytes(material.ca_cert)

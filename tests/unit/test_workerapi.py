@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
+from cryptography import x509
 
 from lockstep.api.base import names
 from lockstep.controller.runtime.clock import SystemClock
@@ -25,6 +26,7 @@ from lockstep.controller.workers.connections import Connections
 from lockstep.controller.workers.listener import Listener
 from lockstep.controller.workers.protocol import REGISTER_LIMIT, REPORT_LIMIT
 from lockstep.controller.workers.reports import ReportBook
+from lockstep.controller.workers.step_certificates import StepCertificates, StepIdentity, WorkerOfAttempt
 from lockstep.controller.workers.tls import Material, new_material, server_context
 from lockstep.controller.workers.trust import SenderClaim, TokenReviews
 from lockstep.core.model.plan import DesiredPhase, Directive
@@ -74,6 +76,8 @@ class World:
         self.down = False
         self.expires_at = time.time() + 3600
         self.book = ReportBook(self.clock, self.woken.append)
+        self.steps = StepCertificates(self.clock)
+        self.steps.use(b"s" * 32)
         self.api = WorkerApi(
             reviews=TokenReviews(self.post, self, self.clock),
             gangs=self,
@@ -81,6 +85,7 @@ class World:
             clock=self.clock,
             epoch=lambda: self.epoch,
             heartbeat_seconds=lambda workers: 2.0 + workers,
+            steps=self.steps,
             **limits,
         )
         self.session: aiohttp.ClientSession
@@ -204,6 +209,74 @@ async def test_a_worker_registers_waits_at_the_barrier_and_is_released(world: Wo
     report = world.book.reports(RUN)[0]
     assert (report.node, report.address, report.port) == ("gpu-0", "10.0.0.1", 40000)
     assert world.api.answered == {("/v1/register", 200): 1, ("/v1/report", 200): 2}
+
+
+async def test_who_is_to_start_an_attempt_with_steps_is_told_how_its_peers_know_it(world: World) -> None:
+    for slot in (0, 1):
+        await world.say("/v1/register", pod(slot))
+    world.book.set_directive(RUN, replace(RELEASE, step_ports=(5000, 5001)))
+    answers = [(await world.say("/v1/report", pod(slot)))[1] for slot in (0, 1)]
+    answers.append((await world.say("/v1/register", pod(1)))[1])
+    assert {tuple(answer["steps"]["ports"]) for answer in answers} == {(5000, 5001)}
+    assert len({answer["steps"]["ca"] for answer in answers}) == 1
+    assert [_uri(answer["steps"]["certificate"]) for answer in answers] == [
+        f"lockstep://run/{RUN}/attempt/1/slot/{slot}/incarnation/1" for slot in (0, 1, 1)
+    ]
+    assert len({answer["steps"]["key"] for answer in answers}) == 3
+
+
+SPARE = replace(RELEASE, step_ports=(5000,), incarnations=(1, 1), slot_ranks=(0, -1))
+
+
+@pytest.mark.parametrize(
+    ("directive", "speaker", "said"),
+    [
+        (RELEASE, pod(1), {}),
+        (replace(PREPARE, step_ports=(5000, 5001)), pod(1), {}),
+        (replace(RELEASE, step_ports=(5000, 5001)), pod(1), {"attempt": 1, "phase": "Running"}),
+        (replace(RELEASE, step_ports=(5000, 5001), attempt=2), pod(1), {"attempt": 7}),
+        (SPARE, pod(1), {}),
+        (replace(RELEASE, step_ports=(5000, 5001), incarnations=(1, 2)), pod(1), {}),
+        (replace(RELEASE, step_ports=(5000, 5001), incarnations=(1, 0)), pod(1), {}),
+        (replace(RELEASE, step_ports=(5000,), incarnations=(1,), slot_ranks=(0,)), pod(1), {}),
+        (replace(RELEASE, step_ports=(5000, 5001)), pod(0, run=OTHER_RUN), {}),
+        (replace(RELEASE, step_ports=(5000, 5001), phase=DesiredPhase.STOP), pod(1), {}),
+    ],
+    ids=[
+        "a run without steps", "at the barrier", "it has begun the attempt", "it is in a later attempt", "a spare",
+        "an older incarnation", "a newer incarnation", "no slot of the gang", "another run", "a gang that stops",
+    ],
+)  # fmt: skip
+async def test_nobody_else_gets_a_certificate(
+    world: World, directive: Directive, speaker: PodView, said: dict[str, Any]
+) -> None:
+    world.book.set_directive(RUN, directive)
+    await world.say("/v1/register", speaker)
+    status, answer = await world.say("/v1/report", speaker, **said)
+    assert status == 200
+    assert "steps" not in answer
+    assert "PRIVATE KEY" not in json.dumps(answer)
+
+
+async def test_a_leader_deposed_while_it_issues_gives_no_certificate(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.say("/v1/register", pod(0))
+    world.book.set_directive(RUN, replace(RELEASE, step_ports=(5000, 5001)))
+    issue = world.steps.issued
+
+    def depose(worker: WorkerOfAttempt) -> StepIdentity:
+        world.epoch = None
+        return issue(worker)
+
+    monkeypatch.setattr(world.steps, "issued", depose)
+    assert (await world.say("/v1/report", pod(0)))[0] == 503
+
+
+def _uri(certificate: str) -> str:
+    names = x509.load_pem_x509_certificate(certificate.encode()).extensions
+    [uri] = names.get_extension_for_class(x509.SubjectAlternativeName).value
+    return str(uri.value)
 
 
 async def test_a_report_before_registration_is_sent_to_register(world: World) -> None:

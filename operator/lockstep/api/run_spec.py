@@ -30,7 +30,7 @@ MOST_GPUS = 128
 RESOURCE_PATTERN = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 """An extended resource, as device plugins name them."""
 
-LauncherType = Literal["Plain", "Torchrun", "JAX"]
+LauncherType = Literal["Plain", "Torchrun", "JAX", "MPI", "DeepSpeed"]
 TopologyPolicy = Literal["Any", "Pack", "Contiguous", "Spread"]
 PlacementMode = Literal["Preferred", "Required"]
 Network = Literal["Host", "Pod"]
@@ -54,6 +54,13 @@ class TorchrunSpec(SpecModel):
     """Processes per node; the GPUs per node when left out, at least 1."""
 
 
+class MpiSpec(SpecModel):
+    """Settings of `launcher.type: MPI`."""
+
+    slots_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Processes that mpirun may start on a node; the GPUs per node when left out, at least 1."""
+
+
 class LauncherSpec(SpecModel):
     """How the processes of one node are started."""
 
@@ -61,15 +68,27 @@ class LauncherSpec(SpecModel):
     """Plain runs the command once per node, with the rendezvous in its environment, so that
     [torchrun, train.py] works as typed. Torchrun puts torchrun in front of the command. JAX runs the command
     once per node, with what jax.distributed.initialize() is to be given in JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES
-    and JAX_PROCESS_ID."""
+    and JAX_PROCESS_ID. MPI runs the command on rank 0 alone, so that [mpirun, python, train.py] works as typed; the
+    other nodes stand by, and mpirun starts its processes there without ssh. DeepSpeed runs DeepSpeed's own launcher on
+    every node, so that [deepspeed, train.py, --deepspeed, ds.json] works as typed."""
     torchrun: Annotated[TorchrunSpec, WhileSuspended] | None = None
     """Settings for Torchrun."""
+    mpi: Annotated[MpiSpec, WhileSuspended] | None = None
+    """Settings for MPI."""
+    steps: Annotated[bool, WhileSuspended] = False
+    """Let programs of the gang start others on its nodes, by lockstep-step or lockstep_training.step(). With MPI and
+    DeepSpeed they may in any case."""
 
     cross_field_rules: ClassVar = (
         Rule(
             "!has(self.torchrun) || self.type == 'Torchrun'",
             "these settings need launcher.type: Torchrun; set it or leave torchrun out",
             field=".torchrun",
+        ),
+        Rule(
+            "!has(self.mpi) || self.type == 'MPI'",
+            "these settings need launcher.type: MPI; set it or leave mpi out",
+            field=".mpi",
         ),
     )
 
@@ -310,6 +329,17 @@ class TrainingRunSpec(SpecModel):
             "launcher.type Torchrun starts torchrun itself: write command: [train.py], "
             "or keep [torchrun, train.py] and leave launcher out",
             field=".command",
+        ),
+        Rule(
+            "self.worker != 'Disabled' || !has(self.launcher) || !(self.launcher.type in ['MPI', 'DeepSpeed'])",
+            "the worker is what starts these on their nodes, which worker: Disabled does not have; "
+            "leave one of them out",
+            field=".launcher.type",
+        ),
+        Rule(
+            "self.worker != 'Disabled' || !has(self.launcher) || !self.launcher.steps",
+            "the worker carries steps out, which worker: Disabled does not have; leave one of them out",
+            field=".launcher.steps",
         ),
         Rule(
             "!has(self.elastic) || self.elastic.min <= self.nodes",

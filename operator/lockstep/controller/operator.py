@@ -52,6 +52,7 @@ from lockstep.controller.workers.api import WorkerApi
 from lockstep.controller.workers.certificates import Certificates, first_material, secret_in_cluster
 from lockstep.controller.workers.listener import Listener
 from lockstep.controller.workers.reports import ReportBook
+from lockstep.controller.workers.step_certificates import StepCertificates
 from lockstep.controller.workers.tls import server_context
 from lockstep.controller.workers.trust import TokenReviews
 from lockstep.controller.workers.worker_archive import worker_archive
@@ -87,6 +88,7 @@ class Operator:
         self.store = Store(self.queue, self.clock, config.namespaces, self.left_out)
         self.store.placed = self.meter.placed
         self.book = ReportBook(self.clock, self.store.worker_reported, self.store.gang_completed)
+        self.step_certificates = StepCertificates(self.clock)
         self.instance = f"{config.identity or socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         self.election = Election(
             self.kube,
@@ -173,6 +175,7 @@ class Operator:
             secrets, hosts = secret_in_cluster(self.kube, self.config.namespace), self._worker_hosts()
             material = await first_material(secrets, self.config.namespace, hosts, self.clock)
             self._use_authorities(material.ca_bundle)
+            self.step_certificates.use(material.steps_key)
             context = server_context(material)
             certificates = Certificates(
                 context,
@@ -183,6 +186,7 @@ class Operator:
                 overlap=self.config.ca_overlap,
                 leads=self._acts_as_leader,
                 trust=self._use_authorities,
+                steps=self.step_certificates.use,
                 publish=self._publish_authorities,
             )
             listener = await Listener.open(
@@ -357,6 +361,7 @@ class Operator:
             epoch=lambda: self.election.epoch if self._acts_as_leader() else None,
             heartbeat_seconds=self.tunables.heartbeat_seconds,
             fence_seconds=self.tunables.fence_seconds,
+            steps=self.step_certificates,
         )
 
     def _leader_endpoint(self, port: int) -> LeaderEndpoint | None:

@@ -21,6 +21,7 @@ from lockstep.core.checkpoints.unknown_saves import report_unknown_saves
 from lockstep.core.failures.evidence import record_of_ends, succeeded_ranks
 from lockstep.core.failures.failure_memory import forget_earlier_refusals
 from lockstep.core.failures.node_memory import to_remember
+from lockstep.core.failures.step_evidence import has_succeeded, success_in_words
 from lockstep.core.kueue.choice import choice_of, kueue_problems
 from lockstep.core.model.conditions import find
 from lockstep.core.model.lifecycle import Phase
@@ -33,7 +34,6 @@ from lockstep.core.model.snapshot import TOLD_AFTER, RunSnapshot
 from lockstep.core.model.test_only import forget_test_only, is_test_only
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.pods.gang import dry_run_body
-from lockstep.core.pods.launchers import launcher_of
 from lockstep.core.pods.plain_pods import plain_dry_run_body
 from lockstep.core.pods.pod_groups import delete_ended_groups, let_go_of_group
 from lockstep.core.pods.pod_policy import remedy_for
@@ -417,14 +417,14 @@ ALWAYS_LOOKING_ON: tuple[Last, ...] = (
 
 
 def _finish_if_succeeded(plan: PlanBuilder) -> bool:
-    """Every deciding rank came to its end, be it while the gang was about to be stopped."""
+    """Every deciding rank came to its end, be it while the gang was about to be stopped, and nothing speaks against
+    it."""
     if not plan.trains:
         return False
     done = succeeded_ranks(plan)
     if done:
         plan.status = changed(plan.status, exits=record_of_ends(plan, done))
-    deciding = launcher_of(plan.spec).deciding_ranks(plan.world)
-    if not done.issuperset(deciding):
+    if not has_succeeded(plan, done):
         return False
     record_progress(plan, at_once=True)
     plan.put_attempt(
@@ -432,5 +432,5 @@ def _finish_if_succeeded(plan: PlanBuilder) -> bool:
         cause=AttemptEnd.SUCCEEDED,
         action=ActionWord.FINISH,
     )
-    finish(plan, True, StopReason.ALL_RANKS_SUCCEEDED, f"all {len(deciding)} ranks ended with code 0")
+    finish(plan, True, StopReason.ALL_RANKS_SUCCEEDED, success_in_words(plan))
     return True

@@ -17,9 +17,10 @@ from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.ratelimit import RateLimit
 from lockstep.controller.workers import protocol
 from lockstep.controller.workers.connections import Connections
-from lockstep.controller.workers.orders import encode_reply
+from lockstep.controller.workers.orders import Orders, encode_reply
 from lockstep.controller.workers.protocol import Epoch, Registration, Report
 from lockstep.controller.workers.reports import ReportBook, SupersededError, UnregisteredError
+from lockstep.controller.workers.step_certificates import StepCertificates, StepIdentity, WorkerOfAttempt
 from lockstep.controller.workers.trust import (
     ForbiddenError,
     GangView,
@@ -63,7 +64,8 @@ class WorkerApi:
     """Listens to workers on behalf of the ReportBook.
 
     ``epoch`` is None while this process does not lead, or leads but has not yet listed runs and pods:
-    workers are then asked to come back. ``heartbeat_seconds`` takes the number of workers of all runs.
+    workers are then asked to come back. ``heartbeat_seconds`` takes the number of workers of all runs. ``steps`` has
+    the certificates by which the workers of one attempt know each other.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class WorkerApi:
         clock: Clock,
         epoch: Callable[[], Epoch | None],
         heartbeat_seconds: Callable[[int], float],
+        steps: StepCertificates,
         fence_seconds: float = 60.0,
         bodies_room: int = BODIES_ROOM,
     ) -> None:
@@ -89,6 +92,7 @@ class WorkerApi:
         self._epoch = epoch
         self._heartbeat_seconds = heartbeat_seconds
         self._fence_seconds = fence_seconds
+        self._steps = steps
         self._pace = RateLimit(clock)
         self.bodies_room = bodies_room
         """Bytes that may yet be received of bodies that are under way."""
@@ -114,7 +118,7 @@ class WorkerApi:
             raise _RefusalError(400, "malformed", "address is not an IP address") from None
         if self._is_known(claim):
             self._book.register(claim, pod.node, registration)
-        return self._reply(claim, registration.report.attempt)
+        return await self._reply(claim, registration.report.attempt)
 
     async def _report(self, request: web.Request) -> web.Response:
         async with _deadline():
@@ -124,13 +128,13 @@ class WorkerApi:
             authorize(identity, claim, self._gangs)
         if not self._is_known(claim):
             await self._clock.sleep(report.wait_seconds)
-            return self._reply(claim, report.attempt)
+            return await self._reply(claim, report.attempt)
         self._book.report(claim, report)
         # Revisions are this leader's own: what was seen of another one's says nothing.
         if report.wait_seconds > 0 and report.epoch == self._epoch():
             with self._book.poll(claim):
                 await self._book.news(claim.run_uid, report.seen, report.wait_seconds)
-        return self._reply(claim, report.attempt)
+        return await self._reply(claim, report.attempt)
 
     async def _admit(self, request: web.Request, limit: int) -> tuple[PodIdentity, bytes]:
         if self._epoch() is None:
@@ -173,12 +177,14 @@ class WorkerApi:
         """Of a run not in the store nothing is kept: it may have been deleted a moment ago."""
         return self._gangs.run_namespace(claim.run_uid) is not None
 
-    def _reply(self, claim: SenderClaim, attempt: int) -> web.Response:
+    async def _reply(self, claim: SenderClaim, attempt: int) -> web.Response:
+        orders = self._book.orders(claim.run_uid)
+        identity = await self._identity(claim, attempt, orders)
         epoch = self._epoch()
         if epoch is None:
             raise _not_leading()
         body = encode_reply(
-            self._book.orders(claim.run_uid),
+            orders,
             slot=claim.slot,
             incarnation=claim.incarnation,
             attempt=attempt,
@@ -186,8 +192,16 @@ class WorkerApi:
             now=self._clock.now(),
             heartbeat_seconds=self._heartbeat_seconds(self._book.worker_count()),
             fence_seconds=self._fence_seconds,
+            identity=identity,
         )
         return web.Response(body=body, content_type="application/json")
+
+    async def _identity(self, claim: SenderClaim, attempt: int, orders: Orders | None) -> StepIdentity | None:
+        """What it shows its peers, of the worker that the sender has proven to be."""
+        if orders is None or not orders.is_to_get_steps(claim.slot, claim.incarnation, attempt):
+            return None
+        begun = orders.directive.attempt
+        return await self._steps.issue(WorkerOfAttempt(claim.run_uid, begun, claim.slot, claim.incarnation))
 
     @web.middleware
     async def _answer(self, request: web.Request, handler: _Handler) -> web.StreamResponse:

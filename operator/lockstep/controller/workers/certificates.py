@@ -71,8 +71,9 @@ class Certificates:
     """Keeps ``context`` and the workers' trust up to date with the Secret.
 
     ``overlap``: seconds between two steps of a change of CA; ``every``: between two looks. ``leads``: whether this
-    replica may take a step. ``trust`` gets what workers are to trust from now on. ``publish`` brings that to every
-    namespace with runs; False: not to all of them yet.
+    replica may take a step. ``trust`` gets what workers are to trust from now on, ``steps`` what the certificates of
+    steps are derived from. ``publish`` brings what is trusted to every namespace with runs; False: not to all of them
+    yet.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Certificates:
         overlap: float,
         leads: Callable[[], bool],
         trust: Callable[[str], None],
+        steps: Callable[[bytes], None],
         publish: Callable[[], Awaitable[bool]],
         every: float = CHECK_SECONDS,
     ) -> None:
@@ -98,6 +100,7 @@ class Certificates:
         self._every = min(every, overlap / 4)
         self._leads = leads
         self._trust = trust
+        self._steps = steps
         self._publish = publish
         self._taken: Material | None = None
         self._published: tuple[str, float] | None = None  # a bundle, and since when it is everywhere (monotonic)
@@ -114,7 +117,8 @@ class Certificates:
 
     async def renew(self) -> None:
         """Take up what the Secret has, and as the leader take the step that is due. Raises what prevents it."""
-        material = await ensure_material(self._secrets, self._namespace, self._hosts, self._clock.now())
+        known = self._taken.steps_key if self._taken is not None else b""
+        material = await ensure_material(self._secrets, self._namespace, self._hosts, self._clock.now(), known)
         self._take_up(material)
         if not self._leads():
             self._published = None
@@ -158,6 +162,7 @@ class Certificates:
         self._taken = material
         load_serving(self._context, material)
         self._trust(material.ca_bundle)
+        self._steps(material.steps_key)
 
     def _published_for(self) -> timedelta:
         if self._published is None:

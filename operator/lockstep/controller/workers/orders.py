@@ -4,12 +4,20 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from lockstep.controller.workers.protocol import PROTOCOL, Epoch
+from lockstep.controller.workers.step_certificates import StepIdentity
 from lockstep.core.model.plan import DesiredPhase, Directive, VerifyRequest
 
 HOLD = "Hold"
 """Beside the desired phases: the operator does not know yet, go on with whatever you do."""
 _NULL = Raw(b"null")
 _encoder = msgspec.json.Encoder()
+
+
+class _Steps(Struct):
+    ca: Raw
+    certificate: str
+    key: str
+    ports: Raw
 
 
 class _Reply(Struct, rename="camel", kw_only=True):
@@ -38,6 +46,7 @@ class _Reply(Struct, rename="camel", kw_only=True):
     jitter_seconds: float | UnsetType = UNSET
     start_in: float | UnsetType = UNSET
     retention: Raw | UnsetType = UNSET
+    steps: _Steps | UnsetType = UNSET
 
 
 class Orders:
@@ -52,6 +61,7 @@ class Orders:
         "_retention",
         "_save",
         "_start",
+        "_step_ports",
         "_warm_up",
         "_watch",
         "_world_size",
@@ -67,13 +77,28 @@ class Orders:
         self._world_size = sum(rank >= 0 for rank in directive.slot_ranks)
         self._start = _encoded(directive.start)
         self._nodelist = _encoded(directive.nodelist)
+        self._step_ports = _encoded(directive.step_ports)
         self._save = _raw(directive.save)
         self._cadence = _raw(directive.cadence)
         self._warm_up = _raw(directive.warm_up)
         self._retention = _raw(directive.retention)
         self._watch = _raw([{"name": name, "pattern": pattern} for name, pattern in directive.watch])
 
-    def tell(self, reply: _Reply, slot: int, incarnation: int, attempt: int) -> None:
+    def is_to_get_steps(self, slot: int, incarnation: int, attempt: int) -> bool:
+        """This worker is to start the attempt, which has steps: it needs to be known to its peers. No other is."""
+        directive = self.directive
+        return (
+            bool(directive.step_ports)
+            and directive.phase is DesiredPhase.RUN
+            and attempt < directive.attempt
+            and slot < len(directive.slot_ranks)
+            and directive.slot_ranks[slot] >= 0
+            and directive.incarnations[slot] == incarnation
+        )
+
+    def tell(
+        self, reply: _Reply, slot: int, incarnation: int, attempt: int, identity: StepIdentity | None = None
+    ) -> None:
         """Say what one worker is to do; ``Hold`` stays where the directive does not know of its incarnation yet."""
         directive = self.directive
         reply.revision, reply.world_size = self.revision, self._world_size
@@ -90,6 +115,8 @@ class Orders:
             self._tell_of_barrier(reply, slot)
         elif reply.phase == DesiredPhase.RUN:
             self._tell_of_start(reply, attempt)
+            if identity is not None and self.is_to_get_steps(slot, incarnation, attempt):
+                reply.steps = _Steps(identity.ca, identity.certificate, identity.key, self._step_ports)
 
     def _tell_of_barrier(self, reply: _Reply, slot: int) -> None:
         verify, point = self.directive.verify, self.directive.point
@@ -122,14 +149,15 @@ def encode_reply(
     now: float,
     heartbeat_seconds: float,
     fence_seconds: float,
+    identity: StepIdentity | None = None,
 ) -> bytes:
     """The reply to one worker: ``Hold`` when there is no order for it.
 
-    ``attempt`` is that of the child it runs or last ran.
+    ``attempt`` is that of the child it runs or last ran; ``identity`` that of this very worker in the next one.
     """
     reply = _Reply(epoch=epoch, server_time=now, heartbeat_seconds=heartbeat_seconds, fence_seconds=fence_seconds)
     if orders is not None:
-        orders.tell(reply, slot, incarnation, attempt)
+        orders.tell(reply, slot, incarnation, attempt, identity)
     return _encoder.encode(reply)
 
 

@@ -23,6 +23,7 @@ from lockstep.core.model.snapshot import (
     ProgressReport,
     Sign,
     StackReport,
+    StepEnd,
     TimingReport,
     UnrecognisedReport,
     VerifyReport,
@@ -46,6 +47,9 @@ STACKS = 2048
 """Characters kept of a rank's stacks."""
 MAX_REASON = 256
 MAX_SIGNS = 16
+MAX_STEP_ENDS = 16
+STEP_STDERR = 1024
+"""Characters that are kept of what a process of a step wrote last."""
 MAX_PROBLEM = 1024
 MAX_VERIFIED = 16
 MAX_UNRECOGNISED = 8
@@ -115,6 +119,7 @@ class State(_Wire):
     attempt: Count = 0
     ready_for: Count = 0
     port: Port = 0
+    steps_port: Port = 0
     start: CollectiveStart | None = None
     exit: Exit | None = None
     progress: Progress | None = None
@@ -128,6 +133,7 @@ class State(_Wire):
     saved: Word = ""
     timing: TimingReport = TimingReport()
     signs: Annotated[tuple[Sign, ...], Meta(max_length=64)] = ()
+    step_ends: Annotated[tuple[StepEnd, ...], Meta(max_length=64)] = ()
     stacks: StackReport | None = None
     pointed: PointReport | None = None
     warmed: WarmUpReport | None = None
@@ -149,6 +155,15 @@ class State(_Wire):
         )
         self.signs = tuple(
             replace(sign, kind=sanitise.line(sign.kind), text=_cut(sign.text)) for sign in self.signs[-MAX_SIGNS:]
+        )
+        self.step_ends = tuple(
+            replace(
+                end,
+                step=_cut(end.step, 64),
+                program=_cut(end.program, 64),
+                stderr_tail=sanitise.lines(end.stderr_tail[-STEP_STDERR:]),
+            )
+            for end in self.step_ends[:MAX_STEP_ENDS]
         )
         self.timing = replace(self.timing, section=sanitise.line(self.timing.section))
         if self.problem is not None:

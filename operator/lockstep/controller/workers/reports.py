@@ -12,7 +12,7 @@ from lockstep.controller.workers.orders import Orders
 from lockstep.controller.workers.protocol import Exit, Registration, Report, State, moment
 from lockstep.controller.workers.trust import SenderClaim
 from lockstep.core.model.plan import Directive
-from lockstep.core.model.snapshot import CheckpointReport, ExitReport, Sign, WorkerPhase, WorkerReport
+from lockstep.core.model.snapshot import CheckpointReport, ExitReport, Sign, StepEnd, WorkerPhase, WorkerReport
 from lockstep.core.model.start_record import CollectiveStart
 from lockstep.core.run.attendance import StartPace, is_release, is_where_wanted, slots_wanted
 
@@ -292,6 +292,7 @@ class ReportBook:
             received_at=now,
             since=report.since if stands == (report.phase, report.attempt, report.ready_for) else now,
             port=state.port,
+            steps_port=_steps_port(report, state),
             attempt=state.attempt,
             ready_for=state.ready_for,
             start=self._start(run_uid, state),
@@ -305,6 +306,7 @@ class ReportBook:
             saved=state.saved,
             timing=state.timing,
             signs=_signs(report.signs, state, offset),
+            step_ends=_step_ends(report, state, offset),
             stacks=state.stacks,
             pointed=state.pointed,
             warmed=state.warmed,
@@ -318,6 +320,24 @@ def _signs(known: tuple[Sign, ...], state: State, offset: float) -> tuple[Sign, 
     told = [structs.replace(sign, at=moment(sign.at, offset)) for sign in state.signs]
     before = {(sign.kind, sign.step, sign.text): sign for sign in known}
     return tuple(before.get((sign.kind, sign.step, sign.text), sign) for sign in told)
+
+
+def _steps_port(known: WorkerReport, state: State) -> int:
+    """Said once it holds for the attempt: ranks that end one after the other are not to have the whole gang told
+    others each time."""
+    at_barrier = state.phase in (WorkerPhase.PREPARING, WorkerPhase.READY)
+    return state.steps_port or (0 if at_barrier else known.steps_port)
+
+
+def _step_ends(known: WorkerReport, state: State, offset: float) -> tuple[StepEnd, ...]:
+    """As with signs: what is repeated has happened when it was first told."""
+    told = [structs.replace(end, at=moment(end.at, offset)) for end in state.step_ends]
+    before = {_named(end): end for end in known.step_ends} if known.attempt == state.attempt else {}
+    return tuple(before.get(_named(end), end) for end in told)
+
+
+def _named(end: StepEnd) -> tuple[object, ...]:
+    return end.step, end.task, end.program, end.code, end.signal, end.asked
 
 
 def _set_polling(worker: _Worker, polling: bool) -> None:
@@ -378,6 +398,8 @@ def _facts(report: WorkerReport) -> tuple[object, ...]:
         report.start,
         report.address,
         report.port,
+        report.steps_port,
+        report.step_ends,
         bool(report.leaving_by),
         report.saved,
         report.signs,

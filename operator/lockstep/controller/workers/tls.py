@@ -1,7 +1,8 @@
 """The worker API's certificates: a CA of our own and a serving certificate, kept in one Secret.
 
 The CA's key never leaves the Secret. Workers get its certificate in a ConfigMap and trust nothing else. How one CA
-follows another is in ``succession``.
+follows another is in ``succession``. Beside them lies what the certificates of steps are derived from
+(``step_certificates``), which no change of CA touches.
 """
 
 import ipaddress
@@ -26,12 +27,15 @@ RENEW_BEFORE = timedelta(days=30)
 BACKDATED = timedelta(days=1)
 """Nodes' clocks may be behind ours."""
 _KEYS = {"ca.crt": "ca_cert", "ca.key": "ca_key", "tls.crt": "cert", "tls.key": "key"}
+STEPS_KEY_BYTES = 32
 _SUCCESSION_KEYS = {"next-ca.crt": "next_ca_cert", "next-ca.key": "next_ca_key", "old-ca.crt": "old_ca_cert"}
+_OPTIONAL_KEYS = {**_SUCCESSION_KEYS, "steps.key": "steps_key"}
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """CA and serving certificate with their keys, PEM; and the CA's successor or predecessor while there is one."""
+    """CA and serving certificate with their keys, PEM; the CA's successor or predecessor while there is one; and 32
+    random bytes, from which the keys of steps' CAs are derived."""
 
     ca_cert: bytes
     ca_key: bytes
@@ -40,6 +44,7 @@ class Material:
     next_ca_cert: bytes = b""
     next_ca_key: bytes = b""
     old_ca_cert: bytes = b""
+    steps_key: bytes = b""
 
     @property
     def ca_bundle(self) -> str:
@@ -59,10 +64,13 @@ class SecretStore:
     """False when it changed since it was read (409)."""
 
 
-async def ensure_material(secrets: SecretStore, namespace: str, hosts: Sequence[str], now: float) -> Material:
+async def ensure_material(
+    secrets: SecretStore, namespace: str, hosts: Sequence[str], now: float, steps_key: bytes = b""
+) -> Material:
     """The material in the Secret: made if absent or its CA has run out, its serving certificate made anew when due.
 
-    ``hosts`` are the names and IP addresses that workers reach the operator by. Replicas may do this
+    ``hosts`` are the names and IP addresses that workers reach the operator by. ``steps_key`` is what this replica has
+    read there before: a replica of an earlier release writes the Secret without. Replicas may do this
     at the same time: whoever is second takes what the first one wrote. Raises ValueError for a CA that cannot be used.
     """
     for _ in range(5):
@@ -72,12 +80,14 @@ async def ensure_material(secrets: SecretStore, namespace: str, hosts: Sequence[
             if await secrets.create(secret_of(namespace, material)):
                 return material
             continue
-        material = stored(secret)
+        found = stored(secret)
+        material = found if found.steps_key else replace(found, steps_key=steps_key or new_steps_key())
         if time_left(material.ca_cert, now) <= timedelta(0):
-            material = new_material(hosts, now)  # nobody trusts it any more: there is no successor to wait for
+            # Nobody trusts it any more: there is no successor to wait for.
+            material = replace(new_material(hosts, now), steps_key=material.steps_key)
         elif serving_is_due(material, hosts, now):
             material = with_new_serving(material, hosts, now)
-        else:
+        if material == found:
             return material
         if await secrets.replace(secret_of(namespace, material, secret)):
             return material
@@ -86,22 +96,27 @@ async def ensure_material(secrets: SecretStore, namespace: str, hosts: Sequence[
 
 def new_material(hosts: Sequence[str], now: float) -> Material:
     """A new CA and a serving certificate by it."""
-    return with_new_serving(Material(*new_authority(now), b"", b""), hosts, now)
+    return with_new_serving(Material(*new_authority(now), b"", b"", steps_key=new_steps_key()), hosts, now)
+
+
+def new_steps_key() -> bytes:
+    """What the keys of steps' CAs are derived from from now on."""
+    return os.urandom(STEPS_KEY_BYTES)
 
 
 def new_authority(now: float) -> tuple[bytes, bytes]:
     """Certificate and key of a new CA, PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name("Lockstep worker CA")
+    name = common_name("Lockstep worker CA")
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     certificate = (
-        _builder(name, name, key.public_key(), now, CA_LIFETIME)
+        builder(name, name, key.public_key(), now, CA_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(certificates=True), critical=True)
+        .add_extension(key_usage(certificates=True), critical=True)
         .add_extension(identifier, critical=False)
         .sign(key, hashes.SHA256())
     )
-    return _pem(certificate), _key_pem(key)
+    return pem(certificate), key_pem(key)
 
 
 def with_new_serving(material: Material, hosts: Sequence[str], now: float) -> Material:
@@ -111,16 +126,16 @@ def with_new_serving(material: Material, hosts: Sequence[str], now: float) -> Ma
     assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
-        _builder(_name("lockstep-operator"), ca.subject, key.public_key(), now, SERVING_LIFETIME)
+        builder(common_name("lockstep-operator"), ca.subject, key.public_key(), now, SERVING_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(certificates=False), critical=True)
+        .add_extension(key_usage(certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
-    return replace(material, cert=_pem(certificate), key=_key_pem(key))
+    return replace(material, cert=pem(certificate), key=key_pem(key))
 
 
 def serving_is_due(material: Material, hosts: Sequence[str], now: float) -> bool:
@@ -169,7 +184,7 @@ def time_left(certificate: bytes, now: float) -> timedelta:
 
 def secret_of(namespace: str, material: Material, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The Secret with the material, in place of the one ``before`` and of no other."""
-    values = {key: getattr(material, name) for key, name in (_KEYS | _SUCCESSION_KEYS).items()}
+    values = {key: getattr(material, name) for key, name in (_KEYS | _OPTIONAL_KEYS).items()}
     data = {key: b64encode(value).decode() for key, value in values.items() if value}
     metadata = dict(before["metadata"]) if before else {"name": SECRET_NAME, "namespace": namespace}
     kind = before.get("type", "Opaque") if before else "Opaque"  # cannot be changed
@@ -184,7 +199,7 @@ def stored(secret: Mapping[str, Any]) -> Material:
     if missing:
         # Not ours to repair: running workers trust the CA that may still be in there.
         raise ValueError(f"Secret {SECRET_NAME} lacks {', '.join(missing)}; delete it to have it made anew")
-    material = Material(**{name: b64decode(data.get(key, "")) for key, name in (_KEYS | _SUCCESSION_KEYS).items()})
+    material = Material(**{name: b64decode(data.get(key, "")) for key, name in (_KEYS | _OPTIONAL_KEYS).items()})
     if not _is_authority(material.ca_cert, material.ca_key):
         raise ValueError(
             f"Secret {SECRET_NAME}: ca.crt and ca.key are no certificate with its key, by an elliptic curve; "
@@ -193,6 +208,8 @@ def stored(secret: Mapping[str, Any]) -> Material:
     # A damaged successor or predecessor is none: what is in use works without.
     if not _is_authority(material.next_ca_cert, material.next_ca_key):
         material = replace(material, next_ca_cert=b"", next_ca_key=b"")
+    if len(material.steps_key) != STEPS_KEY_BYTES:
+        material = replace(material, steps_key=b"")
     return material if _is_certificate(material.old_ca_cert) else replace(material, old_ca_cert=b"")
 
 
@@ -217,13 +234,14 @@ def _belong_together(certificate: x509.Certificate, key: bytes) -> bool:
     return isinstance(private, ec.EllipticCurvePrivateKey) and private.public_key() == certificate.public_key()
 
 
-def _builder(
+def builder(
     subject: x509.Name,
     issuer: x509.Name,
     public_key: ec.EllipticCurvePublicKey,
     now: float,
     lifetime: timedelta,
 ) -> x509.CertificateBuilder:
+    """A certificate without extensions, valid from a day before ``now`` on."""
     moment = datetime.fromtimestamp(int(now), UTC)
     return (
         x509.CertificateBuilder()
@@ -236,7 +254,8 @@ def _builder(
     )
 
 
-def _key_usage(*, certificates: bool) -> x509.KeyUsage:
+def key_usage(*, certificates: bool) -> x509.KeyUsage:
+    """To sign certificates, or what a handshake has signed."""
     return x509.KeyUsage(
         digital_signature=not certificates,
         key_cert_sign=certificates,
@@ -257,15 +276,18 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+def common_name(name: str) -> x509.Name:
+    """A subject or issuer."""
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _pem(certificate: x509.Certificate) -> bytes:
+def pem(certificate: x509.Certificate) -> bytes:
+    """As text."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """As text, in the clear."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

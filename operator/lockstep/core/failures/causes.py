@@ -201,8 +201,9 @@ def _of_loss(state: RunState, loss: Loss) -> Cause:
 def _of_exit(state: RunState, end: FailedExit) -> Cause:
     report = state.report(end.slot)
     reading = read_exit(end.exit, report.signs if report is not None else ())
+    reading = replace(reading, symptom=True) if end.follows else reading
     how = f"signal {end.exit.signal}" if end.exit.signal else f"exit code {end.exit.code}"
-    words = f"rank {state.rank(end.slot)} on {end.node} ended with {how}"
+    words = f"rank {state.rank(end.slot)} on {end.node}{end.what} ended with {how}"
     if end.exit.reason not in ("", ExitReason.ERROR, ExitReason.SIGNAL):
         words += f" ({end.exit.reason})"
     last_line = end.exit.stderr_tail.strip().rsplit("\n", 1)[-1][:200]
@@ -210,6 +211,8 @@ def _of_exit(state: RunState, end: FailedExit) -> Cause:
         words += f": {reading.words[:200]}"
     if last_line and last_line not in words and not (reading.words and reading.words in last_line):
         words += f": {last_line}"
+    if end.note:
+        words += f"; {end.note}"
     evidence = Evidence(reading.kind, end.slot, end.node, end.exit.at, words, reading.root)
     last_words = end.exit.stderr_tail.strip()[-STDERR_KEPT:]
     return Cause(evidence, reading, end.exit.reason, shell_code(end.exit), last_words, exited=True)

@@ -31,6 +31,7 @@ from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import ExitReport, NodeView, PodPhase, PodView, WorkerPhase, WorkerReport
 from lockstep.core.placement.node_fit import untolerated
 from lockstep.core.pods import gang, pod_template
+from lockstep.core.pods.launchers import launcher_of
 
 TOLD_TO_LEAVE = "SIGTERM"
 """What a worker names as its problem once its pod is being ended."""
@@ -70,22 +71,35 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class FailedExit:
-    """A rank whose process of the current attempt ended badly."""
+    """A process of the current attempt that ended badly on the node of a rank.
+
+    ``what`` stands between rank and end where it was not the rank's own process, or none that was to end; ``note`` is
+    what else is to be said of it. ``follows``: it ended because another did.
+    """
 
     slot: int
     node: str
     exit: ExitReport
+    what: str = ""
+    note: str = ""
+    follows: bool = False
+
+
+def deciding_ranks(state: RunState) -> range:
+    """The ranks whose ends are the run's. The others, where there are such, stand by until those have ended."""
+    spec = state.run.spec
+    return launcher_of(spec).deciding_ranks(state.world) if spec is not None else range(state.world)
 
 
 def succeeded_ranks(state: RunState) -> frozenset[int]:
-    """Ranks of the current attempt that ended with code 0: those in status, those just reported, and those
+    """Ranks of the current attempt that decide and ended with code 0: those in status, those just reported, and those
     whose pods ended so while no operator listened: a worker leaves by itself only after its child, with its code."""
     exits = state.status.exits
     ranks = set(parse_ranges(exits.succeeded)) if exits.attempt == state.status.attempt else set()
     if state.trains:
-        for slot in state.ranked_slots():
+        for slot in state.ranked_slots()[: len(deciding_ranks(state))]:
             report, pod = state.report(slot), state.pod(slot)
-            exited = _exit_in(report, state.status.attempt)
+            exited = exit_in(report, state.status.attempt)
             left = pod is not None and pod.phase is PodPhase.SUCCEEDED and pod.exit_code == 0 and not pod.deleting
             if left or (exited is not None and exited.succeeded):
                 ranks.add(state.rank(slot))
@@ -105,7 +119,7 @@ def _first_to_end(state: RunState, done: frozenset[int]) -> str:
         rank, report, pod = state.rank(slot), state.report(slot), state.pod(slot)
         if rank not in done:
             continue
-        exited = _exit_in(report, state.status.attempt)
+        exited = exit_in(report, state.status.attempt)
         if report is not None and exited is not None:
             after = f" (after step {report.progress.step})" if report.progress is not None else ""
             ends.append((exited.at, rank, after))
@@ -126,7 +140,7 @@ def half_finished(state: RunState) -> str:
     if exits.attempt != state.status.attempt or not exits.succeeded or not state.trains:
         return ""
     done = succeeded_ranks(state)
-    left = state.world - len(done)
+    left = len(deciding_ranks(state)) - len(done)
     if left <= 0:
         return ""
     words = exits.first or f"ranks {shown_ranges(done)} ended with code 0"
@@ -138,15 +152,17 @@ def half_finished(state: RunState) -> str:
 
 def failed_exits(state: RunState, leaving: frozenset[int]) -> list[FailedExit]:
     """Bad exits of the current attempt, earliest first. ``leaving``: the slots that are waited with until a save."""
-    found = []
-    for slot in state.ranked_slots():
+    found, deciding = [], deciding_ranks(state)
+    for rank, slot in enumerate(state.ranked_slots()):
         report = state.report(slot)
-        exited = _exit_in(report, state.status.attempt)
-        if report is None or exited is None or exited.succeeded or was_terminated(report):
+        exited = exit_in(report, state.status.attempt)
+        stood_by = rank not in deciding
+        if report is None or exited is None or (exited.succeeded and not stood_by) or was_terminated(report):
             continue
         if leaving and exited.reason == ExitReason.STOPPED_ON_REQUEST:
             continue  # it has saved and ended as it was asked to, before the save of all ranks is settled
-        found.append(FailedExit(slot, state.status.assignment.nodes[slot], exited))
+        what = ", which stood by for steps," if stood_by else ""
+        found.append(FailedExit(slot, state.status.assignment.nodes[slot], exited, what))
     return sorted(found, key=lambda failed: (failed.exit.at, failed.slot))
 
 
@@ -171,7 +187,8 @@ def look_for_losses(state: RunState, leaving: frozenset[int], *, over: bool = Fa
     """
     waited_with = frozenset() if over else leaving
     done = succeeded_ranks(state)
-    steps_stopped = _steps_have_stopped(state)
+    nobody_is_left = bool(done) and done.issuperset(deciding_ranks(state))
+    steps_stopped = nobody_is_left or _steps_have_stopped(state)
     start_due = _start_due(state, state.tunables.deadlines.start_acknowledged)
     start_overdue = start_due is not None and state.reached(start_due)
     registered_by = _registered_by(state) if steps_stopped else None
@@ -471,7 +488,7 @@ def _steps_have_stopped(state: RunState) -> bool:
     return state.passed(last + patience + state.lag.deaf_since(last))
 
 
-def _exit_in(report: WorkerReport | None, attempt: int) -> ExitReport | None:
+def exit_in(report: WorkerReport | None, attempt: int) -> ExitReport | None:
     """How the process of ``attempt`` ended, if it did."""
     if report is None or report.phase is not WorkerPhase.EXITED or report.attempt != attempt:
         return None

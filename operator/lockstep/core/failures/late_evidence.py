@@ -10,6 +10,7 @@ from lockstep.api.recovery_status import AttemptStatus
 from lockstep.core.failures.causes import EVICTED, Cause, Evidence, collected, first_cause
 from lockstep.core.failures.evidence import FailedExit, Loss, LossKind, pod_end, took_part
 from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE, read_pod
+from lockstep.core.failures.step_evidence import with_steps
 from lockstep.core.model.assignment import slot_of_rank
 from lockstep.core.model.reasons import ActionWord, AttemptCause, LossReason
 from lockstep.core.model.run_state import RunState
@@ -34,7 +35,7 @@ def last_end(state: RunState) -> AttemptStatus | None:
 
 
 def exits_of(state: RunState, attempt: int) -> list[FailedExit]:
-    """How the ranks ended an attempt that is over, those left out that were told to end."""
+    """How the ranks ended an attempt that is over, and their steps; those left out that were told to end."""
     found = []
     for slot in state.slot_range():
         report = state.report(slot)
@@ -42,7 +43,7 @@ def exits_of(state: RunState, attempt: int) -> list[FailedExit]:
             continue
         if not report.exit.succeeded and report.exit.reason not in STOPPED_FROM_OUTSIDE:
             found.append(FailedExit(slot, state.status.assignment.nodes[slot], report.exit))
-    return found
+    return with_steps(state, found, attempt)
 
 
 def pods_lost_before(state: RunState, ended: AttemptStatus, lost: Sequence[Loss]) -> tuple[Cause | None, list[Loss]]:

@@ -198,6 +198,7 @@ class Directive:
     slot_ranks: tuple[int, ...]  # by slot; -1: a spare
     start: CollectiveStart | None = None  # with RUN
     nodelist: tuple[str, ...] = ()  # addresses by rank, with RUN
+    step_ports: tuple[int, ...] = ()  # of the step servers by rank, with RUN; empty: the run has no steps
     verify: VerifyRequest | None = None  # with PREPARE
     stop_grace: int = 30
     save: SaveRequest | None = None  # with RUN

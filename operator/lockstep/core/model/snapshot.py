@@ -281,6 +281,22 @@ class Sign(Struct, frozen=True, rename="camel"):
     text: Text = ""
 
 
+class StepEnd(Struct, frozen=True, rename="camel"):
+    """A process of a step that failed on the node of the worker that says so. ``code`` None: ``signal`` ended it.
+
+    ``asked``: somebody wanted it to end. ``program`` is the last part of its first word.
+    """
+
+    at: Moment
+    step: Text = ""
+    task: Count = 0
+    program: Text = ""
+    code: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
+    signal: Annotated[int, Meta(ge=0, le=255)] | None = None
+    stderr_tail: Text = ""
+    asked: bool = False
+
+
 class StackReport(Struct, frozen=True, rename="camel"):
     """What the processes of a rank were doing, in a few lines; the full dump is in the pod's log."""
 
@@ -311,6 +327,7 @@ class WorkerReport:
     polling: bool = False  # a long poll of it is open right now
     address: str = ""
     port: int = 0
+    steps_port: int = 0  # of its step server, for the attempt it stands ready for or is in; 0: it has none
     attempt: int = 0  # of the child it runs or last ran; 0: none yet
     ready_for: int = 0  # barrier attempt; 0: none
     start: CollectiveStart | None = None  # the record it was last released with
@@ -324,6 +341,7 @@ class WorkerReport:
     saved: str = ""  # id of the last collective save that the child took up
     timing: TimingReport = field(default_factory=TimingReport)
     signs: tuple[Sign, ...] = ()  # of the current attempt, earliest first
+    step_ends: tuple[StepEnd, ...] = ()  # the first of the current attempt
     stacks: StackReport | None = None
     pointed: PointReport | None = None
     warmed: WarmUpReport | None = None

@@ -28,7 +28,7 @@ from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods import pod_template
 from lockstep.core.pods.array_environment import array_environment
-from lockstep.core.pods.launchers import launcher_of
+from lockstep.core.pods.launchers import worker_options
 from lockstep.core.pods.pod_groups import joined
 
 WORKER_FILE = "worker.pyz"
@@ -352,14 +352,13 @@ def _environment(
             tiers["start"]["step"] = checkpoint.start.step
         if checkpoint is not None and checkpoint.start.accept_copy:
             tiers["start"]["acceptCopy"] = True
-    options = launcher_of(spec).options(spec, resolved.gpus_per_node)
     values = {
         "LOCKSTEP_OPERATOR_URL": settings.operator_url,
         "LOCKSTEP_NAMESPACE": run.namespace,
         "LOCKSTEP_RUN": run.name,
         "LOCKSTEP_RUN_UID": run.uid,
         "LOCKSTEP_LAUNCHER": spec.launcher.type,
-        "LOCKSTEP_LAUNCHER_OPTIONS": json.dumps(options),
+        "LOCKSTEP_LAUNCHER_OPTIONS": json.dumps(worker_options(spec, resolved.gpus_per_node)),
         "LOCKSTEP_CHECKPOINT_CONFIG": json.dumps(tiers),
         "LOCKSTEP_GPUS": str(resolved.gpus_per_node),
         "LOCKSTEP_CHECK_GPUS": "1" if settings.check_gpus and resolved.gpu_resource == names.GPU_RESOURCE else "0",

@@ -6,6 +6,8 @@ from lockstep.api.checkpoint_spec import CadenceSpec, CheckpointSpec, StartSpec
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model.problems import Problem
 
+STARTED_BY_WORKERS = ("MPI", "DeepSpeed")
+"""Launchers that go with a worker only."""
 _WAY_OUT = "leave it out, or write worker: Enabled"
 
 
@@ -18,6 +20,12 @@ def plain_problems(spec: TrainingRunSpec) -> Iterator[Problem]:
             "spec.network", "pods without a worker are told their peers' node addresses: write Host, or worker: Enabled"
         )
     for field, asked, why in (
+        (
+            "spec.launcher.type",
+            spec.launcher.type in STARTED_BY_WORKERS,
+            "the worker starts its processes on the nodes",
+        ),
+        ("spec.launcher.steps", spec.launcher.steps, "the worker carries steps out"),
         ("spec.spareNodes", spec.spare_nodes > 0, "spares wait at the worker's barrier"),
         ("spec.elastic", spec.elastic is not None, "a gang changes its size at the worker's barrier"),
         ("spec.preflight.warmUp", spec.preflight.warm_up != "Disabled", "the worker warms up at its barrier"),

@@ -10,6 +10,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DesiredPhase, Directive, SaveRequest
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.start_record import to_record
+from lockstep.core.pods.launchers import launcher_of
 from lockstep.core.run.cadence_orders import cadence_order
 from lockstep.core.run.debug_hold import held_until
 from lockstep.core.run.handover import Handover
@@ -50,17 +51,22 @@ def _directed(state: RunState, phase: DesiredPhase, known: Handover) -> Directiv
 
 
 def _released(state: RunState, known: Handover) -> Directive | None:
-    """RUN with the START record of status, once the addresses of all its members are known."""
+    """RUN with the START record of status, once the addresses of all its members are known, and with them the ports of
+    their step servers."""
     start = state.status.start
     if start is None:  # taken out of a status that says that all ranks save
         return None
-    by_rank = []
+    by_rank, ports = [], []
     for slot in state.ranked_slots():
         report = state.report(slot)
         if report is None or not report.address:
             return None
         by_rank.append(report.address)
+        ports.append(report.steps_port)
     spec = state.run.spec  # may have become unreadable while the gang trains
+    # Past the barrier, where all of them were known, a port that is lacking holds up nobody: its node is named to whom
+    # wants to start something there.
+    has_steps = any(ports) and (spec is None or launcher_of(spec).steps(spec))
     spread = spec.preflight.start_jitter if spec is not None else None
     rules = spec.recovery.rules if spec is not None else ()
     save = save_order(state.status)
@@ -68,6 +74,7 @@ def _released(state: RunState, known: Handover) -> Directive | None:
         _directed(state, DesiredPhase.RUN, known),
         start=to_record(start),
         nodelist=tuple(by_rank),
+        step_ports=tuple(ports) if has_steps else (),
         save=save,
         stopping_at=_stopping_at(state, save),
         cadence=cadence_order(state),

@@ -18,6 +18,7 @@ from lockstep.core.model.reasons import LossReason, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import TOLD_AFTER, PodView
 from lockstep.core.pods.gang import ca_config_map, template_for, worker_config_map
+from lockstep.core.pods.launchers import launcher_of
 from lockstep.core.pods.pod_groups import group_for, is_held_by_group
 from lockstep.core.run.attendance import stands_ready
 from lockstep.core.run.replacement import no_other_node_is_left, replace_before_start, replace_spares
@@ -31,6 +32,7 @@ SHARED_TIER_REFUSES = "the shared checkpoint tier refuses this user"
 """How they begin for what is none either, unless another rank may write there."""
 STILL_PREPARING = "still preparing: "
 """How they begin while its check of the node goes on, and stands at something that does not answer."""
+NO_STEPS_PORT = f"{STILL_PREPARING}its worker does not say at which port it takes steps"
 _SHARED_TIER_HANGS = f"{STILL_PREPARING}the shared checkpoint tier"
 
 
@@ -330,10 +332,17 @@ def _stage(state: RunState, slot: int) -> SlotStage:
     report = state.report(slot)
     if report is None or report.pod_uid != pod.uid:
         return SlotStage(slot, Stage.REGISTERING, _due(state, pod.started_at, limits.registered))
+    problem = report.problem
     if stands_ready(report, state.status.attempt):
-        return SlotStage(slot, Stage.READY, None)
+        if report.steps_port or not _has_steps(state):
+            return SlotStage(slot, Stage.READY, None)
+        problem = NO_STEPS_PORT  # of another release it has none, and a pod that is made again has one of this
     since = _prepares_since(state, pod.started_at)
-    return SlotStage(slot, Stage.PREPARING, _due(state, since, limits.registered + limits.ready), report.problem)
+    return SlotStage(slot, Stage.PREPARING, _due(state, since, limits.registered + limits.ready), problem)
+
+
+def _has_steps(state: RunState) -> bool:
+    return state.run.spec is not None and launcher_of(state.run.spec).steps(state.run.spec)
 
 
 def _due(state: RunState, since: float, limit: float) -> float:

@@ -18,7 +18,6 @@ from lockstep.core.failures.evidence import (
     Loss,
     LossKind,
     everyone_heard_since,
-    failed_exits,
     late_in_words,
     look_for_losses,
 )
@@ -45,6 +44,7 @@ from lockstep.core.failures.recovery_record import (
     take_back_charge,
     unblame,
 )
+from lockstep.core.failures.step_evidence import ends
 from lockstep.core.failures.stragglers import judge_straggler
 from lockstep.core.model.conditions import find, without_condition
 from lockstep.core.model.lifecycle import Phase
@@ -86,7 +86,7 @@ def recover(plan: PlanBuilder, leaving: frozenset[int]) -> str:
     """
     readmit_mended(plan)
     lift_ceiling(plan)
-    failed = failed_exits(plan, leaving) if plan.phase is Phase.RUNNING else []
+    failed = ends(plan, leaving) if plan.phase is Phase.RUNNING else []
     seen = look_for_losses(plan, leaving, over=bool(failed))
     lost = seen.lost
     if seen.slow:

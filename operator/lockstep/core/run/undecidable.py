@@ -21,6 +21,7 @@ from lockstep.core.accounting.account import keep_account, over_budget
 from lockstep.core.checkpoints.saves import settle_save
 from lockstep.core.failures.evidence import rejoins_within, succeeded_ranks
 from lockstep.core.failures.recovery_record import forget_lost_pods, record_requeue
+from lockstep.core.failures.step_evidence import has_succeeded, success_in_words
 from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import cannot_decide, find, is_true
@@ -33,7 +34,6 @@ from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionTy
 from lockstep.core.model.run_state import RunContext, RunState
 from lockstep.core.model.snapshot import RunSnapshot, WorkerPhase
 from lockstep.core.model.tunables import Mode, Tunables
-from lockstep.core.pods.launchers import launcher_of
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.pod_groups import let_go_of_group
 from lockstep.core.run.backoff import backoff
@@ -290,10 +290,9 @@ def _finish_if_succeeded(plan: PlanBuilder) -> bool:
     if not done:
         return False
     plan.status = changed(plan.status, exits=ExitsStatus(attempt=plan.status.attempt, succeeded=format_ranges(done)))
-    deciding = launcher_of(plan.spec).deciding_ranks(plan.world)
-    if not done.issuperset(deciding):
+    if not has_succeeded(plan, done):
         return False
-    finish(plan, True, StopReason.ALL_RANKS_SUCCEEDED, f"all {len(deciding)} ranks ended with code 0")
+    finish(plan, True, StopReason.ALL_RANKS_SUCCEEDED, success_in_words(plan))
     return True
 
 

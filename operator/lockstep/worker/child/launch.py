@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
+import json
 import os
 import re
+import shutil
 from typing import Any, Dict, List, Mapping
 
 from lockstep.worker.settings import JSON, LOCAL, SHARED, Settings, attempt_directory
@@ -75,8 +78,10 @@ def launcher_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
     if settings.launcher == "JAX":
         host = f"[{address}]" if ":" in address else address
         return {"JAX_COORDINATOR_ADDRESS": f"{host}:{port}", "JAX_NUM_PROCESSES": world, "JAX_PROCESS_ID": rank}
-    if settings.launcher == "Torchrun":
-        return {}  # torchrun gets it by argument and sets the rest itself
+    if settings.launcher in ("Torchrun", "DeepSpeed"):
+        return {}  # they get it by argument and set the rest themselves
+    if settings.launcher == "MPI":
+        return {"MASTER_ADDR": address, "MASTER_PORT": port}  # for ranks that know their number by MPI
     environment = {
         "MASTER_ADDR": address, "MASTER_PORT": port, "NNODES": world, "NODE_RANK": rank, "PET_NNODES": world,
         "PET_NODE_RANK": rank, "PET_MASTER_ADDR": address, "PET_MASTER_PORT": port, "PET_RDZV_BACKEND": "static",
@@ -87,7 +92,10 @@ def launcher_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
 
 
 def launcher_command(settings: Settings, launch: Launch) -> List[str]:
-    """The command as the launcher wants it: Torchrun replaces the interpreter, the others change nothing."""
+    """The command as the launcher wants it: Torchrun replaces the interpreter, DeepSpeed what stands in front of the
+    script; the others change nothing."""
+    if settings.launcher == "DeepSpeed":
+        return _one_node_of_deepspeed(settings, launch)
     if settings.launcher != "Torchrun":
         return list(settings.command)
     # An entrypoint stands in front of the command and has to stay there.
@@ -109,6 +117,39 @@ def launcher_command(settings: Settings, launch: Launch) -> List[str]:
     elif not program.endswith(".py") and program != "-m":
         torchrun.append("--no-python")
     return [*head, *torchrun, *command]
+
+
+def _one_node_of_deepspeed(settings: Settings, launch: Launch) -> List[str]:
+    """What ``deepspeed`` would start on this node, had it the gang for its list of nodes."""
+    options = settings.launcher_options
+    ahead, words = int(options.get("entrypoint") or 0), int(options.get("words") or 1)
+    head, command = settings.command[:ahead], settings.command[ahead:]
+    processes = list(range(int(options.get("slotsPerNode") or settings.gpus or 1)))
+    # Their names mean nothing to it, but for its log: they only have to be different.
+    distinct = len(set(launch.nodelist)) == launch.world
+    nodes = launch.nodelist if distinct else [f"node{rank}" for rank in range(launch.world)]
+    world = json.dumps(dict.fromkeys(nodes, processes), separators=(",", ":")).encode("ascii")
+    flags = [command[flag] if isinstance(flag, int) else str(flag) for flag in options.get("flags") or ()]
+    return [
+        *head, _interpreter_of(command[0]), "-u", "-m", "deepspeed.launcher.launch",
+        f"--world_info={base64.urlsafe_b64encode(world).decode('ascii')}", f"--node_rank={launch.rank}",
+        f"--master_addr={launch.master_address}", f"--master_port={launch.master_port}", *flags, *command[words:],
+    ]  # fmt: skip
+
+
+def _interpreter_of(script: str) -> str:
+    """The Python that a script of an installed package is for: what its first line says, else the one beside it."""
+    try:
+        with open(shutil.which(script) or script, "rb") as stream:
+            first = stream.readline(512).decode("utf-8", "replace").strip()
+    except OSError:
+        first = ""
+    named = first[2:].strip() if first.startswith("#!") else ""
+    matched = re.match(r"(?:/usr/bin/env )?(\S*python[0-9.]*)$", named)
+    if matched:
+        return matched.group(1)
+    directory, _ = os.path.split(script)
+    return os.path.join(directory, "python")
 
 
 def expand(argument: str, variables: Dict[str, str]) -> str:

@@ -40,6 +40,8 @@ CEL: Mapping[str, dict[str, Any]] = {
     "warm": {"preflight": {"warmUp": "Ring"}},
     "signal": {"checkpoint": {"shared": {"claimName": "c"}, "signal": "SIGUSR1"}},
     "resumeBy": {"checkpoint": {"shared": {"claimName": "c"}, "resumeBy": "Env"}},
+    "MPI": {"launcher": {"type": "MPI"}},
+    "steps": {"launcher": {"steps": True}},
     "archive": {"checkpoint": {"shared": {"claimName": "c"}, "archive": {"uri": "s3://bucket/x"}}},
 }
 

@@ -37,6 +37,37 @@ def test_nobody_is_released_before_all_addresses_are_known() -> None:
     assert directive_for(RunState(unheard), NOTHING) is None
 
 
+MPI = {"launcher": {"type": "MPI"}, "command": ["mpirun", "python", "train.py"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "ports"),
+    [
+        ({}, ()),
+        ({"launcher": {"steps": True}}, (50_000, 50_001)),
+        (MPI, (50_000, 50_001)),
+    ],
+)
+def test_a_gang_with_steps_is_told_where_each_rank_takes_them(
+    fields: dict[str, object], ports: tuple[int, ...]
+) -> None:
+    assert not_none(directive_for(state(world_with_gang(**fields)), NOTHING)).step_ports == ports
+
+
+def test_past_the_barrier_a_port_that_is_lacking_holds_up_nobody() -> None:
+    """A new leader may hear of a worker whose step server is gone."""
+    w = world_with_gang(**MPI)
+    snapshot = w.snapshot("one")
+    reports = {**snapshot.reports, 1: replace(snapshot.reports[1], steps_port=0)}
+    heard = RunContext(replace(snapshot, reports=reports), w.tunables, w.now)
+    assert not_none(directive_for(RunState(heard), NOTHING)).step_ports == (50_000, 0)
+
+
+def test_a_gang_whose_spec_cannot_be_read_any_more_is_told_what_its_workers_say() -> None:
+    told = not_none(directive_for(state(world_with_gang(**MPI), spec=None), NOTHING))
+    assert told.step_ports == (50_000, 50_001)
+
+
 @pytest.mark.parametrize(
     ("changes", "phase"),
     [

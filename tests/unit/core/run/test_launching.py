@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 
 from lockstep.api.base.changes import changed
+from lockstep.core.model.conditions import find
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import StopReason
+from lockstep.core.model.reasons import ConditionType, StopReason
 from lockstep.core.model.snapshot import TOLD_AFTER, Lag, PodPhase, RefusedCreate, WorkerPhase
 from lockstep.core.run.launching import (
+    NO_STEPS_PORT,
     SHARED_TIER_IS_FULL,
     SHARED_TIER_REFUSES,
     STILL_PREPARING,
@@ -21,6 +23,7 @@ from lockstep.core.run.launching import (
     stages_of_ranks,
     stages_of_spares,
 )
+from support.values import not_none
 from support.world import World, spec, world
 
 
@@ -333,3 +336,36 @@ def test_a_node_whose_clock_is_ahead_holds_back_no_verdict_on_others() -> None:
     w.kubelets = with_a_clock_ahead  # type: ignore[method-assign]
     w.roll_out("one", spec(4))
     assert replaced_after(w, 1200) <= 240
+
+
+MPI: dict[str, object] = {"launcher": {"type": "MPI"}, "command": ["mpirun", "python", "train.py"]}
+
+
+@pytest.mark.parametrize(("fields", "waits"), [({}, False), (MPI, True), ({"launcher": {"steps": True}}, True)])
+def test_a_gang_with_steps_starts_once_every_rank_says_where_it_takes_them(
+    fields: dict[str, object], waits: bool
+) -> None:
+    w = admitted(2, **fields)
+    w.without_steps_port.add("n1")
+    w.pass_time(10.0)
+    assert (w.status("one").start is None) is waits
+    if waits:
+        assert [at.stage for at in stages_of_ranks(w.plan("one"))] == [Stage.READY, Stage.PREPARING]
+        gathering = not_none(find(w.status("one"), ConditionType.GANG_READY))
+        assert "rank 1 on n1" in gathering.message
+        assert NO_STEPS_PORT in gathering.message
+        w.without_steps_port.clear()
+        w.settle(rounds=8)
+    assert w.status("one").start is not None
+
+
+def test_a_worker_that_never_says_so_is_replaced_after_its_deadline() -> None:
+    """One of an earlier release takes none; the pod that follows has this one's."""
+    w = admitted(2, **MPI)
+    w.without_steps_port.add("n1")
+    deadlines = w.tunables.deadlines
+    w.pass_time(deadlines.registered + deadlines.ready + 10.0, step=10.0)
+    assert w.status("one").assignment.incarnations == (1, 2)
+    w.without_steps_port.clear()
+    w.settle()
+    assert w.status("one").start is not None

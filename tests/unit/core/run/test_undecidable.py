@@ -342,6 +342,19 @@ def test_a_gang_that_comes_to_its_end_has_succeeded_whoever_wants_its_nodes(fail
     assert all(pod.is_terminal for pod in w.pods.values())
 
 
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_command_of_mpi_is_taken_at_its_word_no_sooner_than_when_all_is_well(fails: Any, killed: bool) -> None:
+    w = training(launcher={"type": "MPI"}, command=["mpirun", "python", "train.py"])
+    fails(0)
+    w.pass_time(5.0)
+    if killed:
+        w.end_step("one", 1, signal=9)
+    w.exit_child("one", 0, 0)
+    w.pass_time(60.0, step=5.0)
+    assert is_true(w.status("one"), "Succeeded") is not killed
+    assert w.phase("one") is (Phase.RUNNING if killed else Phase.FINISHED)
+
+
 def test_a_gang_without_workers_that_has_no_pod_left_queues_again_but_not_one_whose_pods_have_ended(fails: Any) -> None:
     for code, phase in ((1, Phase.RUNNING), (None, Phase.PENDING)):
         w = training(worker="Disabled")

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model.problems import Problem
-from lockstep.core.pods.launchers import jax, plain, torchrun
+from lockstep.core.pods.launchers import deepspeed, jax, mpi, plain, torchrun
 from lockstep.core.pods.launchers.rendezvous import Rendezvous
 
 
@@ -24,6 +24,9 @@ class Launcher(Protocol):
     def deciding_ranks(self, world_size: int) -> range:
         """The ranks whose exits decide the run's: it has succeeded when all of them ended with code 0."""
 
+    def steps(self, spec: TrainingRunSpec) -> bool:
+        """Whether programs of the gang may start others on its nodes, worker to worker."""
+
     def environment(self, rendezvous: Rendezvous) -> Mapping[str, str]:
         """The variables that make the framework find its peers, in a pod without a worker."""
 
@@ -34,9 +37,21 @@ class Launcher(Protocol):
         """What in ``spec`` this launcher cannot work with, with the remedy."""
 
 
-_MODULES: Mapping[str, ModuleType] = {"Plain": plain, "Torchrun": torchrun, "JAX": jax}
+_MODULES: Mapping[str, ModuleType] = {
+    "Plain": plain,
+    "Torchrun": torchrun,
+    "JAX": jax,
+    "MPI": mpi,
+    "DeepSpeed": deepspeed,
+}
 
 
 def launcher_of(spec: TrainingRunSpec) -> Launcher:
     """The launcher that ``spec.launcher.type`` names."""
     return cast(Launcher, _MODULES[spec.launcher.type])
+
+
+def worker_options(spec: TrainingRunSpec, gpus_per_node: int) -> Mapping[str, Any]:
+    """All that the worker gets of the launcher, as JSON."""
+    launcher = launcher_of(spec)
+    return {**launcher.options(spec, gpus_per_node), **({"steps": True} if launcher.steps(spec) else {})}

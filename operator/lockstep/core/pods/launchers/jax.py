@@ -21,6 +21,11 @@ def deciding_ranks(world_size: int) -> range:
     return range(world_size)
 
 
+def steps(spec: TrainingRunSpec) -> bool:
+    """Only where they are asked for."""
+    return spec.launcher.steps
+
+
 def environment(rendezvous: Rendezvous) -> Mapping[str, str]:
     """Coordinator, number and id of the process."""
     address = rendezvous.address

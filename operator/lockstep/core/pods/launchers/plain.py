@@ -18,6 +18,11 @@ def deciding_ranks(world_size: int) -> range:
     return range(world_size)
 
 
+def steps(spec: TrainingRunSpec) -> bool:
+    """Only where they are asked for."""
+    return spec.launcher.steps
+
+
 def environment(rendezvous: Rendezvous) -> Mapping[str, str]:
     """What torch.distributed and torchrun read."""
     world, rank = str(rendezvous.world), str(rendezvous.rank)

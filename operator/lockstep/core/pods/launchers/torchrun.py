@@ -23,6 +23,11 @@ def deciding_ranks(world_size: int) -> range:
     return range(world_size)
 
 
+def steps(spec: TrainingRunSpec) -> bool:
+    """Only where they are asked for."""
+    return spec.launcher.steps
+
+
 def environment(rendezvous: Rendezvous) -> Mapping[str, str]:
     """Nothing: torchrun gets it by argument and sets the rest itself."""
     return {}

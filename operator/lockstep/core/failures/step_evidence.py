@@ -1,0 +1,153 @@
+"""What processes of steps tell of an attempt's end: those that a program of the gang started on the gang's nodes.
+
+Alone they end nothing, as a script may let a command fail. Once the attempt ends badly they speak like a rank's own
+process. A command that starts all of its ranks as steps (``mpirun``) is not believed when it says 0 although one of
+them was killed, or a node is gone: some of them do.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from heapq import nsmallest
+
+from lockstep.core.failures.evidence import (
+    FailedExit,
+    LossKind,
+    deciding_ranks,
+    everyone_heard_since,
+    exit_in,
+    failed_exits,
+    losses,
+    was_terminated,
+)
+from lockstep.core.failures.signs import SIGN_LIVES, read_exit
+from lockstep.core.model.assignment import slot_of_rank
+from lockstep.core.model.ranges import parse_ranges
+from lockstep.core.model.reasons import ExitReason
+from lockstep.core.model.run_state import RunState
+from lockstep.core.model.snapshot import ExitReport, StepEnd
+
+NEAR = 30.0
+"""Seconds before the first rank's own end in which a step's end may have brought it about, whatever else is known."""
+MOST = 256
+"""Ends of steps that are looked at closely."""
+_End = tuple[float, int, StepEnd]
+"""When, on which slot's node, and what."""
+_DOUBTED = frozenset({"MPI"})
+"""Launchers whose command is not taken at its word."""
+_NOBODY: frozenset[int] = frozenset()
+
+
+def ends(state: RunState, leaving: frozenset[int]) -> list[FailedExit]:
+    """Bad exits of the current attempt, those of steps among them, earliest first."""
+    return with_steps(state, failed_exits(state, leaving), state.status.attempt)
+
+
+def with_steps(state: RunState, own: list[FailedExit], attempt: int) -> list[FailedExit]:
+    """The ranks' ``own`` exits of an attempt, and beside them the ends of steps that may have brought them about."""
+    if not own:
+        return _killed_in_vain(state, attempt)
+    counted = _near(state, own, attempt)
+    if counted and _is_doubted(state):  # what the command ends with follows from its processes
+        own = [replace(end, follows=_decides(state, end)) for end in own]
+    return sorted([*own, *counted], key=lambda end: (end.exit.at, end.slot))
+
+
+def has_succeeded(state: RunState, done: frozenset[int]) -> bool:
+    """Every rank that decides has ended with code 0 (those are ``done``), and it may be believed."""
+    if not done.issuperset(deciding_ranks(state)):
+        return False
+    return not _is_doubted(state) or _is_borne_out(state)
+
+
+def success_in_words(state: RunState) -> str:
+    """How the run came to its end."""
+    deciding = len(deciding_ranks(state))
+    return f"all {deciding} ranks ended with code 0" if deciding == state.world else "rank 0 ended with code 0"
+
+
+def _is_borne_out(state: RunState) -> bool:
+    """Nobody was killed or lost, by the word of every node after the command's end."""
+    slot = slot_of_rank(state.status.assignment, 0)
+    report, pod = state.report(slot), state.pod(slot)
+    if report is not None and exit_in(report, state.status.attempt) is not None:
+        ended = report.since
+    else:
+        ended = (pod.ended_at or 0.0) if pod is not None else 0.0
+    if ends(state, _NOBODY):
+        return False
+    if not everyone_heard_since(state, ended, but=slot):
+        state.wake(state.now + max(1.0, state.heartbeat / 4))
+        return False
+    return not any(_is_gone(state, loss.slot, loss.kind) for loss in losses(state, _NOBODY))
+
+
+def _is_gone(state: RunState, slot: int, kind: LossKind) -> bool:
+    """Its processes have ended with its node or pod; of one that is only about to leave they have not."""
+    pod = state.pod(slot)
+    return state.rank(slot) >= 0 and (kind is LossKind.NODE or pod is None or pod.is_terminal)
+
+
+def _killed_in_vain(state: RunState, attempt: int) -> list[FailedExit]:
+    """Of a command that ended with code 0 all the same: what of its steps was killed by nobody's wish."""
+    if not _is_doubted(state) or not _says_success(state, attempt):
+        return []
+    note = "the command ended with code 0 all the same"
+    killed = _first(state, [each for each in _of_steps(state, attempt) if each[2].signal])
+    return [replace(end, note=note) for end in killed]
+
+
+def _says_success(state: RunState, attempt: int) -> bool:
+    exits = state.status.exits
+    if exits.attempt == attempt and 0 in parse_ranges(exits.succeeded):
+        return True
+    report = state.report(slot_of_rank(state.status.assignment, 0))
+    ended = report.exit if report is not None and report.attempt == attempt else None
+    return ended is not None and ended.succeeded
+
+
+def _is_doubted(state: RunState) -> bool:
+    return state.run.spec is not None and state.run.spec.launcher.type in _DOUBTED
+
+
+def _decides(state: RunState, end: FailedExit) -> bool:
+    return state.rank(end.slot) in deciding_ranks(state)
+
+
+def _near(state: RunState, own: Sequence[FailedExit], attempt: int) -> list[FailedExit]:
+    """The ends of steps that may have brought about what the ranks' ``own`` processes ended with. An older one is more
+    likely a command that was let fail, where something nearer says why."""
+    began = min(end.exit.at for end in own)
+    ends = [each for each in _of_steps(state, attempt) if each[0] >= began - SIGN_LIVES]
+    near = _first(state, [each for each in ends if each[0] >= began - NEAR])
+    older = _first(state, [each for each in ends if each[0] < began - NEAR])
+    is_told_why = older and any(_says_why(state, end) for end in [*near, *own])
+    return near if is_told_why else [*older, *near]
+
+
+def _says_why(state: RunState, end: FailedExit) -> bool:
+    report = state.report(end.slot)
+    reading = read_exit(end.exit, report.signs if report is not None else ())
+    return not reading.symptom and not reading.bare
+
+
+def _of_steps(state: RunState, attempt: int) -> Iterator[_End]:
+    """Ends that nobody asked for."""
+    for slot in state.ranked_slots():
+        report = state.report(slot)
+        if report is None or not report.step_ends or report.attempt != attempt or was_terminated(report):
+            continue
+        for end in report.step_ends:
+            if not end.asked and (end.code or end.signal):
+                yield min(end.at, state.now), slot, end
+
+
+def _first(state: RunState, found: list[_End]) -> list[FailedExit]:
+    """The earliest of them. When mpirun gives up, all of its processes are killed on all nodes."""
+    return [_as_exit(state, *each) for each in nsmallest(MOST, found, key=lambda each: each[:2])]
+
+
+def _as_exit(state: RunState, at: float, slot: int, end: StepEnd) -> FailedExit:
+    reason = ExitReason.SIGNAL if end.signal else ExitReason.ERROR
+    what = f": {end.program or 'a process'} of {f'step {end.step}' if end.step else 'a step'}"
+    exit_report = ExitReport(end.code or 0, end.signal or 0, at, reason, end.stderr_tail)
+    return FailedExit(slot, state.status.assignment.nodes[slot], exit_report, what)
