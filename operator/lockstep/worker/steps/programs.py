@@ -1,0 +1,53 @@
+"""Programs for whoever starts steps, in the scratch of the pod: run by the worker's interpreter, from its archive."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Dict, List, Mapping
+
+from lockstep.worker.settings import Settings
+
+PROGRAMS: Mapping[str, str] = {"lockstep-step": "lockstep.worker.steps.command"}
+"""By name the module whose ``main`` it is."""
+SHIMS: Mapping[str, Mapping[str, str]] = {}
+"""Of a launcher: programs of the same names as others, found before those."""
+_TEXT = """#!{interpreter} -ISB
+import sys
+sys.path.insert(0, {root!r})
+from {module} import main
+main()
+"""
+
+
+def programs_directory(settings: Settings) -> str:
+    """Where they are."""
+    return os.path.join(settings.scratch, "bin")
+
+
+def offer_programs(settings: Settings) -> None:
+    """Put them there. Once in the life of a pod. Raises OSError."""
+    directory = programs_directory(settings)
+    wanted: Dict[str, str] = {**PROGRAMS, **SHIMS.get(settings.launcher, {})}
+    os.makedirs(directory, exist_ok=True)
+    for name, module in wanted.items():
+        path = os.path.join(directory, name)
+        if os.path.exists(path):
+            continue
+        with open(path + ".tmp", "w") as stream:
+            stream.write(_TEXT.format(interpreter=sys.executable, root=root(), module=module))
+        os.chmod(path + ".tmp", 0o755)
+        os.rename(path + ".tmp", path)
+
+
+def path_with_programs(settings: Settings, path: str) -> str:
+    """PATH with them: before everything else where they take the place of others, else behind it."""
+    directory = programs_directory(settings)
+    parts: List[str] = [path or os.defpath]
+    parts.insert(0 if SHIMS.get(settings.launcher) else 1, directory)
+    return os.pathsep.join(parts)
+
+
+def root() -> str:
+    """What the worker is imported from: its archive."""
+    return os.path.abspath(__file__).rpartition("/lockstep/worker/")[0]

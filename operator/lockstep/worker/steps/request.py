@@ -1,0 +1,133 @@
+"""What a client asks of one node, and how it was refused."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+from lockstep.worker.settings import JSON
+from lockstep.worker.steps.frames import ALL, VERSION
+
+SHELL = "/bin/sh"
+MAX_TASKS = 512  # of a step on one node
+MAX_GRACE = 3600.0  # seconds
+_MAX_STEP = 64
+
+# As shells and sshd have them.
+NOT_STARTED, NOT_EXECUTABLE, NOT_FOUND, UNREACHABLE = 125, 126, 127, 255
+
+
+class RefusedError(Exception):
+    """It cannot be done: (exit code, reason, words)."""
+
+
+class TaskAsked(NamedTuple):
+    """One process: its number in the step, and what is laid over the environment of all."""
+
+    identity: int
+    environment: Dict[str, str]
+
+
+class Request(NamedTuple):
+    """Processes to be started on one node.
+
+    Either ``argv`` or ``shell``, which is text for /bin/sh. ``environment`` None: the node's own. ``unset`` is taken
+    out of it. ``directory`` None: the node's own. ``stdin``: what the client sends is for the tasks to read; else they
+    read nothing. ``grace``: seconds between SIGTERM and SIGKILL, should the client be lost. ``sweep``: what the tasks
+    leave behind ends with the last of them.
+    """
+
+    step: str
+    rank: int
+    tasks: Sequence[TaskAsked]
+    argv: Optional[Sequence[str]] = None
+    shell: Optional[str] = None
+    environment: Optional[Dict[str, str]] = None
+    unset: Sequence[str] = ()
+    directory: Optional[str] = None
+    stdin: bool = False
+    grace: float = 10.0
+    sweep: bool = False
+
+    @property
+    def command(self) -> List[str]:
+        """What is executed."""
+        return [SHELL, "-c", self.shell] if self.shell is not None else list(self.argv or ())
+
+    @property
+    def program(self) -> str:
+        """Its name, for people: of shell text the first word that sets no variable."""
+        if self.argv is not None:
+            return os.path.basename(self.argv[0])[:64]
+        words = (word.strip("\"'; ") for word in re.split(r"[;\s]+", self.shell or ""))
+        return next((os.path.basename(word) for word in words if word and "=" not in word and word != "export"), "sh")[
+            :64
+        ]
+
+    def header(self) -> JSON:
+        """As it goes over the wire."""
+        return {
+            "version": VERSION, "step": self.step, "rank": self.rank, "argv": self.argv, "shell": self.shell,
+            "tasks": [{"id": task.identity, "env": task.environment} for task in self.tasks],
+            "env": self.environment, "unset": list(self.unset), "cwd": self.directory,
+            "stdin": "all" if self.stdin else "none", "grace": self.grace, "sweep": self.sweep,
+        }  # fmt: skip
+
+
+def request_of(header: JSON) -> Request:
+    """The inverse of ``Request.header``. Raises RefusedError."""
+    if header.get("version") != VERSION:
+        raise RefusedError(NOT_STARTED, "Protocol", f"version {header.get('version')!r} of steps is not spoken here")
+    try:
+        argv, shell = header.get("argv"), header.get("shell")
+        environment, directory = header.get("env"), header.get("cwd")
+        tasks = [TaskAsked(_number(task["id"], 0, ALL - 1), _texts_by_name(task["env"])) for task in header["tasks"]]
+        grace = header.get("grace", 10.0)
+        _require((argv is None) != (shell is None), "either argv or shell")
+        _require(0 < len(tasks) <= MAX_TASKS, f"1 to {MAX_TASKS} tasks")
+        _require(len({task.identity for task in tasks}) == len(tasks), "tasks of different numbers")
+        _require(isinstance(grace, (int, float)) and 0 <= grace <= MAX_GRACE, f"a grace of 0 to {MAX_GRACE:g} s")
+        _require(header.get("stdin", "none") in ("none", "all"), "stdin for none or for all")
+        return Request(
+            _text(header["step"])[:_MAX_STEP], _number(header["rank"], 0, ALL), tasks,
+            None if argv is None else _command(argv), None if shell is None else _text(shell),
+            None if environment is None else _texts_by_name(environment), _texts(header.get("unset") or []),
+            None if directory is None else _text(directory), header.get("stdin") == "all", float(grace),
+            header.get("sweep") is True,
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError) as error:
+        raise RefusedError(NOT_STARTED, "Protocol", f"the request is not understood: {error!r}") from None
+
+
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise ValueError(f"there must be {what}")
+
+
+def _number(value: Any, lowest: int, highest: int) -> int:
+    _require(isinstance(value, int) and lowest <= value <= highest, f"a number from {lowest} to {highest}")
+    return int(value)
+
+
+def _text(value: Any) -> str:
+    _require(isinstance(value, str) and "\0" not in value, "text")
+    return str(value)
+
+
+def _texts(value: Any) -> List[str]:
+    _require(isinstance(value, list), "a list")
+    return [_text(each) for each in value]
+
+
+def _command(value: Any) -> List[str]:
+    argv = _texts(value)
+    _require(bool(argv) and bool(argv[0]), "a command")
+    return argv
+
+
+def _texts_by_name(value: Any) -> Dict[str, str]:
+    _require(isinstance(value, dict), "variables by name")
+    for name in value:
+        _require(bool(name) and "=" not in _text(name), "names of variables")
+    return {name: _text(each) for name, each in value.items()}
