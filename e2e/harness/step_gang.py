@@ -105,7 +105,8 @@ class StepGang:
         self.directory, self.attempt = directory, attempt
         self.authority = Authority()
         listeners = [_listening(f"127.0.0.{rank + 1}") for rank in range(nodes)]
-        peers = [Peer(*listener.getsockname()[:2], slot, incarnation) for slot, listener in enumerate(listeners)]
+        where = [listener.getsockname() for listener in listeners]
+        peers = [Peer(address, port, slot, incarnation) for slot, (address, port) in enumerate(where)]
         self.gang = Gang(RUN_UID, attempt, 0, peers)
         self.nodes = [StepNode(rank, directory / f"node-{rank}", listener) for rank, listener in enumerate(listeners)]
         for node in self.nodes:

@@ -67,7 +67,7 @@ def test_without_a_certificate_nothing_is_started(gang: StepGang, tmp_path: Path
     context.check_hostname = False
     context.load_verify_locations(str(gang.nodes[0].directory / "ca.pem"))
     header = frames.packed(touch(tmp_path / "ran"))
-    with connected(gang, 1, context) as channel, pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"):
+    with connected(gang, 1, context) as channel, pytest.raises(OSError, match=r"CERTIFICATE_REQUIRED|EOF|reset"):
         answers_of(channel, (frames.HEADER, ALL, header))
     assert run(gang, asked(1, "true")).outcomes == {1: Outcome(0)}
     assert not (tmp_path / "ran").exists()

@@ -14,13 +14,14 @@ from lockstep.worker.output import log_line
 SWEEP_SECONDS = 20.0
 MEMORY_EVENTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")  # of cgroups v2 and v1
 STEP_SERVER = "lockstep-server"  # what the kernel calls the worker's own processes that hold steps
+STEP_CLIENT = "lockstep-step"  # and the programs that ask for them, by whatever names they are called
 _KERNEL_NAME = 15  # bytes of a process's name that the kernel keeps
 LAUNCHERS = frozenset(
     name[:_KERNEL_NAME]
     for name in (
         "mpirun", "mpiexec", "orterun", "prterun", "prun", "mpirun.openmpi", "mpiexec.openmpi", "mpirun.mpich",
         "mpiexec.mpich", "mpiexec.hydra", "orted", "prte", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy",
-        "pmi_proxy", "ssh", "pdsh", "srun", "lockstep-step",
+        "pmi_proxy", STEP_CLIENT,
     )
 )  # fmt: skip
 """Programs that start others and take them along when they end: they are asked to end last, and never to save."""
@@ -31,21 +32,17 @@ def adopt_orphans() -> None:
     """Be the parent of descendants whose own parent died, as PID 1 is by itself."""
     if os.getpid() != 1:
         try:
-            _prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+            import ctypes
+
+            ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
         except (ImportError, OSError, AttributeError) as error:
             log_line(f"cannot adopt orphaned processes: {error}")
 
 
 def name_process(name: str) -> None:
     """What the kernel calls this process and its forks."""
-    with contextlib.suppress(ImportError, OSError, AttributeError):
-        _prctl(15, name.encode("ascii"))  # PR_SET_NAME
-
-
-def _prctl(option: int, argument: object) -> None:
-    import ctypes
-
-    ctypes.CDLL(None, use_errno=True).prctl(option, argument, 0, 0, 0)
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as stream:
+        stream.write(name)
 
 
 class Process(NamedTuple):
@@ -95,16 +92,14 @@ def catches(pid: int, number: int) -> bool:
 def catching(number: int) -> List[int]:
     """The other processes that catch a signal, without those below one that does: a fork inherits its handlers.
 
-    Launchers are passed over, and whoever waits for one below which there are such processes: what they would do with
-    it is not what is asked of a rank.
+    Launchers are passed over, and where ranks of one catch it also whoever waits for one, as batch scripts do: what
+    they would do with it is not what is asked of a rank.
     """
     others = {process.pid: process for process in other_processes()}
     launchers = {pid for pid, process in others.items() if process.name in HOLDERS}
     found = {pid for pid in others if pid not in launchers and catches(pid, number)}
-    for pid in list(found):
-        above = list(_ancestors(pid, others))
-        first = next((index for index, each in enumerate(above) if each in launchers), len(above))
-        found.difference_update(above[first:])
+    if any(above in launchers for pid in found for above in _ancestors(pid, others)):
+        found -= launching(others.values())
     return sorted(pid for pid in found if not any(above in found for above in _ancestors(pid, others)))
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Dict, List, Mapping
 
+from lockstep.worker.child.processes import STEP_CLIENT
 from lockstep.worker.settings import Settings
 
 PROGRAMS: Mapping[str, str] = {"lockstep-step": "lockstep.worker.steps.command"}
@@ -14,6 +15,8 @@ SHIMS: Mapping[str, Mapping[str, str]] = {}
 """Of a launcher: programs of the same names as others, found before those."""
 _TEXT = """#!{interpreter} -ISB
 import sys
+with open("/proc/self/comm", "w") as stream:
+    stream.write("{name}")  # so that the worker knows it
 sys.path.insert(0, {root!r})
 from {module} import main
 main()
@@ -35,7 +38,7 @@ def offer_programs(settings: Settings) -> None:
         if os.path.exists(path):
             continue
         with open(path + ".tmp", "w") as stream:
-            stream.write(_TEXT.format(interpreter=sys.executable, root=root(), module=module))
+            stream.write(_TEXT.format(interpreter=sys.executable, name=STEP_CLIENT, root=root(), module=module))
         os.chmod(path + ".tmp", 0o755)
         os.rename(path + ".tmp", path)
 
