@@ -126,7 +126,7 @@ class StepGang:
         os.set_blocking(node.told, False)
         descriptors = (node.listener.fileno(), tell)
         command = server_command(*descriptors, own)
-        command[5] = command[5].replace("from lockstep", f"{first}\nfrom lockstep")
+        command[4] = command[4].replace("from lockstep", f"{first}\nfrom lockstep")
         node.server = subprocess.Popen(command, env=node.environment, pass_fds=descriptors, start_new_session=True)
         os.close(tell)
 

@@ -15,7 +15,6 @@ import signal
 import socket
 import ssl
 import time
-import uuid
 from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from lockstep.worker.steps import frames
@@ -432,7 +431,7 @@ class _Node:
 
 def new_step() -> str:
     """A name that no other step of the attempt has."""
-    return uuid.uuid4().hex[:12]
+    return os.urandom(6).hex()
 
 
 def forwarded_signals() -> Sequence[int]:

@@ -6,7 +6,7 @@ lockstep-step [-n NODES | --ranks 0-3,5 | --all] [--tasks-per-node N] [--label] 
 
 from __future__ import annotations
 
-import base64
+import binascii
 import json
 import os
 import signal
@@ -173,12 +173,16 @@ class _Terminal(Sink):
         rows = [
             {
                 "task": task, "rank": self.ranks[task], "code": outcome.exit_code, "words": outcome.words,
-                "stdout": base64.b64encode(b"".join(self.kept.get((task, 1), []))).decode("ascii"),
-                "stderr": base64.b64encode(b"".join(self.kept.get((task, 2), []))).decode("ascii"),
+                "stdout": self._kept_of(task, 1),
+                "stderr": self._kept_of(task, 2),
             }
             for task, outcome in sorted(outcomes.items())
         ]  # fmt: skip
         return json.dumps(rows).encode("ascii")
+
+    def _kept_of(self, task: int, stream: int) -> str:
+        """In base64."""
+        return binascii.b2a_base64(b"".join(self.kept.get((task, stream), [])), newline=False).decode("ascii")
 
 
 def run(arguments: Sequence[str]) -> int:

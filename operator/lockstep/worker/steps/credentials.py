@@ -6,9 +6,11 @@ import hashlib
 import json
 import os
 import ssl
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Sequence, Tuple
 
-from lockstep.worker.settings import JSON
+if TYPE_CHECKING:  # what starts these programs wants them to start quickly
+    from lockstep.worker.settings import JSON
+
 
 VARIABLE = "LOCKSTEP_STEPS_DIR"  # in the environment of the program and of its steps: where the files are
 _AUTHORITY, _NODE, _PEERS = "ca.pem", "node.pem", "peers.json"

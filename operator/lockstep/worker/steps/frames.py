@@ -12,9 +12,11 @@ import select
 import socket
 import ssl
 import struct
-from typing import Deque, List, NamedTuple
+from typing import TYPE_CHECKING, Deque, List, NamedTuple
 
-from lockstep.worker.settings import JSON
+if TYPE_CHECKING:  # what starts these programs wants them to start quickly
+    from lockstep.worker.settings import JSON
+
 
 VERSION = 1
 ALL = 0xFFFFFFFF  # in the place of a task: all of them

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from typing import Dict, List, Mapping
 
@@ -13,7 +14,7 @@ PROGRAMS: Mapping[str, str] = {"lockstep-step": "lockstep.worker.steps.command"}
 """By name the module whose ``main`` it is."""
 SHIMS: Mapping[str, Mapping[str, str]] = {}
 """Of a launcher: programs of the same names as others, found before those."""
-_TEXT = """#!{interpreter} -ISB
+_TEXT = """#!{interpreter} -IS
 import sys
 with open("/proc/self/comm", "w") as stream:
     stream.write("{name}")  # so that the worker knows it
@@ -21,6 +22,23 @@ sys.path.insert(0, {root!r})
 from {module} import main
 main()
 """
+
+
+def offer_library(settings: Settings) -> str:
+    """The worker's modules as files, so that Python compiles them once. Once in the life of a pod. Raises OSError."""
+    if os.path.isdir(root()):
+        return root()
+    directory = os.path.join(settings.scratch, "lib")
+    if not os.path.isdir(directory):
+        import zipfile  # for most workers never
+
+        shutil.rmtree(directory + ".tmp", ignore_errors=True)
+        with zipfile.ZipFile(root()) as archive:
+            archive.extractall(
+                directory + ".tmp", [name for name in archive.namelist() if name.startswith("lockstep/")]
+            )
+        os.rename(directory + ".tmp", directory)
+    return directory
 
 
 def programs_directory(settings: Settings) -> str:
@@ -33,12 +51,13 @@ def offer_programs(settings: Settings) -> None:
     directory = programs_directory(settings)
     wanted: Dict[str, str] = {**PROGRAMS, **SHIMS.get(settings.launcher, {})}
     os.makedirs(directory, exist_ok=True)
+    library = offer_library(settings)
     for name, module in wanted.items():
         path = os.path.join(directory, name)
         if os.path.exists(path):
             continue
         with open(path + ".tmp", "w") as stream:
-            stream.write(_TEXT.format(interpreter=sys.executable, name=STEP_CLIENT, root=root(), module=module))
+            stream.write(_TEXT.format(interpreter=sys.executable, name=STEP_CLIENT, root=library, module=module))
         os.chmod(path + ".tmp", 0o755)
         os.rename(path + ".tmp", path)
 

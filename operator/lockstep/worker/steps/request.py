@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence
 
-from lockstep.worker.settings import JSON
 from lockstep.worker.steps.frames import ALL, VERSION
+
+if TYPE_CHECKING:  # what starts these programs wants them to start quickly
+    from lockstep.worker.settings import JSON
 
 SHELL = "/bin/sh"
 MAX_TASKS = 512  # of a step on one node

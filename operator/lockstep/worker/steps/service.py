@@ -18,7 +18,7 @@ from lockstep.worker.output import log_line
 from lockstep.worker.settings import JSON, Settings
 from lockstep.worker.start import Launch
 from lockstep.worker.steps.credentials import VARIABLE, gang_of, write_credentials
-from lockstep.worker.steps.programs import offer_programs, path_with_programs, root
+from lockstep.worker.steps.programs import offer_library, offer_programs, path_with_programs, root
 
 MAX_ENDS = 16
 BACKLOG = 512
@@ -32,10 +32,10 @@ os._exit(main(sys.argv[2]))
 """
 
 
-def server_command(listener: int, ends: int, own: Sequence[str]) -> List[str]:
-    """What runs the server with these descriptors, whatever the worker itself is imported from."""
+def server_command(listener: int, ends: int, own: Sequence[str], library: str = "") -> List[str]:
+    """What runs the server with these descriptors. ``library``: where modules are, if not where these come from."""
     given = json.dumps({"listen": listener, "ends": ends, "own": list(own)})
-    return [sys.executable, "-I", "-S", "-B", "-c", _MAIN, root(), given]
+    return [sys.executable, "-I", "-S", "-c", _MAIN, library or root(), given]
 
 
 class StepService:
@@ -119,7 +119,7 @@ class StepService:
     def command(self, own: Sequence[str]) -> List[str]:
         """The server's; ``own``: variables besides LOCKSTEP_ ones that tell who this node is."""
         assert self._listener is not None
-        return server_command(self._listener.fileno(), self._to_tell, own)
+        return server_command(self._listener.fileno(), self._to_tell, own, offer_library(self._settings))
 
     @property
     def passed(self) -> Sequence[int]:
