@@ -256,6 +256,8 @@ def main(said: str) -> int:
     os.set_inheritable(node.ends, False)
     listener = socket.socket(fileno=int(given["listen"]))
     os.set_inheritable(listener.fileno(), False)
+    with contextlib.suppress(ImportError):
+        import ctypes  # noqa: F401, each session needs it, and would load it by itself
     gc.collect()
     gc.freeze()  # what sessions share stays shared
     return Server(listener, node, knock, proofs).run()

@@ -255,9 +255,11 @@ class Session:
         if not task.streams:
             return True
         now = time.monotonic()
-        if now < task.look_at:
+        due, first = task.look_at, not task.look_at  # at first its end is merely on its way
+        if first or now >= due:
+            task.look_at = now + LOOK_SECONDS
+        if first or now < due:
             return False
-        task.look_at = now + LOOK_SECONDS
         if Descendants(self._tasks).any_in(task):
             return False
         return not select.select(list(task.streams), [], [], 0)[0]
