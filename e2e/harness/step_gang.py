@@ -30,7 +30,11 @@ class Authority:
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "steps")])
-        self.certificate = _pem(self._signed(self._name, self._key, x509.BasicConstraints(ca=True, path_length=0)))
+        self.certificate = self.certificate_signed_anew()
+
+    def certificate_signed_anew(self) -> str:
+        """The same authority, with another signature of its own."""
+        return _pem(self._signed(self._name, self._key, x509.BasicConstraints(ca=True, path_length=0)))
 
     def issue(self, *uris: str) -> tuple[str, str]:
         """Certificate and key of whoever says to be that."""

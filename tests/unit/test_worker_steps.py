@@ -289,3 +289,29 @@ def test_the_server_ends_once_it_is_asked_and_no_step_lives(tmp_path: Path) -> N
         asking.step.signal(signal.SIGTERM)
         assert asking.wait() == {0: Outcome(5)}
         assert server.wait(20) == 0
+
+
+def test_a_failure_before_the_client_was_lost_is_the_programs_own(gang: StepGang, tmp_path: Path) -> None:
+    client = f"""
+import os, sys
+sys.path[:0] = {sys.path!r}
+from pathlib import Path
+from support.stepping import Asking, shell
+asking = Asking(Path({str(gang.nodes[0].directory)!r}), [shell(1, "exit 3"), shell(2, "exec sleep 1000")])
+while 1 not in asking.step.outcomes or 2 not in asking.kept.pids: pass
+os.kill(os.getpid(), 9)
+"""
+    for node in gang.nodes:
+        node.ends()
+    subprocess.run([sys.executable, "-c", client], check=False)
+    (failed,), (ended,) = until(gang.nodes[1].ends), until(gang.nodes[2].ends)
+    assert (failed["code"], failed["asked"]) == (3, False)
+    assert (ended["signal"], ended["asked"]) == (signal.SIGTERM, True)
+
+
+def test_the_authority_may_have_signed_itself_anew_for_each_worker(tmp_path: Path) -> None:
+    with gang_of_steps(tmp_path, 2) as gang:
+        anew = gang.authority.certificate_signed_anew()
+        assert anew != gang.authority.certificate
+        (gang.nodes[0].directory / "ca.pem").write_text(anew)
+        assert run(gang, asked(1, "true")).outcomes == {1: Outcome(0)}

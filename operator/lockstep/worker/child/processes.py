@@ -127,7 +127,8 @@ def terminate(child: int, *, launchers: bool) -> None:
         process = processes[pid]
         if process.name == STEP_SERVER or not _is_of_program(pid, child, processes):
             continue
-        if (pid in held) != launchers or not (launchers or pid == child or process.parent in held):
+        first = pid == child or process.parent in held or process.parent not in processes
+        if (pid in held) != launchers or not (launchers or first):
             continue
         group = [pid] if launchers else [each.pid for each in _group_below(process, processes)]
         for member in group:
@@ -137,7 +138,11 @@ def terminate(child: int, *, launchers: bool) -> None:
 
 def _is_of_program(pid: int, child: int, processes: Dict[int, Process]) -> bool:
     line = [pid, *_ancestors(pid, processes)]
-    return child in line or any(each in processes and processes[each].name == STEP_SERVER for each in line)
+    return (
+        child in line
+        or processes[pid].group == child
+        or any(each in processes and processes[each].name == STEP_SERVER for each in line)
+    )
 
 
 def _group_below(first: Process, processes: Dict[int, Process]) -> Iterator[Process]:

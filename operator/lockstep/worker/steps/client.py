@@ -26,6 +26,7 @@ from lockstep.worker.steps.streams import Writer
 REACH_SECONDS = 20.0  # for a node to answer what it is asked
 AT_ONCE = 128  # nodes with which handshakes are under way
 RETRY_SECONDS = 0.2
+_MANY_NODES = 500
 _UNDERWAY = (errno.EINPROGRESS, errno.EWOULDBLOCK, 0)
 _PASSING = (
     errno.ECONNREFUSED,
@@ -96,6 +97,8 @@ class Step:
         self._waiting: Deque[_Node] = collections.deque(
             _Node(gang, request, greeting, reach, self._take) for request in requests
         )
+        if len(requests) > _MANY_NODES:
+            _allow_descriptors()
         self._nodes: List[_Node] = []
         self._calls: Deque[Callable[[_Node], None]] = collections.deque()  # for nodes that are yet to be asked
         self._wake, self._waker = os.pipe()
@@ -427,6 +430,15 @@ class _Node:
                 with contextlib.suppress(OSError):
                     each.close()
         self._tls = self._socket = self._channel = None
+
+
+def _allow_descriptors() -> None:
+    """As many as this process may have."""
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def new_step() -> str:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:  # what starts these programs wants them to start quickly
 
 VARIABLE = "LOCKSTEP_STEPS_DIR"  # in the environment of the program and of its steps: where the files are
 _AUTHORITY, _NODE, _PEERS = "ca.pem", "node.pem", "peers.json"
+_P256_KEY = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d030107034200")  # what is before one in a certificate
+_P256_BYTES = 65
 _MOST_SLOTS = 1 << 17  # as for the operator: what is wrong is not to be unfolded into memory without end
 
 
@@ -114,13 +116,18 @@ def tls_context(directory: str, *, server: bool) -> ssl.SSLContext:
 
 
 def knock_of(directory: str) -> str:
-    """What a client says in the first words of its handshake, in the place of a server's name: what only the gang can
-    know, so that a server need not begin a handshake with everybody. It proves nothing. Raises CredentialError.
+    """What a client says in the first words of its handshake, in the place of a server's name.
+
+    Only the gang can know it, so that a server need not begin a handshake with everybody; it proves nothing. It comes
+    of the key of the attempt's CA, as that may have signed another certificate of itself for each worker. Raises
+    CredentialError.
     """
     try:
-        with open(os.path.join(directory, _AUTHORITY), "rb") as stream:
-            return hashlib.sha256(stream.read()).hexdigest()[:40] + ".lockstep"
-    except OSError as error:
+        with open(os.path.join(directory, _AUTHORITY)) as stream:
+            authority = ssl.PEM_cert_to_DER_cert(stream.read().strip())
+        at = authority.index(_P256_KEY) + len(_P256_KEY)
+        return hashlib.sha256(authority[at : at + _P256_BYTES]).hexdigest()[:40] + ".lockstep"
+    except (OSError, ValueError) as error:
         raise CredentialError(f"the certificates of {directory} cannot be read: {error}") from None
 
 

@@ -13,6 +13,7 @@ import time
 from typing import Dict, List, Mapping, Optional, Sequence
 
 from lockstep.worker.child.process import LaunchError
+from lockstep.worker.child.processes import out_of_memory_kills
 from lockstep.worker.errors import trouble
 from lockstep.worker.output import log_line
 from lockstep.worker.settings import JSON, Settings
@@ -56,6 +57,7 @@ class StepService:
         self._environment: Dict[str, str] = {}
         self._own: List[str] = []
         self._again_at = 0.0  # monotonic
+        self._memory_kills = 0  # before the attempt
 
     # Its port
 
@@ -85,7 +87,7 @@ class StepService:
 
     def begin(self, launch: Launch, start: JSON) -> None:
         """Make ready for an attempt: files and programs. Raises LaunchError."""
-        self.ends, self._said = [], b""
+        self.ends, self._said, self._memory_kills = [], b"", out_of_memory_kills()
         if not self.wanted:
             return
         if launch.steps is None or self._listener is None:
@@ -168,6 +170,8 @@ class StepService:
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 row = json.loads(line.decode("ascii"))
                 row["asked"] = row["asked"] or stopping
+                if row["signal"] == signal.SIGKILL and out_of_memory_kills() > self._memory_kills:
+                    row["reason"] = "OOMKilled"
                 if len(self.ends) < MAX_ENDS:
                     self.ends = [*self.ends, row]
 

@@ -144,6 +144,9 @@ class Session:
             self._lose()
         while self._connected or not self._childless:
             self._turn()
+        for task in self._tasks:
+            if not task.told:
+                self._tell_end(task)
 
     def _environment(self) -> Dict[str, str]:
         request, node = self._request, self._node
@@ -190,8 +193,10 @@ class Session:
         if self._wake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake, 4096)
-        for descriptor in ready & set(sources):
-            self._pass_on(sources[descriptor], descriptor)
+        says = ready & set(sources)
+        share = max(PIPE_BUF, UNSENT_BYTES // max(1, len(says)))  # all have their turn, and memory its bounds
+        for descriptor in says:
+            self._pass_on(sources[descriptor], descriptor, min(frames.CHUNK, share))
         for descriptor in ready & self._left_open:
             self._throw_away(descriptor)
         for descriptor in ready & set(fed):
@@ -246,7 +251,8 @@ class Session:
             name = "" if found.si_pid in tasks else _name_of(found.si_pid)
             _, status = os.waitpid(found.si_pid, 0)
             if found.si_pid in tasks:
-                tasks[found.si_pid].status = status
+                task = tasks[found.si_pid]
+                task.status, task.asked = status, task.asked or self._ending
             elif os.WIFSIGNALED(status):  # of a daemon, or of what one has left behind
                 self._note(self._tasks[0].identity, name, 0, os.WTERMSIG(status), b"", asked=self._ending)
 
@@ -262,7 +268,7 @@ class Session:
             return False
         if Descendants(self._tasks).any_in(task):
             return False
-        return not select.select(list(task.streams), [], [], 0)[0]
+        return not any(_is_ready(descriptor, select.POLLIN) for descriptor in task.streams)
 
     def _tell_end(self, task: Task) -> None:
         task.told = True
@@ -275,12 +281,11 @@ class Session:
         if self._connected:
             self._tell(frames.EXIT, task.identity, {"code": code, "signal": number})
         if code or number:
-            asked = task.asked or self._ending
-            self._note(task.identity, self._request.program, code, number, task.tail, asked=asked)
+            self._note(task.identity, self._request.program, code, number, task.tail, asked=task.asked)
 
-    def _pass_on(self, task: Task, descriptor: int) -> None:
+    def _pass_on(self, task: Task, descriptor: int, most: int) -> None:
         kind = task.streams[descriptor]
-        data = task.read(descriptor)
+        data = task.read(descriptor, most)
         if data and self._connected:
             self._channel.send(kind, task.identity, data)
 
@@ -292,7 +297,7 @@ class Session:
             os.close(descriptor)
 
     def _end(self, grace: float) -> None:
-        self._ending = self._ending or not self._sweeping
+        self._ending = True
         terminate(self._held())
         kill_at = time.monotonic() + grace
         self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
@@ -380,9 +385,16 @@ class Session:
             line = json.dumps(dict(row, stderrTail=text)).encode("ascii") + b"\n"
             if len(line) <= PIPE_BUF:
                 break
-        if select.select([], [self._node.ends], [], 1.0)[1]:  # the worker reads; if it does not, nobody waits
+        if _is_ready(self._node.ends, select.POLLOUT, 1000.0):  # the worker reads; if it does not, nobody waits
             with contextlib.suppress(OSError):
                 os.write(self._node.ends, line)
+
+
+def _is_ready(descriptor: int, events: int, patience: float = 0.0) -> bool:
+    """``patience``: milliseconds."""
+    poll = select.poll()
+    poll.register(descriptor, events)
+    return bool(poll.poll(patience))
 
 
 def _ever_less(text: str) -> Iterator[str]:

@@ -30,7 +30,7 @@ class Task:
         self.identity = asked.identity
         self.status: Optional[int] = None  # as waitpid has it, once it was reaped
         self.told = False  # the client was told how it ended
-        self.asked = False  # somebody wanted it to end
+        self.asked = False  # somebody wanted it to end, before it did
         self.look_at = 0.0  # monotonic; when to look again at who holds its streams
         self.tail = b""
         self._input: Deque[memoryview] = collections.deque()
@@ -69,10 +69,10 @@ class Task:
             process.stdin.close()
             os.set_blocking(self.stdin, False)
 
-    def read(self, descriptor: int) -> bytes:
+    def read(self, descriptor: int, most: int = CHUNK) -> bytes:
         """What a stream has; empty: nothing at the moment, or its end, when it is not in ``streams`` any more."""
         try:
-            data = os.read(descriptor, CHUNK)
+            data = os.read(descriptor, most)
         except BlockingIOError:
             return b""
         except OSError:
