@@ -14,6 +14,7 @@ import pytest
 from harness.running_worker import is_alive, pid_in
 from harness.step_gang import StepGang
 from lockstep.worker.steps.client import Outcome
+from lockstep.worker.steps.request import TaskAsked
 from support.stepping import Asking, asked, gang_of_steps, run, shell, until
 
 pytestmark = pytest.mark.process
@@ -315,3 +316,38 @@ def test_the_authority_may_have_signed_itself_anew_for_each_worker(tmp_path: Pat
         assert anew != gang.authority.certificate
         (gang.nodes[0].directory / "ca.pem").write_text(anew)
         assert run(gang, asked(1, "true")).outcomes == {1: Outcome(0)}
+
+
+def test_a_task_may_have_files_of_its_node_for_its_streams(gang: StepGang, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("typed")
+    (tmp_path / "both").write_text("before\n")
+    tasks = [
+        TaskAsked(0, {}, stdin="in", stdout="out", stderr=str(tmp_path / "err")),
+        TaskAsked(1, {}, stdout="both", stderr="both", append=True),
+        TaskAsked(2, {}, stdout="no/such/directory"),
+    ]
+    request = shell(1, "cat; echo o; echo e >&2; exit 3", directory=str(tmp_path))._replace(tasks=tasks)
+    gang.nodes[1].ends()
+    ran = run(gang, request)
+    assert (ran.outcomes[0], ran.outcomes[1]) == (Outcome(3), Outcome(3))
+    assert (ran.outcomes[2].code, ran.outcomes[2].reason) == (125, "FileNotOpened")
+    assert "no/such/directory: No such file or directory" in ran.outcomes[2].words
+    assert (tmp_path / "out").read_text() == "typedo\n"
+    assert (tmp_path / "err").read_text() == "e\n"
+    assert (tmp_path / "both").read_text() == "before\no\ne\n"
+    assert {row["task"]: row["stderrTail"] for row in gang.nodes[1].ends()}[0] == "e\n"
+
+
+def test_one_task_alone_may_be_the_one_that_reads(gang: StepGang) -> None:
+    read, write = os.pipe()
+    with os.fdopen(write, "wb") as stream:
+        stream.write(b"for one")
+    request = asked(1, "cat", stdin=True)._replace(tasks=[TaskAsked(0, {}), TaskAsked(1, {}, reads=False)])
+    asking = Asking(gang.nodes[0].directory, [request, asked(2, "cat", tasks=[2])], stdin=read)
+    assert asking.wait() == dict.fromkeys(range(3), Outcome(0))
+    os.close(read)
+    assert [asking.out(task) for task in range(3)] == [b"for one", b"", b""]
+
+
+def test_who_is_to_read_what_nobody_sends_reads_the_end(gang: StepGang) -> None:
+    assert run(gang, asked(1, "cat", stdin=True)).outcomes == {1: Outcome(0)}

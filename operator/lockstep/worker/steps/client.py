@@ -105,6 +105,9 @@ class Step:
         for descriptor in (self._wake, self._waker):
             os.set_blocking(descriptor, False)
         self._input_over = stdin < 0
+        for node in self._waiting:
+            if self._input_over and node.request.stdin:
+                node.say(frames.STDIN_END)
 
     # From signal handlers and from the sink
 

@@ -25,10 +25,27 @@ class RefusedError(Exception):
 
 
 class TaskAsked(NamedTuple):
-    """One process: its number in the step, and what is laid over the environment of all."""
+    """One process: its number in the step, and what is laid over the environment of all.
+
+    ``reads``: it is one of those that get what the client sends. The others are files of its node in the place of its
+    streams, which begin empty unless ``append`` is true; the same name twice is one file.
+    """
 
     identity: int
-    environment: Dict[str, str]
+    environment: Dict[str, str] = {}  # noqa: RUF012, nobody changes it
+    reads: bool = True
+    stdin: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    append: bool = False
+
+    def header(self) -> JSON:
+        """As it goes over the wire: what is usual is left out."""
+        usual = TaskAsked(-1)
+        more = {name: value for name, value in self._asdict().items() if value != getattr(usual, name)}
+        more.pop("identity")
+        more.pop("environment", None)
+        return {"id": self.identity, "env": self.environment, **more}
 
 
 class Request(NamedTuple):
@@ -63,15 +80,14 @@ class Request(NamedTuple):
         if self.argv is not None:
             return os.path.basename(self.argv[0])[:64]
         words = (word.strip("\"'; ") for word in re.split(r"[;\s]+", self.shell or ""))
-        return next((os.path.basename(word) for word in words if word and "=" not in word and word != "export"), "sh")[
-            :64
-        ]
+        first = next((word for word in words if word and "=" not in word and word != "export"), "sh")
+        return os.path.basename(first)[:64]
 
     def header(self) -> JSON:
         """As it goes over the wire."""
         return {
             "version": VERSION, "step": self.step, "rank": self.rank, "argv": self.argv, "shell": self.shell,
-            "tasks": [{"id": task.identity, "env": task.environment} for task in self.tasks],
+            "tasks": [task.header() for task in self.tasks],
             "env": self.environment, "unset": list(self.unset), "cwd": self.directory,
             "stdin": "all" if self.stdin else "none", "grace": self.grace, "sweep": self.sweep,
         }  # fmt: skip
@@ -84,7 +100,7 @@ def request_of(header: JSON) -> Request:
     try:
         argv, shell = header.get("argv"), header.get("shell")
         environment, directory = header.get("env"), header.get("cwd")
-        tasks = [TaskAsked(_number(task["id"], 0, ALL - 1), _texts_by_name(task["env"])) for task in header["tasks"]]
+        tasks = [_task(task) for task in header["tasks"]]
         grace = header.get("grace", 10.0)
         _require((argv is None) != (shell is None), "either argv or shell")
         _require(0 < len(tasks) <= MAX_TASKS, f"1 to {MAX_TASKS} tasks")
@@ -98,8 +114,16 @@ def request_of(header: JSON) -> Request:
             None if directory is None else _text(directory), header.get("stdin") == "all", float(grace),
             header.get("sweep") is True,
         )  # fmt: skip
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RefusedError(NOT_STARTED, "Protocol", f"the request is not understood: {error!r}") from None
+
+
+def _task(value: Any) -> TaskAsked:
+    stdin, stdout, stderr = (_text(value.get(name, "")) for name in ("stdin", "stdout", "stderr"))
+    return TaskAsked(
+        _number(value["id"], 0, ALL - 1), _texts_by_name(value["env"]), value.get("reads", True) is True, stdin, stdout,
+        stderr,         value.get("append") is True,
+    )  # fmt: skip
 
 
 def _require(condition: bool, what: str) -> None:

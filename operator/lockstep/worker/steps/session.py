@@ -281,7 +281,7 @@ class Session:
         if self._connected:
             self._tell(frames.EXIT, task.identity, {"code": code, "signal": number})
         if code or number:
-            self._note(task.identity, self._request.program, code, number, task.tail, asked=task.asked)
+            self._note(task.identity, self._request.program, code, number, task.last_words(), asked=task.asked)
 
     def _pass_on(self, task: Task, descriptor: int, most: int) -> None:
         kind = task.streams[descriptor]

@@ -12,6 +12,7 @@ from typing import Deque, Dict, List, Mapping, Optional, Sequence, Set
 
 from lockstep.worker.child.process import NO_FAULT_OF_THE_COMMAND
 from lockstep.worker.child.processes import Process, other_processes
+from lockstep.worker.errors import open_plain
 from lockstep.worker.steps.frames import CHUNK, STDERR, STDOUT
 from lockstep.worker.steps.request import NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED, RefusedError, Request, TaskAsked
 
@@ -37,13 +38,16 @@ class Task:
         self.unread = 0  # bytes of stdin
         self._input_ends = False
         command, directory = request.command, request.directory
+        if directory is not None and not os.path.isdir(directory):
+            raise RefusedError(NOT_STARTED, "DirectoryNotFound", f"{directory}: there is no such directory")
+        files = _Files(asked, directory or os.getcwd())
+        self._says_into = files.path(asked.stderr) if asked.stderr else ""
+        reads = subprocess.PIPE if request.stdin and asked.reads else subprocess.DEVNULL
         try:
-            if directory is not None and not os.path.isdir(directory):
-                raise RefusedError(NOT_STARTED, "DirectoryNotFound", f"{directory}: there is no such directory")
             process = subprocess.Popen(
                 command, env={**environment, **asked.environment}, cwd=directory, bufsize=0, start_new_session=True,
-                stdin=subprocess.PIPE if request.stdin else subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stdin=files.opened.get("stdin", reads), stdout=files.opened.get("stdout", subprocess.PIPE),
+                stderr=files.opened.get("stderr", subprocess.PIPE),
             )  # fmt: skip
         except (FileNotFoundError, NotADirectoryError) as error:
             raise RefusedError(NOT_FOUND, "CommandNotFound", f"{command[0]}: {error.strerror}") from None
@@ -51,12 +55,14 @@ class Task:
             if getattr(error, "errno", 0) in NO_FAULT_OF_THE_COMMAND:
                 raise RefusedError(NOT_STARTED, "ProcessNotStarted", f"{command[0]}: {error}") from None
             raise RefusedError(NOT_EXECUTABLE, "CommandNotExecutable", f"{command[0]}: {error}") from None
+        finally:
+            files.close()
         self.pid = process.pid
         process.returncode = 0  # reaped by the session
-        assert process.stdout is not None
-        assert process.stderr is not None
         self.streams: Dict[int, int] = {}  # kind of frame by descriptor; none is left at the end of both
         for stream, kind in ((process.stdout, STDOUT), (process.stderr, STDERR)):
+            if stream is None:
+                continue
             descriptor = os.dup(stream.fileno())
             stream.close()
             os.set_blocking(descriptor, False)
@@ -124,6 +130,48 @@ class Task:
             self.asked = True
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, number)
+
+    def last_words(self) -> bytes:
+        """The end of its stderr."""
+        if self._says_into:
+            with contextlib.suppress(OSError), open_plain(self._says_into) as stream:
+                stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
+                return stream.read(TAIL_BYTES)
+        return self.tail
+
+
+class _Files:
+    """Those that a task has in the place of its streams. Raises RefusedError, with nothing left open."""
+
+    def __init__(self, asked: TaskAsked, directory: str) -> None:
+        self._directory = directory
+        self.opened: Dict[str, int] = {}  # descriptors, by stream
+        by_path: Dict[str, int] = {}
+        writes = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if asked.append else os.O_TRUNC)
+        named = (
+            ("stdin", asked.stdin, os.O_RDONLY),
+            ("stdout", asked.stdout, writes),
+            ("stderr", asked.stderr, writes),
+        )
+        try:
+            for stream, name, flags in named:
+                if name and self.path(name) in by_path and stream == "stderr":
+                    self.opened[stream] = by_path[self.path(name)]
+                elif name:
+                    descriptor = os.open(self.path(name), flags | os.O_CLOEXEC | os.O_NOCTTY, 0o666)
+                    self.opened[stream] = by_path[self.path(name)] = descriptor
+        except (OSError, ValueError) as error:
+            self.close()
+            raise RefusedError(NOT_STARTED, "FileNotOpened", f"{name}: {getattr(error, 'strerror', error)}") from None
+
+    def path(self, name: str) -> str:
+        """Where it is."""
+        return os.path.join(self._directory, name)
+
+    def close(self) -> None:
+        """The task has its own."""
+        for descriptor in set(self.opened.values()):
+            os.close(descriptor)
 
 
 class Descendants:
