@@ -205,11 +205,21 @@ def test_a_daemon_that_left_survives_a_finished_call(gang: StepGang, tmp_path: P
     daemon = pid_in(tmp_path / "pid")
     assert run(gang, asked(1, "true")).outcomes == {1: Outcome(0)}
     assert is_alive(daemon)
-    gang.nodes[1].ends()
     os.kill(daemon, signal.SIGKILL)
+
+
+def test_a_launchers_daemon_that_is_killed_is_told_and_what_it_leaves_is_not(gang: StepGang, tmp_path: Path) -> None:
+    named = """open("/proc/self/comm", "w").write("prted")\n""" + LEAVES_A_DAEMON
+    gang.nodes[1].ends()
+    pids = []
+    for name, daemon in (("prted", named), ("python", LEAVES_A_DAEMON)):
+        run(gang, asked(1, sys.executable, "-ISc", daemon, str(tmp_path / name)))
+        pids.append(pid_in(tmp_path / name))
+    for pid in reversed(pids):
+        os.kill(pid, signal.SIGKILL)
     (row,) = until(gang.nodes[1].ends)
-    assert (row["signal"], row["asked"]) == (9, False)
-    assert row["program"].startswith("python")
+    assert (row["signal"], row["asked"], row["program"]) == (9, False, "prted")
+    assert gang.nodes[1].ends() == []
 
 
 def test_a_call_does_not_wait_for_a_daemon_that_kept_its_output_open(gang: StepGang, tmp_path: Path) -> None:

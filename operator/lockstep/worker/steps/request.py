@@ -15,6 +15,7 @@ SHELL = "/bin/sh"
 MAX_TASKS = 512  # of a step on one node
 MAX_GRACE = 3600.0  # seconds
 _MAX_STEP = 64
+_VARIABLES = re.compile(r"(?:\s*(?:export\s+[^;\s]+|\w+=[^;\s]*)\s*(?:;|\s))*")  # at the beginning of shell text
 
 # As shells and sshd have them.
 NOT_STARTED, NOT_EXECUTABLE, NOT_FOUND, UNREACHABLE = 125, 126, 127, 255
@@ -76,12 +77,11 @@ class Request(NamedTuple):
 
     @property
     def program(self) -> str:
-        """Its name, for people: of shell text the first word that sets no variable."""
+        """Its name, for people: of shell text the first word after variables."""
         if self.argv is not None:
             return os.path.basename(self.argv[0])[:64]
-        words = (word.strip("\"'; ") for word in re.split(r"[;\s]+", self.shell or ""))
-        first = next((word for word in words if word and "=" not in word and word != "export"), "sh")
-        return os.path.basename(first)[:64]
+        words = _VARIABLES.sub("", self.shell or "", count=1).split(maxsplit=1)
+        return os.path.basename(words[0].strip("\"';"))[:64] if words else "sh"
 
     def header(self) -> JSON:
         """As it goes over the wire."""
@@ -122,7 +122,7 @@ def _task(value: Any) -> TaskAsked:
     stdin, stdout, stderr = (_text(value.get(name, "")) for name in ("stdin", "stdout", "stderr"))
     return TaskAsked(
         _number(value["id"], 0, ALL - 1), _texts_by_name(value["env"]), value.get("reads", True) is True, stdin, stdout,
-        stderr,         value.get("append") is True,
+        stderr, value.get("append") is True,
     )  # fmt: skip
 
 

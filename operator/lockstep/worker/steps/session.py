@@ -17,7 +17,7 @@ import struct
 import time
 from typing import AbstractSet, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set
 
-from lockstep.worker.child.processes import adopt_orphans
+from lockstep.worker.child.processes import LAUNCHERS, adopt_orphans
 from lockstep.worker.settings import JSON
 from lockstep.worker.steps import frames
 from lockstep.worker.steps.credentials import said_identity
@@ -253,7 +253,7 @@ class Session:
             if found.si_pid in tasks:
                 task = tasks[found.si_pid]
                 task.status, task.asked = status, task.asked or self._ending
-            elif os.WIFSIGNALED(status):  # of a daemon, or of what one has left behind
+            elif os.WIFSIGNALED(status) and name in LAUNCHERS:  # of others the launcher that they had may be the cause
                 self._note(self._tasks[0].identity, name, 0, os.WTERMSIG(status), b"", asked=self._ending)
 
     def _has_said_all(self, task: Task) -> bool:
