@@ -245,8 +245,10 @@ def test_who_lies_in_the_middle_loses_its_own_step_alone(
     other = Asking(gang.nodes[0].directory, [shell(1, "echo r; read line; exit 4", tasks=[9])])
     until(lambda: other.out(9))
     header = asked(1, "sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 1000", stdin=True).header()
+    began = time.monotonic()
     with contextlib.suppress(OSError):
         said_to(gang, gang.nodes[0].directory, 1, (frames.HEADER, ALL, frames.packed(header)), lie)
+    assert time.monotonic() - began < frames.SILENT_SECONDS - 5, "it was hung up on, and not merely lost"
     if (tmp_path / "pid").exists():
         pid = pid_in(tmp_path / "pid")
         until(lambda: not is_alive(pid))
