@@ -16,8 +16,11 @@ SHIMS: Mapping[str, Mapping[str, str]] = {}
 """Of a launcher: programs of the same names as others, found before those."""
 _TEXT = """#!{interpreter} -IS
 import sys
-with open("/proc/self/comm", "w") as stream:
-    stream.write("{name}")  # so that the worker knows it
+try:
+    with open("/proc/self/comm", "w") as stream:
+        stream.write("{name}")  # so that the worker knows it
+except OSError:
+    pass
 sys.path.insert(0, {root!r})
 from {module} import main
 main()
