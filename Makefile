@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help setup setup-demo check lint coverage build monitoring test test-nodes test-cluster test-others audit \
 	test-outages test-unit test-more fuzz nightly fresh generate image e2e e2e-all cluster-up cluster-down cluster-status demo demo-scale \
 	formats formats-ready formats-record faults faults-all bench-launch bench-recover bench-recover-full \
-	bench-admission bench-admission-full bench-failover bench-overload bench-overload-full bench-schedule \
+	bench-admission bench-admission-full bench-failover bench-overload bench-overload-full bench-schedule bench-steps \
 	screenshots clean
 
 help: ## List the targets
@@ -144,7 +144,7 @@ nightly: ## What is not worth every run: long outages, every fault, all of kind,
 	$(MAKE) test-more ROUNDS=1
 	$(MAKE) fuzz
 	$(MAKE) formats
-	$(MAKE) bench-failover bench-launch bench-recover-full bench-admission-full bench-overload-full
+	$(MAKE) bench-failover bench-launch bench-recover-full bench-admission-full bench-overload-full bench-steps
 	$(MAKE) fresh
 
 generate: setup ## Write crds/, the generated docs, and what is made from the chart
@@ -231,6 +231,9 @@ bench-overload-full: build ## The same with 1,024 nodes
 
 bench-schedule: setup ## Let four ways to order a queue schedule the same simulated jobs, or those of a log (SWF=FILE)
 	@$(RUN) -m bench.schedule $(if $(SWF),--swf "$(SWF)")
+
+bench-steps: setup ## Start processes on 64 nodes by steps, against bare agents over TCP
+	@$(RUN) -m bench.steps
 
 screenshots: setup ## Pictures of the web page for its documentation (needs Chromium; a minute)
 	@PYTHONPATH=$(PYTHONPATH):tests $(RUN) -m support.screenshots

@@ -31,7 +31,8 @@ class FakeOperator:
         self.clock_ahead = 0.0  # seconds, of the workers' clock
         self.broken = 0  # connections that ended with an error
         self.epoch = [100, 0]
-        self.ranks: dict[int, int] = {}  # by slot, where not all workers are to have the same
+        self.ranks: dict[int, int] = {}  # by slot, where not all workers are to have the same …
+        self.given: dict[int, dict[str, Any]] = {}  # … and what else only one of them gets
         self._context = server_context(material)
         self._changed = threading.Condition()
         self._revision = 0
@@ -160,7 +161,7 @@ class FakeOperator:
                 "fenceSeconds": 0, "start": None, "nodelist": [], "verify": None, "stopGraceSeconds": 5,
                 **self._desired,
             }  # fmt: skip
-        reply["rank"] = self.ranks.get(body["slot"], reply["rank"])
+        reply.update(self.given.get(body["slot"], {}), rank=self.ranks.get(body["slot"], reply["rank"]))
         status = 200
         if refusal is not None:
             status, message = refusal

@@ -19,6 +19,7 @@ from lockstep.worker.node.barrier import Barrier
 from lockstep.worker.node.preflight import scratch_problem
 from lockstep.worker.settings import JSON, Settings, Tier
 from lockstep.worker.start import Launch
+from lockstep.worker.steps.service import StepService
 
 pytestmark = pytest.mark.process
 
@@ -148,7 +149,7 @@ def reading(tmp_path: Path) -> Iterator[Reading]:
     tiers = {"shared": Tier("shared", str(tmp_path), 0.0)}
     settings = Settings("https://x", "team", "hello", "u", 0, 1, "pod", ("true",), scratch=str(tmp_path), tiers=tiers)
     begun: list[Callable[[], Callable[[], None] | None]] = []
-    barrier = Barrier(settings, Mock(), begun.append)
+    barrier = Barrier(settings, Mock(), begun.append, StepService(settings))
     barrier.approach(ASKED_TO_READ)
     read, prepare = begun
     arrive = prepare()
@@ -174,7 +175,7 @@ def test_what_hangs_on_the_way_to_the_barrier_is_named_until_it_answers(
         return []
 
     monkeypatch.setattr(inventory, "scan_tier", hangs)
-    barrier = Barrier(settings, Mock(), begun.append)
+    barrier = Barrier(settings, Mock(), begun.append, StepService(settings))
     asked = {"attempt": 1, "rank": 0, "worldSize": 1}
     barrier.approach(asked)
     arrive: list[Callable[[], None] | None] = []

@@ -102,3 +102,13 @@ def test_whatever_is_said_the_operator_takes_it(text: str, steps: list[int], own
     content, _ = fitted_registration(registration(rows, text=text, rows=rows))
     assert len(content) <= REGISTRATION_BYTES
     msgspec.json.decode(content, type=protocol.Registration)
+
+
+def test_the_last_words_of_steps_are_cut_before_a_report_is_too_large() -> None:
+    row = {"step": "s", "task": 0, "program": "p", "code": 1, "signal": None, "at": 1.0, "asked": False}
+    ends = [dict(row, stderrTail="\0" * 1023 + "!")] * 16
+    content, _ = fitted_report({"newCheckpoints": [], "stepEnds": ends, "verified": []})
+    assert len(content) <= REPORT_BYTES
+    told = json.loads(content)["stepEnds"]
+    assert len(told) == 16
+    assert all(each["stderrTail"].endswith("\0!") for each in told)

@@ -21,7 +21,7 @@ def report(text: str) -> dict[str, Any]:
     return {
         "phase": "Exited", "problem": text, "newCheckpoints": [{"path": f"/p/{text}"}],
         "exit": {"code": 1, "stderrTail": f"KeyError: {text}\n"}, "stacks": {"id": "s", "text": text},
-        "signs": [{"kind": "Rule:x", "text": text}],
+        "signs": [{"kind": "Rule:x", "text": text}], "stepEnds": [{"task": 1, "stderrTail": text}],
     }  # fmt: skip
 
 
@@ -30,6 +30,7 @@ def test_the_value_of_a_variable_that_is_named_like_a_secret_is_told_to_nobody(n
     said = without_secrets(report(f"got {ENVIRONMENT[name]}!"), secret_values(ENVIRONMENT))
     assert said["exit"]["stderrTail"] == f"KeyError: got {HIDDEN}!\n"
     assert (said["problem"], said["stacks"]["text"], said["signs"][0]["text"]) == (f"got {HIDDEN}!",) * 3
+    assert said["stepEnds"] == [{"task": 1, "stderrTail": f"got {HIDDEN}!"}]
 
 
 @pytest.mark.parametrize("name", ["WANDB_API_KEY", "LONGER_TOKEN"])

@@ -19,6 +19,7 @@ Rooms, each importing only those above it
   errors, output, settings, limits, secrets    what the pod says, what may be said and what not
   checkpoints/    which checkpoints there are, the verdict on one, what makes a loader find it
   child/          one attempt's process: how it is started and steered, how far it is, why it failed
+  steps/          processes that the program starts on other nodes; server and clients are processes of their own
   node/           can this node train, can it reach the others? the barrier
   link/           what arrives and from whom
   agent           what is done about it

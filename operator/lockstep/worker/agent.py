@@ -7,7 +7,7 @@ import os
 import signal
 import time
 import traceback
-from typing import Callable, List, Optional
+from typing import Callable, List, Optional, Sequence
 
 from lockstep.worker.checkpoints.removal import Removal
 from lockstep.worker.checkpoints.tiers import NEWEST
@@ -30,6 +30,7 @@ from lockstep.worker.node.barrier import Barrier
 from lockstep.worker.output import log_line, write_own
 from lockstep.worker.settings import JSON, Settings
 from lockstep.worker.start import Launch
+from lockstep.worker.steps.service import StepService
 
 RESTART_GRACE_SECONDS = 2.0  # the peers are gone: there is nothing left to save together
 LAST_LOOK_SECONDS = 5.0
@@ -42,6 +43,7 @@ LEAVING_MARGIN_SECONDS = 5.0  # of the pod's grace, for the worker's own end
 
 PREPARING, READY, RUNNING, STOPPING, EXITED = "Preparing", "Ready", "Running", "Stopping", "Exited"
 TOLD_TO_LEAVE = "SIGTERM"
+ASKED = ("StoppedForRestart", "StoppedOnRequest", "WorkerTerminated", "Fenced")  # reasons of ends that were
 NOTHING_TRAINS: JSON = {"listens": False, "saved": ""}  # as of a program that has just started, which is then no news
 
 
@@ -54,7 +56,8 @@ class Worker:
         self.link = Link(settings, self.inbox, self._take_desired, self._take_refusal)
         self.slow_work = SlowWork(self.inbox)
         self.removal = Removal(settings)
-        self.barrier = Barrier(settings, self.link, self.slow_work.begin, self.removal.rest)
+        self.steps = StepService(settings)
+        self.barrier = Barrier(settings, self.link, self.slow_work.begin, self.steps, self.removal.rest)
         self.phase = PREPARING
         self.problem = ""
         self.attempt = 0  # of the child it runs or last ran
@@ -179,6 +182,7 @@ class Worker:
                 return
             if pid == 0:
                 return
+            self.steps.reaped(pid)
             if self.child and pid == self.child.pid:
                 self._child_ended(self.child, status)
 
@@ -301,15 +305,18 @@ class Worker:
         launch = Launch.from_desired(desired)
         self.attempt = self.spent = launch.attempt
         self.start, self.exit, self.problem, self.training = desired["start"], None, "", None
-        self.barrier.leave()
         self.phase = RUNNING
         self.start_at = time.monotonic() + start_delay(launch, desired)
         contract = contract_environment(self.settings, launch)
         try:
             make_scratch(self.settings, launch, contract)
+            self.steps.begin(launch, desired["start"])
+            self.inbox.watched = self.steps.told
         except LaunchError as error:
+            self.barrier.leave()
             self._fail_start(error)
             return
+        self.barrier.leave()
         rules, spent = list(desired.get("watch") or ()), desired.get("retention")
         self.starting = functools.partial(self._start_child, launch, contract, rules, spent)
 
@@ -338,11 +345,21 @@ class Worker:
         self.memory_kills = out_of_memory_kills()
         # What steers the worker is not the training code's business; users cannot set variables of this name.
         environment = {key: value for key, value in os.environ.items() if is_passed_on(key)}
-        environment.update(contract, **launcher_environment(self.settings, launch))
+        rendezvous = launcher_environment(self.settings, launch)
+        environment.update(contract, **rendezvous)
         environment.update(python_environment(self.settings, launch, environment))
+        environment.update(self.steps.environment(launch, environment))
         command = [expand(argument, environment) for argument in launcher_command(self.settings, launch)]
+        serves: Sequence[int] = ()
         try:
-            self.training = Training(self.settings, launch, command, environment, rules, self.slow_work.begin)
+            if self.steps.stands_by(launch):
+                command, serves = self.steps.command(list(rendezvous)), self.steps.passed
+            elif self.steps.wanted:
+                self.steps.serve(environment, list(rendezvous))
+            self.training = Training(
+                self.settings, launch, command, environment, rules, self.slow_work.begin, steps=self.steps.wanted,
+                serves=serves,
+            )  # fmt: skip
         except LaunchError as error:
             self._fail_start(error)
             return
@@ -373,6 +390,7 @@ class Worker:
     def _stop_child(self, grace: float, reason: str) -> None:
         assert self.child is not None
         self.phase = STOPPING
+        self.steps.hear(self.child.kill_at is not None)  # what ended before nobody had asked for
         if self.child.stop(grace, reason):
             log_line(f"attempt={self.child.attempt} stopping: {reason}")
 
@@ -382,6 +400,7 @@ class Worker:
             return
         assert self.training is not None
         child.enforce()
+        self.steps.follow(child.kill_at is not None)
         self.training.observe()
         # Where each attempt saves in a directory of its own, that is the fence: silence never kills training.
         fence = float(self.desired.get("fenceSeconds") or 0) if self.settings.fenced else 0.0
@@ -416,6 +435,8 @@ class Worker:
         self._record_end(code, number, reason, child.stderr_tail, time.monotonic() - child.started)
 
     def _record_end(self, code: int, number: int, reason: str, stderr_tail: bytes, seconds: float) -> None:
+        self.inbox.watched = -1
+        self.steps.finish(reason in ASKED)
         self.phase, self.ended = EXITED, time.monotonic()
         self.exit = {
             "code": None if number else code, "signal": number or None, "at": time.time(), "reason": reason,
@@ -431,7 +452,8 @@ class Worker:
         training = self.training
         report = {
             "phase": self.phase, "attempt": self.attempt, "start": self.start, "exit": self.exit,
-            "problem": self.problem, **self.barrier.report(), **(training.report() if training else NOTHING_TRAINS),
+            "problem": self.problem, **self.barrier.report(), **self.steps.report(),
+            **(training.report() if training else NOTHING_TRAINS),
         }  # fmt: skip
         source = training if training and not self.barrier.ready_for else self.barrier
         report["unrecognised"] = source.unrecognised

@@ -11,6 +11,7 @@ REPORT_BYTES = 64 << 10
 REGISTRATION_BYTES = 1 << 20
 ROOM_FOR_ROWS = 20 << 10  # bytes of a report that prose leaves to new checkpoints
 STDERR_BYTES, STACKS_BYTES, SIGN_BYTES, VERIFIED_BYTES = 8192, 4096, 400, 8192  # where prose has to be cut
+STEP_STDERR_BYTES = 512
 
 
 def encoded(body: JSON) -> bytes:
@@ -67,6 +68,12 @@ def _with_less_prose(report: JSON) -> JSON:
         less["stacks"] = dict(less["stacks"], text=_cut(less["stacks"]["text"], STACKS_BYTES))
     if less.get("signs"):
         less["signs"] = [dict(sign, text=_cut(sign["text"], SIGN_BYTES)) for sign in less["signs"]]
+    if less.get("stepEnds"):
+        cut = [_cut(row["stderrTail"][::-1], STEP_STDERR_BYTES)[::-1] for row in less["stepEnds"]]
+        less["stepEnds"] = [
+            dict(row, stderrTail=text)
+            for row, text in zip(less["stepEnds"], cut)  # noqa: B905, strict is younger than Python 3.8
+        ]
     verified = less.get("verified") or []
     while len(verified) > 1 and len(encoded({"": verified})) > VERIFIED_BYTES:
         verified = verified[1:]

@@ -21,6 +21,7 @@ and the usual ones fall on multiples of an agreed number of steps. No answer dep
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import faulthandler
 import json
@@ -28,9 +29,11 @@ import math
 import os
 import signal
 import time
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-__all__ = ["checkpoint_directory", "report", "resume_path", "saving", "should_checkpoint", "should_stop"]
+__all__ = [
+    "StepResult", "checkpoint_directory", "report", "resume_path", "saving", "should_checkpoint", "should_stop", "step",
+]  # fmt: skip
 
 _READ, _STOPPED = ".read", ".stopped"  # beside the control file: it was asked for, it was told to stop
 
@@ -74,6 +77,86 @@ def checkpoint_directory(step: Optional[int] = None) -> str:
 def resume_path() -> str:
     """The checkpoint to load; empty: start fresh."""
     return os.environ.get("LOCKSTEP_RESUME_PATH", "")
+
+
+class StepResult(NamedTuple):
+    """How the processes of a step ended, by their number: codes as a shell has them, 128 + n for signal n.
+
+    255: the node could not be reached; 127, 126, 125: it could not be started. ``problems`` says why. ``stdout`` and
+    ``stderr`` are empty where the output was not captured.
+    """
+
+    codes: Dict[int, int]
+    stdout: Dict[int, bytes]
+    stderr: Dict[int, bytes]
+    problems: Dict[int, str]
+
+    @property
+    def code(self) -> int:
+        """The highest of all."""
+        return max(self.codes.values(), default=0)
+
+
+def step(
+    argv: Sequence[str], ranks: Optional[Iterable[int]] = None, *, tasks_per_node: int = 1,
+    env: Optional[Mapping[str, str]] = None, cwd: Optional[str] = None, capture: bool = False,
+) -> StepResult:  # fmt: skip
+    """Run a program on nodes of this gang, by their ranks (None: all of them), and wait for its end.
+
+    Processes are numbered in the order of the ranks. Outside of Lockstep they run on this machine, as if it were the
+    only node. Raises RuntimeError in a gang whose launcher has no steps.
+    """
+    import subprocess  # the others need none
+
+    environment = dict(os.environ if env is None else env)
+    directory = os.environ.get("LOCKSTEP_STEPS_DIR", "")
+    if not directory:
+        if os.environ.get("LOCKSTEP_NNODES", "1") != "1":
+            raise RuntimeError("this gang has no steps: `launcher.steps: true` in its TrainingRun gives it some")
+        return _locally(argv, tasks_per_node, environment, cwd, capture)
+    environment["LOCKSTEP_STEPS_DIR"] = directory
+    scratch = os.path.dirname(os.path.dirname(directory))
+    command = [os.path.join(scratch, "bin", "lockstep-step"), f"--tasks-per-node={tasks_per_node}"]
+    if ranks is not None:
+        command.append("--ranks=" + ",".join(str(int(rank)) for rank in ranks))
+    read, write = os.pipe()
+    command += [f"--cwd={os.getcwd() if cwd is None else cwd}", f"--report-fd={write}", *["--capture"] * capture, "--"]
+    with os.fdopen(read, "rb") as report:
+        try:
+            process = subprocess.Popen([*command, *argv], env=environment, pass_fds=(write,))
+        finally:
+            os.close(write)
+        with process:
+            text = report.read()
+    if not text:
+        raise RuntimeError(f"lockstep-step ended with code {process.returncode}, and said nothing of the step")
+    rows = json.loads(text.decode("ascii"))
+    out, err = ({row["task"]: base64.b64decode(row[name]) for row in rows} for name in ("stdout", "stderr"))
+    problems = {row["task"]: row["words"] for row in rows if row["words"]}
+    return StepResult({row["task"]: row["code"] for row in rows}, out, err, problems)
+
+
+def _locally(
+    argv: Sequence[str], tasks: int, environment: Dict[str, str], cwd: Optional[str], capture: bool
+) -> StepResult:
+    import subprocess
+
+    result = StepResult({}, {}, {}, {})
+    pipe = subprocess.PIPE if capture else None
+    processes = []
+    for task in range(tasks):
+        own = {"TASK": task, "TASKS": tasks, "LOCAL_TASK": task}
+        environment.update({f"LOCKSTEP_STEP_{name}": str(value) for name, value in own.items()})
+        try:
+            processes.append((task, subprocess.Popen(list(argv), env=environment, cwd=cwd, stdout=pipe, stderr=pipe)))
+        except OSError as error:
+            result.codes[task] = 127 if isinstance(error, FileNotFoundError) else 126
+            result.problems[task] = f"{argv[0]}: {error.strerror}"
+    for task, process in processes:
+        out, err = process.communicate()
+        result.stdout[task], result.stderr[task] = out or b"", err or b""
+        result.codes[task] = process.returncode if process.returncode >= 0 else 128 - process.returncode
+    return result
 
 
 class _Training:

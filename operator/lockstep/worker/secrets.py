@@ -52,6 +52,8 @@ def without_secrets(report: JSON, secrets: Tuple[str, ...]) -> JSON:
         cleaned["stacks"] = dict(cleaned["stacks"], text=clean(cleaned["stacks"]["text"]))
     if cleaned.get("signs"):
         cleaned["signs"] = [dict(sign, text=clean(sign["text"])) for sign in cleaned["signs"]]
+    if cleaned.get("stepEnds"):
+        cleaned["stepEnds"] = [dict(row, stderrTail=clean(row["stderrTail"])) for row in cleaned["stepEnds"]]
     if cleaned.get("problem"):
         cleaned["problem"] = clean(cleaned["problem"])
     return cleaned

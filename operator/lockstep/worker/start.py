@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Sequence
+from typing import NamedTuple, Optional, Sequence
 
 from lockstep.worker.settings import JSON
 
@@ -18,6 +18,7 @@ class Launch(NamedTuple):
     resume_path: str
     resume_step: str
     nodelist: Sequence[str]
+    steps: Optional[JSON] = None  # certificates and ports for steps; None: there are none
 
     @classmethod
     def from_desired(cls, desired: JSON) -> Launch:
@@ -26,4 +27,5 @@ class Launch(NamedTuple):
         return cls(
             desired["attempt"], desired["rank"], desired["worldSize"], start["masterAddress"], start["masterPort"],
             resume.get("path", ""), str(resume.get("step", "")), desired.get("nodelist") or [],
+            desired.get("steps") or None,
         )  # fmt: skip

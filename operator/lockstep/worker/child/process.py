@@ -11,10 +11,12 @@ import threading
 import time
 from typing import Any, Callable, Dict, Optional, Sequence
 
+from lockstep.worker.child.processes import terminate
 from lockstep.worker.output import write_all
 
 STDERR_TAIL_BYTES = 4096
-_NO_FAULT_OF_THE_COMMAND = (
+LAUNCHERS_SECONDS = 3.0  # of its grace, for launchers that did not end with what they had started
+NO_FAULT_OF_THE_COMMAND = (
     errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EINTR,
 )  # fmt: skip
 
@@ -27,21 +29,23 @@ class Child:
     """One attempt's process, in a session of its own. Its output goes through byte by byte as two streams.
 
     ``hear`` is called with what was read from stdout (1) or stderr (2), in the threads that pass it on; it must
-    neither block nor raise.
+    neither block nor raise. ``steps``: it or others on this node may have been started by a launcher, which is to end
+    last. ``serves``: descriptors that it gets as the step server, which ends with what it has started.
     """
 
     def __init__(
-        self, attempt: int, command: Sequence[str], environment: Dict[str, str], hear: Callable[[int, bytes], None]
-    ) -> None:
+        self, attempt: int, command: Sequence[str], environment: Dict[str, str], hear: Callable[[int, bytes], None],
+        *, steps: bool = False, serves: Sequence[int] = (),
+    ) -> None:  # fmt: skip
         try:
             self._process = subprocess.Popen(
                 list(command), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, bufsize=0, start_new_session=True,
+                stderr=subprocess.PIPE, bufsize=0, start_new_session=True, pass_fds=serves,
             )  # fmt: skip
         except (FileNotFoundError, NotADirectoryError) as error:
             raise LaunchError(127, "CommandNotFound", f"{command[0]}: {error.strerror}") from None
         except (OSError, ValueError) as error:
-            reason = (125, "ProcessNotStarted") if getattr(error, "errno", 0) in _NO_FAULT_OF_THE_COMMAND else None
+            reason = (125, "ProcessNotStarted") if getattr(error, "errno", 0) in NO_FAULT_OF_THE_COMMAND else None
             raise LaunchError(*(reason or (126, "CommandNotExecutable")), f"{command[0]}: {error}") from None
         self.attempt = attempt
         self._hear = hear
@@ -49,6 +53,9 @@ class Child:
         self.started = time.monotonic()
         self.kill_at: Optional[float] = None  # monotonic; None: nobody asked it to end
         self.stop_reason = ""
+        self._steps, self._serves = steps, bool(serves)
+        self._grace = 0.0  # seconds, of the strictest request
+        self._launchers_asked = False
         self.stderr_tail = b""
         streams = ((self._process.stdout, 1), (self._process.stderr, 2))
         self._pumps = [threading.Thread(target=self._pump, args=stream, daemon=True) for stream in streams]
@@ -79,15 +86,28 @@ class Child:
     def stop(self, grace: float, reason: str) -> bool:
         """SIGTERM now, SIGKILL after ``grace`` seconds; of several requests the strictest holds. True: the first."""
         first, kill_at = self.kill_at is None, time.monotonic() + grace
-        self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
+        if self.kill_at is None or kill_at < self.kill_at:
+            self.kill_at, self._grace = kill_at, grace
         if first:
             self.stop_reason = reason
-            self._signal(signal.SIGTERM)
+            if self._steps:
+                terminate(self.pid, launchers=False)
+            if self._serves:
+                with contextlib.suppress(OSError):
+                    os.kill(self.pid, signal.SIGTERM)
+            elif not self._steps:
+                self._signal(signal.SIGTERM)
         return first
 
     def enforce(self) -> None:
-        """Kill it if its grace is over."""
-        if self.kill_at is not None and time.monotonic() >= self.kill_at:
+        """Kill it if its grace is over; shortly before, launchers that are still there are asked to end."""
+        if self.kill_at is None:
+            return
+        now = time.monotonic()
+        if self._steps and not self._launchers_asked and now >= self.kill_at - min(LAUNCHERS_SECONDS, self._grace / 4):
+            self._launchers_asked = True
+            terminate(self.pid, launchers=True)
+        if now >= self.kill_at:
             self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:

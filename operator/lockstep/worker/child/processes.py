@@ -7,24 +7,42 @@ import os
 import signal
 import subprocess
 import time
-from typing import Dict, Iterator, List, NamedTuple, Sequence, Set
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Sequence, Set
 
 from lockstep.worker.output import log_line
 
 SWEEP_SECONDS = 20.0
 MEMORY_EVENTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")  # of cgroups v2 and v1
+STEP_SERVER = "lockstep-server"  # what the kernel calls the worker's own processes that hold steps
+STEP_CLIENT = "lockstep-step"  # and the programs that ask for them, by whatever names they are called
+_KERNEL_NAME = 15  # bytes of a process's name that the kernel keeps
+LAUNCHERS = frozenset(
+    name[:_KERNEL_NAME]
+    for name in (
+        "mpirun", "mpiexec", "orterun", "prterun", "prun", "mpirun.openmpi", "mpiexec.openmpi", "mpirun.mpich",
+        "mpiexec.mpich", "mpiexec.hydra", "orted", "prte", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy",
+        "pmi_proxy", STEP_CLIENT,
+    )
+)  # fmt: skip
+"""Programs that start others and take them along when they end: they are asked to end last, and never to save."""
+HOLDERS = LAUNCHERS | {STEP_SERVER}
 
 
 def adopt_orphans() -> None:
     """Be the parent of descendants whose own parent died, as PID 1 is by itself."""
-    if os.getpid() == 1:
-        return
-    try:
-        import ctypes
+    if os.getpid() != 1:
+        try:
+            import ctypes
 
-        ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-    except (ImportError, OSError, AttributeError) as error:
-        log_line(f"cannot adopt orphaned processes: {error}")
+            ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+        except (ImportError, OSError, AttributeError) as error:
+            log_line(f"cannot adopt orphaned processes: {error}")
+
+
+def name_process(name: str) -> None:
+    """What the kernel calls this process and its forks."""
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as stream:
+        stream.write(name)
 
 
 class Process(NamedTuple):
@@ -34,6 +52,8 @@ class Process(NamedTuple):
     parent: int
     state: str
     name: str
+    group: int = 0
+    session: int = 0
 
 
 def other_processes() -> List[Process]:
@@ -45,8 +65,9 @@ def other_processes() -> List[Process]:
                 with open(f"/proc/{name}/stat", "rb") as stream:
                     head, _, tail = stream.read().decode("utf-8", "replace").rpartition(")")
                 fields = tail.split()
-                found[int(name)] = Process(int(name), int(fields[1]), fields[0], head.partition("(")[2])
-            except (OSError, IndexError):
+                parent, group, session = map(int, fields[1:4])
+                found[int(name)] = Process(int(name), parent, fields[0], head.partition("(")[2], group, session)
+            except (OSError, IndexError, ValueError):
                 continue  # it ended meanwhile
     own = os.getpid()
     mine: Set[int] = set(found) if own == 1 else {own}
@@ -69,9 +90,16 @@ def catches(pid: int, number: int) -> bool:
 
 
 def catching(number: int) -> List[int]:
-    """The other processes that catch a signal, without those below one that does: a fork inherits its handlers."""
+    """The other processes that catch a signal, without those below one that does: a fork inherits its handlers.
+
+    Launchers are passed over, and where ranks of one catch it also whoever waits for one, as batch scripts do: what
+    they would do with it is not what is asked of a rank.
+    """
     others = {process.pid: process for process in other_processes()}
-    found = {pid for pid in others if catches(pid, number)}
+    launchers = {pid for pid, process in others.items() if process.name in HOLDERS}
+    found = {pid for pid in others if pid not in launchers and catches(pid, number)}
+    if any(above in launchers for pid in found for above in _ancestors(pid, others)):
+        found -= launching(others.values())
     return sorted(pid for pid in found if not any(above in found for above in _ancestors(pid, others)))
 
 
@@ -79,6 +107,49 @@ def _ancestors(pid: int, processes: Dict[int, Process]) -> Iterator[int]:
     while pid in processes:
         pid = processes[pid].parent
         yield pid
+
+
+def launching(processes: Iterable[Process]) -> Set[int]:
+    """Launchers and the worker's own processes that hold steps, and whatever is above one of them."""
+    others = {process.pid: process for process in processes}
+    found = {pid for pid, process in others.items() if process.name in HOLDERS}
+    return found.union(*(_ancestors(pid, others) for pid in found))
+
+
+def terminate(child: int, *, launchers: bool) -> None:
+    """SIGTERM to the program and to the processes of steps on this node: to the process group of each.
+
+    Not to launchers, whose end would take their ranks along before those have saved; with ``launchers`` to these alone.
+    """
+    processes = {process.pid: process for process in other_processes()}
+    held = launching(processes.values())
+    for pid in sorted(processes):
+        process = processes[pid]
+        if process.name == STEP_SERVER or not _is_of_program(pid, child, processes):
+            continue
+        first = pid == child or process.parent in held or process.parent not in processes
+        if (pid in held) != launchers or not (launchers or first):
+            continue
+        group = [pid] if launchers else [each.pid for each in _group_below(process, processes)]
+        for member in group:
+            with contextlib.suppress(OSError):  # it may have ended meanwhile
+                os.kill(member, signal.SIGTERM)
+
+
+def _is_of_program(pid: int, child: int, processes: Dict[int, Process]) -> bool:
+    line = [pid, *_ancestors(pid, processes)]
+    return (
+        child in line
+        or processes[pid].group == child
+        or any(each in processes and processes[each].name == STEP_SERVER for each in line)
+    )
+
+
+def _group_below(first: Process, processes: Dict[int, Process]) -> Iterator[Process]:
+    """It, and those of its process group that descend from it."""
+    for pid, process in processes.items():
+        if pid == first.pid or (process.group == first.group and first.pid in _ancestors(pid, processes)):
+            yield process
 
 
 def kill_others(spare: int = 0) -> List[Process]:

@@ -12,7 +12,7 @@ import subprocess
 import time
 from typing import Counter, Dict, List, NamedTuple, Tuple
 
-from lockstep.worker.child.processes import Process, catches, other_processes, output_of
+from lockstep.worker.child.processes import STEP_SERVER, Process, catches, other_processes, output_of
 
 DIGEST = 2048  # characters
 SECONDS = 10.0  # for all processes together
@@ -37,12 +37,15 @@ class StackDump(NamedTuple):
 
 
 def take_stacks(prefix: str, *, leave_out: int = 0) -> StackDump:
-    """Of all processes but the worker and ``leave_out``. ``prefix``: of the files of those that offer their stacks.
+    """Of all processes but the worker's own: it, ``leave_out`` and those that hold steps.
+
+    ``prefix``: of the files of those that offer their stacks.
 
     Takes at most about ten seconds. A process is only sent a signal that it catches for this purpose.
     """
     deadline = time.monotonic() + SECONDS
-    processes = [process for process in other_processes() if process.pid != leave_out][:MAX_PROCESSES]
+    others = (process for process in other_processes() if process.name != STEP_SERVER and process.pid != leave_out)
+    processes = list(others)[:MAX_PROCESSES]
     offered = _offered(prefix, processes)
     counts: Counter[str] = collections.Counter()
     dump: List[str] = []

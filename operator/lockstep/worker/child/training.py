@@ -42,7 +42,7 @@ class Training:
 
     def __init__(
         self, settings: Settings, launch: Launch, command: Sequence[str], environment: Dict[str, str],
-        rules: Sequence[JSON], in_thread: InThread,
+        rules: Sequence[JSON], in_thread: InThread, *, steps: bool = False, serves: Sequence[int] = (),
     ) -> None:  # fmt: skip
         self._settings, self._launch, self._in_thread = settings, launch, in_thread
         files = (environment["LOCKSTEP_CONTROL_FILE"], environment["LOCKSTEP_SAVED_FILE"])
@@ -75,7 +75,7 @@ class Training:
         self._control.write(None, None, None)
         self._reader = StderrReader(self.signs, rules, self._is_loading)
         try:
-            self.child = Child(launch.attempt, command, environment, self._hear)
+            self.child = Child(launch.attempt, command, environment, self._hear, steps=steps, serves=serves)
         except BaseException:
             self._reader.finish()
             raise

@@ -17,6 +17,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._calls: Deque[Callable[[], None]] = collections.deque()
+        self.watched = -1  # a descriptor that wakes the main thread, too, when there is something to read
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
@@ -34,7 +35,7 @@ class Inbox:
 
     def make_calls(self, timeout: float) -> None:
         """Make the calls that came in, after waiting at most ``timeout`` seconds for one."""
-        select.select([self._read], [], [], timeout)
+        select.select([self._read, self.watched] if self.watched >= 0 else [self._read], [], [], timeout)
         with contextlib.suppress(BlockingIOError):
             os.read(self._read, 65536)
         while self._calls:

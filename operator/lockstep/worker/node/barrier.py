@@ -19,6 +19,7 @@ from lockstep.worker.node.preflight import Prepared, prepare
 from lockstep.worker.node.warmup import PeerServer, WarmUpResult, warm_up
 from lockstep.worker.output import log_line
 from lockstep.worker.settings import JSON, LOCAL, Settings
+from lockstep.worker.steps.service import StepService
 
 RETRY_SECONDS = 5.0
 LOOK_AGAIN_SECONDS = 10.0  # at what could not be read
@@ -35,9 +36,11 @@ class Barrier:
     """
 
     def __init__(
-        self, settings: Settings, link: Link, in_thread: InThread, quiet: Callable[[], None] = lambda: None
-    ) -> None:
+        self, settings: Settings, link: Link, in_thread: InThread, steps: StepService,
+        quiet: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         self._settings, self._link, self._in_thread, self._quiet = settings, link, in_thread, quiet
+        self._steps = steps
         self.ready_for = 0  # the attempt that this worker stands ready for
         self.problem = ""  # why it is not ready
         self.suspicious = True  # the next time its disks are to be tried out as well
@@ -76,7 +79,9 @@ class Barrier:
             if self.problem.startswith(STILL_PREPARING):
                 self.problem = ""
             self._verified, self._warmed, self._pointed, self._pointing = {}, None, None, ()
-            prepared = functools.partial(prepare, self._settings, attempt, rank, world, self.suspicious, self._is_at)
+            prepared = functools.partial(
+                prepare, self._settings, attempt, rank, world, self.suspicious, self._is_at, self._steps.wanted
+            )
             if attempt != self._approached:
                 self._approached = attempt
                 self._verify(desired)  # a short one is done by the time that everything else is: told in one report
@@ -132,10 +137,10 @@ class Barrier:
         self._release_port()
         if self._wanted == prepared.attempt and not prepared.problem:
             self.problem, self._port, self.suspicious = "", prepared.port, False
+            self._steps.hold(prepared.steps_port)
             self._prepared, self._arrive_by = prepared, time.monotonic() + READ_WITHIN_SECONDS
             return
-        if prepared.port is not None:
-            prepared.port.close()
+        prepared.close()
         if prepared.problem:
             if prepared.problem != self.problem:
                 log_line(f"not ready: {prepared.problem}")
@@ -274,6 +279,7 @@ class Barrier:
                 log_line(f"the exchange with rank {outcome.peer} failed: {outcome.problem}")
 
     def _release_port(self) -> None:
+        self._steps.release()
         if self._server is not None:
             self._server.close()
             self._server = None

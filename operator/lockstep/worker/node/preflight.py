@@ -40,15 +40,24 @@ class Prepared(NamedTuple):
     inventory: List[JSON]
     port: Optional[socket.socket]
     unrecognised: Sequence[JSON] = ()  # what may be saves of earlier attempts, and is in no inventory
+    steps_port: Optional[socket.socket] = None
+
+    def close(self) -> None:
+        """Nobody stands at the barrier with it: its ports are free."""
+        for held in (self.port, self.steps_port):
+            if held is not None:
+                held.close()
 
 
 def prepare(
-    settings: Settings, attempt: int, rank: int, world: int, suspicious: bool = True, at: At = at_nothing
-) -> Prepared:
+    settings: Settings, attempt: int, rank: int, world: int, suspicious: bool = True, at: At = at_nothing,
+    steps: bool = False,
+) -> Prepared:  # fmt: skip
     """End what is left of earlier attempts, check the node, take inventory, choose a port. Slow: minutes at worst.
 
     ``suspicious``: try out the checkpoint tiers and whether writes reach the disk as well, as is done at first and
     after a failure here. ``at`` is told what is looked at from then on: a mount that hangs says nothing itself.
+    ``steps``: a second port is wanted.
     """
     try:
         problem = end_other_processes() or gpu_problem(settings)
@@ -67,7 +76,7 @@ def prepare(
         at("")
         if problem:
             return Prepared(attempt, problem, [], None)
-        return Prepared(attempt, "", inventory, hold_port(), unrecognised)
+        return Prepared(attempt, "", inventory, hold_port(), unrecognised, hold_port() if steps else None)
     except Exception as error:  # the thread's end: the main thread waits for an answer, whatever happens
         return Prepared(attempt, _words_for(settings, error), [], None)
 

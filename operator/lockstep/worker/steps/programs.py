@@ -1,0 +1,78 @@
+"""Programs for whoever starts steps, in the scratch of the pod: run by the worker's interpreter, from its archive."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import Dict, List, Mapping
+
+from lockstep.worker.child.processes import STEP_CLIENT
+from lockstep.worker.settings import Settings
+
+PROGRAMS: Mapping[str, str] = {"lockstep-step": "lockstep.worker.steps.command"}
+"""By name the module whose ``main`` it is."""
+SHIMS: Mapping[str, Mapping[str, str]] = {}
+"""Of a launcher: programs of the same names as others, found before those."""
+_TEXT = """#!{interpreter} -IS
+import sys
+try:
+    with open("/proc/self/comm", "w") as stream:
+        stream.write("{name}")  # so that the worker knows it
+except OSError:
+    pass
+sys.path.insert(0, {root!r})
+from {module} import main
+main()
+"""
+
+
+def offer_library(settings: Settings) -> str:
+    """The worker's modules as files, so that Python compiles them once. Once in the life of a pod. Raises OSError."""
+    if os.path.isdir(root()):
+        return root()
+    directory = os.path.join(settings.scratch, "lib")
+    if not os.path.isdir(directory):
+        import zipfile  # for most workers never
+
+        shutil.rmtree(directory + ".tmp", ignore_errors=True)
+        with zipfile.ZipFile(root()) as archive:
+            archive.extractall(
+                directory + ".tmp", [name for name in archive.namelist() if name.startswith("lockstep/")]
+            )
+        os.rename(directory + ".tmp", directory)
+    return directory
+
+
+def programs_directory(settings: Settings) -> str:
+    """Where they are."""
+    return os.path.join(settings.scratch, "bin")
+
+
+def offer_programs(settings: Settings) -> None:
+    """Put them there. Once in the life of a pod. Raises OSError."""
+    directory = programs_directory(settings)
+    wanted: Dict[str, str] = {**PROGRAMS, **SHIMS.get(settings.launcher, {})}
+    os.makedirs(directory, exist_ok=True)
+    library = offer_library(settings)
+    for name, module in wanted.items():
+        path = os.path.join(directory, name)
+        if os.path.exists(path):
+            continue
+        with open(path + ".tmp", "w") as stream:
+            stream.write(_TEXT.format(interpreter=sys.executable, name=STEP_CLIENT, root=library, module=module))
+        os.chmod(path + ".tmp", 0o755)
+        os.rename(path + ".tmp", path)
+
+
+def path_with_programs(settings: Settings, path: str) -> str:
+    """PATH with them: before everything else where they take the place of others, else behind it."""
+    directory = programs_directory(settings)
+    parts: List[str] = [path or os.defpath]
+    parts.insert(0 if SHIMS.get(settings.launcher) else 1, directory)
+    return os.pathsep.join(parts)
+
+
+def root() -> str:
+    """What the worker is imported from: its archive."""
+    return os.path.abspath(__file__).rpartition("/lockstep/worker/")[0]

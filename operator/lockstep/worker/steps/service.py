@@ -1,0 +1,191 @@
+"""The step server as the worker of its node sees it: its port, its process, and what it tells of failures."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Dict, List, Mapping, Optional, Sequence
+
+from lockstep.worker.child.process import LaunchError
+from lockstep.worker.child.processes import out_of_memory_kills
+from lockstep.worker.errors import trouble
+from lockstep.worker.output import log_line
+from lockstep.worker.settings import JSON, Settings
+from lockstep.worker.start import Launch
+from lockstep.worker.steps.credentials import VARIABLE, gang_of, write_credentials
+from lockstep.worker.steps.programs import offer_library, offer_programs, path_with_programs, root
+
+MAX_ENDS = 16
+BACKLOG = 512
+AGAIN_SECONDS = 1.0  # before a server that has died is started anew
+_MAX_LINES = 1 << 16  # bytes that are read at once
+_MAIN = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from lockstep.worker.steps.server import main
+os._exit(main(sys.argv[2]))
+"""
+
+
+def server_command(listener: int, ends: int, own: Sequence[str], library: str = "") -> List[str]:
+    """What runs the server with these descriptors. ``library``: where modules are, if not where these come from."""
+    given = json.dumps({"listen": listener, "ends": ends, "own": list(own)})
+    return [sys.executable, "-I", "-S", "-c", _MAIN, library or root(), given]
+
+
+class StepService:
+    """Used by the main thread only. Without steps, by the pod's settings, all of it does nothing."""
+
+    def __init__(self, settings: Settings) -> None:
+        options = settings.launcher_options
+        self._settings = settings
+        self.wanted = options.get("steps") is True
+        self._stands_by = self.wanted and options.get("standsBy") is True
+        self.ends: List[JSON] = []  # of the attempt it runs or last ran: the first ones
+        self.told = -1  # descriptor of what servers and sessions say
+        self._said = b""
+        self._to_tell = -1
+        self._listener: Optional[socket.socket] = None
+        self._used = False  # by an attempt
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        self._environment: Dict[str, str] = {}
+        self._own: List[str] = []
+        self._again_at = 0.0  # monotonic
+        self._memory_kills = 0  # before the attempt
+
+    # Its port
+
+    def hold(self, listener: Optional[socket.socket]) -> None:
+        """At the barrier, bound: others may connect from now on, and are answered from START on. Raises OSError."""
+        self.release()
+        if listener is not None:
+            listener.listen(BACKLOG)
+        self._listener = listener
+
+    def release(self) -> None:
+        """The barrier was left; the port is free, unless an attempt uses it."""
+        if not self._used and self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def report(self) -> JSON:
+        """What the protocol carries of it."""
+        if not self.wanted:
+            return {}
+        about: JSON = {"stepsPort": self._listener.getsockname()[1] if self._listener else 0}
+        if self.ends:
+            about["stepEnds"] = self.ends
+        return about
+
+    # An attempt
+
+    def begin(self, launch: Launch, start: JSON) -> None:
+        """Make ready for an attempt: files and programs. Raises LaunchError."""
+        self.ends, self._said, self._memory_kills = [], b"", out_of_memory_kills()
+        if not self.wanted:
+            return
+        if launch.steps is None or self._listener is None:
+            raise LaunchError(125, "ProcessNotStarted", "the operator gave no certificate for steps with START")
+        try:
+            given = launch.steps
+            gang = gang_of(self._settings.run_uid, launch.rank, start, launch.nodelist, given["ports"])
+            write_credentials(self._directory(launch), gang, given["ca"], given["certificate"], given["key"])
+            offer_programs(self._settings)
+            self.told, self._to_tell = os.pipe()
+        except OSError as error:
+            raise LaunchError(125, "DirectoryNotCreated", trouble(error)) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise LaunchError(
+                125, "ProcessNotStarted", f"what START says of steps is not understood: {error!r}"
+            ) from None
+        os.set_blocking(self.told, False)
+        self._used = True
+
+    def environment(self, launch: Launch, environment: Mapping[str, str]) -> Dict[str, str]:
+        """What steps add to the environment of the program."""
+        if not self._used:
+            return {}
+        path = path_with_programs(self._settings, environment.get("PATH", ""))
+        return {VARIABLE: self._directory(launch), "PATH": path}
+
+    def stands_by(self, launch: Launch) -> bool:
+        """The step server is this rank's program."""
+        return self._used and self._stands_by and launch.rank != 0
+
+    def command(self, own: Sequence[str]) -> List[str]:
+        """The server's; ``own``: variables besides LOCKSTEP_ ones that tell who this node is."""
+        assert self._listener is not None
+        return server_command(self._listener.fileno(), self._to_tell, own, offer_library(self._settings))
+
+    @property
+    def passed(self) -> Sequence[int]:
+        """Descriptors that the server has from the worker."""
+        assert self._listener is not None
+        return (self._listener.fileno(), self._to_tell)
+
+    def serve(self, environment: Mapping[str, str], own: Sequence[str]) -> None:
+        """Start the server beside the program. Raises LaunchError."""
+        self._environment, self._own = dict(environment), list(own)
+        try:
+            self._process = subprocess.Popen(
+                self.command(own), env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                pass_fds=self.passed, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise LaunchError(125, "ProcessNotStarted", f"the step server cannot be started: {error}") from None
+
+    def reaped(self, pid: int) -> None:
+        """A process that was the server's is started anew: what it had begun goes on without it."""
+        if self._process is not None and pid == self._process.pid:
+            self._process.returncode = -signal.SIGKILL
+            self._process = None
+            self._again_at = time.monotonic() + AGAIN_SECONDS
+
+    def follow(self, stopping: bool) -> None:
+        """Hear what there is. ``stopping``: whatever ends from now on was asked to."""
+        self.hear(stopping)
+        if self._again_at and time.monotonic() >= self._again_at and not stopping:
+            self._again_at = 0.0
+            log_line("the step server has died and is started anew")
+            try:
+                self.serve(self._environment, self._own)
+            except LaunchError as error:
+                log_line(error.args[2])
+                self._again_at = time.monotonic() + AGAIN_SECONDS
+
+    def hear(self, stopping: bool) -> None:
+        """Take up what sessions tell of failures."""
+        if self.told < 0:
+            return
+        with contextlib.suppress(BlockingIOError):
+            self._said += os.read(self.told, _MAX_LINES)
+        *lines, self._said = self._said.split(b"\n")
+        for line in lines:
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                row = json.loads(line.decode("ascii"))
+                row["asked"] = row["asked"] or stopping
+                if row["signal"] == signal.SIGKILL and out_of_memory_kills() > self._memory_kills:
+                    row["reason"] = "OOMKilled"
+                if len(self.ends) < MAX_ENDS:
+                    self.ends = [*self.ends, row]
+
+    def finish(self, stopping: bool) -> None:
+        """The attempt is over, and every process of it is killed."""
+        self.hear(stopping)
+        if self._process is not None:
+            self._process.returncode = -signal.SIGKILL  # reaped by the main thread
+        self._used, self._again_at, self._process = False, 0.0, None
+        for descriptor in (self.told, self._to_tell):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.told = self._to_tell = -1
+        self.release()
+
+    def _directory(self, launch: Launch) -> str:
+        return os.path.join(self._settings.scratch, f"a{launch.attempt}", "steps")

@@ -1,0 +1,418 @@
+"""One connection to the step server, in a process of its own: from the handshake until all that it started has ended.
+
+It is the parent of whatever its tasks leave behind, so that a step is held together by descent: launchers change
+sessions and process groups. Only what became a daemon outlives a client that was lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import ssl
+import struct
+import time
+from typing import AbstractSet, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set
+
+from lockstep.worker.child.processes import LAUNCHERS, adopt_orphans
+from lockstep.worker.settings import JSON
+from lockstep.worker.steps import frames
+from lockstep.worker.steps.credentials import said_identity
+from lockstep.worker.steps.frames import ALL, Channel, Frame, ProtocolError
+from lockstep.worker.steps.request import NOT_STARTED, RefusedError, Request, TaskAsked, request_of
+from lockstep.worker.steps.tasks import Descendants, Task, send, terminate
+
+PROVE_SECONDS = 10.0  # for handshake and header together
+LINGER_SECONDS = 5.0  # for the client to hang up first: what it was told last would be lost otherwise
+LOOK_SECONDS = 0.2
+KILL_SECONDS = 0.1
+UNSENT_BYTES = 256 << 10  # while more is to be sent, the tasks' output is not read
+PIPE_BUF = 4096  # so much is written to a pipe as a whole
+REFUSED = 3  # exit code of a session that answered nobody
+
+
+class Node(NamedTuple):
+    """What the server knows. ``own``: what this node lays over a client's environment."""
+
+    rank: int
+    members: AbstractSet[str]  # what the certificates of the gang say
+    context: ssl.SSLContext
+    environment: Mapping[str, str]
+    own: Mapping[str, str]
+    ends: int  # a pipe to the worker, for rows of stepEnds
+    proven: Callable[[], None]  # called once the peer is one of the gang, and what it asks has arrived
+
+
+def serve(connection: socket.socket, node: Node) -> int:
+    """The life of a session; returns its exit code. In a process of its own."""
+    try:
+        channel = _handshake(connection, node)
+    except (OSError, ValueError):
+        return REFUSED
+    if channel is None:
+        return REFUSED
+    adopt_orphans()
+    try:
+        header, *more = _first_frames(channel)
+        request = request_of(header.object())
+        if request.rank != node.rank:
+            raise RefusedError(NOT_STARTED, "Protocol", f"this is rank {node.rank}, not {request.rank}")
+        node.proven()
+    except RefusedError as error:
+        _refuse(channel, error)
+        return REFUSED
+    except OSError:
+        return REFUSED
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    channel.longest = frames.MAX_FRAME
+    Session(channel, request, node).run(more)
+    return 0
+
+
+def _handshake(connection: socket.socket, node: Node) -> Optional[Channel]:
+    """Bounded by the alarm, which ends this process. Raises OSError, ValueError."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, PROVE_SECONDS)
+    frames.tune(connection)
+    tls = node.context.wrap_socket(connection, server_side=True)
+    if said_identity(tls) not in node.members:
+        return None
+    return Channel(tls, frames.MAX_HEADER)
+
+
+def _first_frames(channel: Channel) -> List[Frame]:
+    """The header, and what came with it. Raises OSError, ProtocolError."""
+    while True:
+        if not channel.has_more():
+            select.select([channel], [], [])
+        found = channel.receive()
+        if found:
+            if found[0].kind != frames.HEADER:
+                raise ProtocolError("it does not begin with a header")
+            return found
+        if channel.over:
+            raise ProtocolError("the peer hung up")
+
+
+def _refuse(channel: Channel, error: RefusedError) -> None:
+    """Say why, as long as the alarm lets it."""
+    code, reason, words = error.args
+    with contextlib.suppress(OSError):
+        channel.send_object(frames.ERROR, ALL, {"code": code, "reason": reason, "words": words})
+        while not channel.flush():
+            select.select([], [channel], [])
+        while not channel.over:
+            select.select([channel], [], [])
+            channel.receive()
+
+
+class Session:
+    """Tasks and their client. Single-threaded: nothing here waits for anything but in ``_turn``."""
+
+    def __init__(self, channel: Channel, request: Request, node: Node) -> None:
+        self._channel, self._request, self._node = channel, request, node
+        self._tasks: List[Task] = []
+        self._left_open: Set[int] = set()  # streams that something holds whose task is over: read, and thrown away
+        self._connected = True
+        self._done = 0.0  # monotonic; everything was told
+        self._childless = False
+        self._ending = False  # somebody wanted all of it to end
+        self._kill_at: Optional[float] = None  # monotonic
+        self._condemned: Set[int] = set()
+        self._sweeping = False
+        self._credit = frames.FIRST_CREDIT
+        self._heard = self._spoke = time.monotonic()
+        self._wake, wake = os.pipe()
+        for descriptor in (self._wake, wake):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda caught, frame: None)  # of its own, as those are not inherited
+
+    def run(self, first: Sequence[Frame]) -> None:
+        """Until nothing is left of it."""
+        environment = self._environment()
+        for asked in self._request.tasks:
+            self._start(asked, environment)
+        try:
+            for frame in first:
+                self._obey(frame)
+        except OSError:
+            self._lose()
+        while self._connected or not self._childless:
+            self._turn()
+        for task in self._tasks:
+            if not task.told:
+                self._tell_end(task)
+
+    def _environment(self) -> Dict[str, str]:
+        request, node = self._request, self._node
+        environment = dict(node.environment if request.environment is None else request.environment)
+        for name in request.unset:
+            environment.pop(name, None)
+        environment.update(node.own)
+        return environment
+
+    def _start(self, asked: TaskAsked, environment: Mapping[str, str]) -> None:
+        identity = asked.identity
+        try:
+            task = Task(self._request, asked, environment)
+        except RefusedError as error:
+            code, reason, words = error.args
+            self._tell(frames.ERROR, identity, {"code": code, "reason": reason, "words": words})
+            self._note(identity, self._request.program, code, 0, words.encode("utf-8", "replace"), asked=False)
+            return
+        self._tasks.append(task)
+        self._channel.send(frames.STARTED, identity, b"%d" % task.pid)
+
+    # One turn
+
+    def _turn(self) -> None:
+        self._reap()
+        for task in self._tasks:
+            if task.status is not None and not task.told and self._has_said_all(task):
+                self._tell_end(task)
+        self._follow_time()
+        poll = select.poll()
+        waits = {self._wake: select.POLLIN}
+        full = self._connected and self._channel.unsent > UNSENT_BYTES
+        sources = {descriptor: task for task in self._tasks if not task.told for descriptor in task.streams}
+        if not full:
+            waits.update(dict.fromkeys(sources, select.POLLIN))
+        waits.update(dict.fromkeys(self._left_open, select.POLLIN))
+        fed = {task.stdin: task for task in self._tasks if task.wants_input()}
+        waits.update(dict.fromkeys(fed, select.POLLOUT))
+        if self._connected:
+            waits[self._channel.fileno()] = self._channel.events()
+        for descriptor, events in waits.items():
+            poll.register(descriptor, events)
+        ready = {descriptor for descriptor, _ in poll.poll(self._patience())}
+        if self._wake in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wake, 4096)
+        says = ready & set(sources)
+        share = max(PIPE_BUF, UNSENT_BYTES // max(1, len(says)))  # all have their turn, and memory its bounds
+        for descriptor in says:
+            self._pass_on(sources[descriptor], descriptor, min(frames.CHUNK, share))
+        for descriptor in ready & self._left_open:
+            self._throw_away(descriptor)
+        for descriptor in ready & set(fed):
+            fed[descriptor].feed()
+        if self._connected:
+            self._converse()
+
+    def _patience(self) -> float:
+        """Milliseconds until something is due."""
+        now = time.monotonic()
+        due = [task.look_at for task in self._tasks if task.status is not None and not task.told]
+        if self._connected:
+            if self._channel.has_more():
+                return 0.0
+            due += [self._spoke + frames.PING_SECONDS, self._heard + frames.SILENT_SECONDS]
+            if self._done:
+                due.append(self._done + LINGER_SECONDS)
+        if self._kill_at is not None:
+            due.append(self._kill_at)
+        return max(0.0, min(due) - now) * 1000.0 + 1.0 if due else 3_600_000.0
+
+    def _follow_time(self) -> None:
+        now = time.monotonic()
+        if self._connected:
+            if now >= self._spoke + frames.PING_SECONDS:
+                self._spoke = now
+                if not self._channel.unsent:
+                    self._channel.send(frames.PING)
+            if now >= self._heard + frames.SILENT_SECONDS or (self._done and now >= self._done + LINGER_SECONDS):
+                self._lose()
+            elif not self._done and all(task.told for task in self._tasks):
+                self._done = now
+                if self._request.sweep:
+                    self._sweeping = True
+                    self._end(self._request.grace)
+                self._channel.send(frames.DONE)
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill()
+
+    # Its tasks
+
+    def _reap(self) -> None:
+        tasks = {task.pid: task for task in self._tasks if task.status is None}
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                self._childless = True
+                return
+            if found is None:
+                return
+            name = "" if found.si_pid in tasks else _name_of(found.si_pid)
+            _, status = os.waitpid(found.si_pid, 0)
+            if found.si_pid in tasks:
+                task = tasks[found.si_pid]
+                task.status, task.asked = status, task.asked or self._ending
+            elif os.WIFSIGNALED(status) and name in LAUNCHERS:  # of others the launcher that they had may be the cause
+                self._note(self._tasks[0].identity, name, 0, os.WTERMSIG(status), b"", asked=self._ending)
+
+    def _has_said_all(self, task: Task) -> bool:
+        """Its output has ended; or who still holds that has left its session, and says nothing at the moment."""
+        if not task.streams:
+            return True
+        now = time.monotonic()
+        due, first = task.look_at, not task.look_at  # at first its end is merely on its way
+        if first or now >= due:
+            task.look_at = now + LOOK_SECONDS
+        if first or now < due:
+            return False
+        if Descendants(self._tasks).any_in(task):
+            return False
+        return not any(_is_ready(descriptor, select.POLLIN) for descriptor in task.streams)
+
+    def _tell_end(self, task: Task) -> None:
+        task.told = True
+        self._left_open |= set(task.streams)
+        task.streams.clear()
+        task.give_no_more()
+        status = task.status or 0
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        code = 0 if number else os.WEXITSTATUS(status)
+        if self._connected:
+            self._tell(frames.EXIT, task.identity, {"code": code, "signal": number})
+        if code or number:
+            self._note(task.identity, self._request.program, code, number, task.last_words(), asked=task.asked)
+
+    def _pass_on(self, task: Task, descriptor: int, most: int) -> None:
+        kind = task.streams[descriptor]
+        data = task.read(descriptor, most)
+        if data and self._connected:
+            self._channel.send(kind, task.identity, data)
+
+    def _throw_away(self, descriptor: int) -> None:
+        with contextlib.suppress(OSError):
+            if os.read(descriptor, frames.CHUNK):
+                return
+            self._left_open.discard(descriptor)
+            os.close(descriptor)
+
+    def _end(self, grace: float) -> None:
+        self._ending = True
+        terminate(self._held())
+        kill_at = time.monotonic() + grace
+        self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
+
+    def _held(self) -> Set[int]:
+        """Who is to end: daemons only where nothing is to be left."""
+        found = Descendants(self._tasks)
+        alive = {process.pid for process in found.processes}
+        self._condemned |= alive if self._sweeping else found.held()
+        self._condemned &= alive
+        return self._condemned
+
+    def _kill(self) -> None:
+        left = self._held()
+        send(left, signal.SIGKILL)
+        self._kill_at = time.monotonic() + KILL_SECONDS if left else None
+
+    # Its client
+
+    def _converse(self) -> None:
+        try:
+            self._channel.flush()
+            for frame in self._channel.receive():
+                self._heard = time.monotonic()
+                self._obey(frame)
+            self._give_credit()
+            self._channel.flush()
+        except OSError:
+            self._lose()
+        else:
+            if self._channel.over:
+                self._lose()
+
+    def _lose(self) -> None:
+        """The client is gone: what it wanted to go on it would have waited for."""
+        self._connected = False
+        with contextlib.suppress(OSError):
+            self._channel.tls.close()
+        for task in self._tasks:
+            task.give_no_more()
+        if not self._done:
+            self._end(self._request.grace)
+
+    def _obey(self, frame: Frame) -> None:
+        """Raises ProtocolError."""
+        if frame.kind == frames.PING:
+            return
+        if frame.kind == frames.END:
+            self._end(frame.number(0.0, 3600.0))
+            return
+        tasks = [task for task in self._tasks if frame.task in (task.identity, ALL)]
+        if frame.kind == frames.STDIN and self._request.stdin:
+            self._credit -= len(frame.data)
+            if self._credit < 0:
+                raise ProtocolError("more was sent than there is room for")
+            for task in tasks:
+                task.give(frame.data)
+                task.feed()
+        elif frame.kind == frames.STDIN_END:
+            for task in tasks:
+                task.give_no_more()
+        elif frame.kind == frames.SIGNAL:
+            number = int(frame.number(1, 64))
+            for task in tasks:
+                task.signal(number)
+        else:
+            raise ProtocolError(f"a frame of kind {frame.kind} is not expected")
+
+    def _give_credit(self) -> None:
+        room = frames.FIRST_CREDIT - max((task.unread for task in self._tasks), default=0) - self._credit
+        if room >= frames.CHUNK or (room > 0 and not self._credit):
+            self._credit += room
+            self._channel.send(frames.CREDIT, ALL, b"%d" % room)
+
+    def _tell(self, kind: int, identity: int, value: JSON) -> None:
+        self._channel.send_object(kind, identity, value)
+
+    def _note(self, identity: int, program: str, code: int, number: int, tail: bytes, *, asked: bool) -> None:
+        """For the worker, which tells the operator."""
+        row = {
+            "step": self._request.step, "task": identity, "program": program, "code": None if number else code,
+            "signal": number or None, "at": time.time(), "asked": asked,
+        }  # fmt: skip
+        for text in _ever_less(tail.decode("utf-8", "replace")):
+            line = json.dumps(dict(row, stderrTail=text)).encode("ascii") + b"\n"
+            if len(line) <= PIPE_BUF:
+                break
+        if _is_ready(self._node.ends, select.POLLOUT, 1000.0):  # the worker reads; if it does not, nobody waits
+            with contextlib.suppress(OSError):
+                os.write(self._node.ends, line)
+
+
+def _is_ready(descriptor: int, events: int, patience: float = 0.0) -> bool:
+    """``patience``: milliseconds."""
+    poll = select.poll()
+    poll.register(descriptor, events)
+    return bool(poll.poll(patience))
+
+
+def _ever_less(text: str) -> Iterator[str]:
+    """Its end, ever shorter."""
+    text = text[-1024:]
+    while text:
+        yield text
+        text = text[len(text) // 2 + 1 :]
+    yield ""
+
+
+def _name_of(pid: int) -> str:
+    """Of a process that has ended and was not reaped."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as stream:
+        return stream.read().strip()
+    return ""
+
+
+def pid_told(pid: int) -> bytes:
+    """What a session writes to tell the server that it has proven itself."""
+    return struct.pack("!I", pid)

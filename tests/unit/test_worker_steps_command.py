@@ -1,0 +1,238 @@
+"""``lockstep-step`` as people type it, and ``lockstep_training.step()`` where there is no gang."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.step_gang import StepGang, lockstep_step
+from lockstep.worker import lockstep_training
+from lockstep.worker.settings import Settings
+from lockstep.worker.steps.command import Options, options_of, ranks_of
+from lockstep.worker.steps.programs import offer_programs, path_with_programs
+from lockstep.worker.steps.streams import Labels, Writer
+from support.stepping import gang_of_steps, until
+
+SETTINGS = Settings("https://x", "team", "hello", "u", 0, 1, "pod", ("true",))
+
+
+@pytest.fixture(scope="module")
+def gang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StepGang]:
+    with gang_of_steps(tmp_path_factory.mktemp("gang"), 3) as made:
+        yield made
+
+
+def typed(gang: StepGang, *arguments: str, text: bytes = b"", **environ: str) -> "subprocess.CompletedProcess[bytes]":
+    node = gang.nodes[0]
+    return subprocess.run(
+        [*lockstep_step(node), *arguments], env={**node.environment, **environ}, capture_output=True, timeout=60,
+        input=text,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ranks"),
+    [
+        (["true"], [0, 1, 2, 3, 4, 5]),
+        (["--all", "true"], [0, 1, 2, 3, 4, 5]),
+        (["-n", "2", "true"], [0, 1]),
+        (["-n=2", "true"], [0, 1]),
+        (["--ranks", "0-3,5", "--", "true"], [0, 1, 2, 3, 5]),
+        (["--ranks=3,1,3", "true"], [3, 1]),
+    ],
+)
+def test_nodes_are_chosen_by_number_or_by_rank(arguments: list[str], ranks: list[int]) -> None:
+    assert ranks_of(options_of(arguments), 6) == ranks
+
+
+def test_what_stands_behind_the_program_is_the_programs() -> None:
+    assert options_of(["--label", "python", "-n", "3", "--", "x"]) == Options(
+        ["python", "-n", "3", "--", "x"], label=True
+    )
+    assert options_of(["--", "--label"]).program == ["--label"]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "there is no program to run"),
+        (["-n", "9", "true"], "-n 9: this gang has 3 nodes"),
+        (["-n", "two", "true"], "-n needs a number, not 'two'"),
+        (["-n", "1", "--ranks", "1", "true"], "-n and --ranks do not go together"),
+        (["--ranks", "1-", "true"], "--ranks 1-: ranks are listed as 0-3,5"),
+        (["--ranks", "2-3", "true"], "--ranks 2-3: this gang has the ranks 0 to 2"),
+        (["--ranks"], "--ranks needs a value"),
+        (["--tasks-per-node", "0", "true"], "--tasks-per-node is from 1 to 512"),
+        (["--nodes", "2", "true"], "there is no option --nodes"),
+    ],
+)
+def test_what_is_typed_wrongly_is_named_and_starts_nothing(gang: StepGang, arguments: list[str], words: str) -> None:
+    done = typed(gang, *arguments)
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert done.stderr.decode() == f"lockstep-step: {words}\n"
+
+
+@pytest.mark.process
+def test_outside_of_a_gang_the_command_says_so(gang: StepGang) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "LOCKSTEP_STEPS_DIR"}
+    done = subprocess.run(
+        [*lockstep_step(gang.nodes[0]), "true"], env=environment, capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 125
+    assert b"LOCKSTEP_STEPS_DIR is not set" in done.stderr
+
+
+@pytest.mark.process
+def test_the_exit_code_is_the_highest_and_errors_are_named(gang: StepGang) -> None:
+    done = typed(gang, "sh", "-c", "exit $((LOCKSTEP_STEP_TASK * 3))")
+    assert (done.returncode, done.stderr) == (6, b"")
+    killed = typed(gang, "--ranks", "1", "sh", "-c", "kill -TERM $$")
+    assert killed.returncode == 143
+    assert killed.stderr.decode() == (
+        f"lockstep-step: task 0 on rank 1 at 127.0.0.2 port {gang.gang.peers[1].port} ended by signal 15\n"
+    )
+    missing = typed(gang, "--ranks", "2", "no-such-program")
+    assert missing.returncode == 127
+    assert missing.stderr.decode().endswith(": no-such-program: No such file or directory\n")
+
+
+@pytest.mark.process
+def test_the_environment_and_the_directory_are_those_of_the_command(gang: StepGang, tmp_path: Path) -> None:
+    done = typed(gang, "--cwd", str(tmp_path), "--ranks", "1", "sh", "-c", "pwd; echo $MINE", MINE="x")
+    assert done.stdout.decode() == f"{tmp_path}\nx\n"
+    assert typed(gang, "--ranks", "1", "pwd").stdout.decode().strip() == os.getcwd()
+
+
+@pytest.mark.process
+def test_labels_stand_in_front_of_whole_lines(gang: StepGang) -> None:
+    done = typed(gang, "--label", "--tasks-per-node", "4", "sh", "-c", "printf a; sleep 0.1; printf 'b\\nlast'")
+    wanted = sorted(f"{task:2d}: {text}" for task in range(12) for text in ("ab", "last"))
+    assert sorted(done.stdout.decode().splitlines()) == wanted
+    assert done.stdout.endswith(b"last\n")
+
+
+@pytest.mark.process
+def test_what_is_typed_goes_to_every_process_where_that_is_asked_for(gang: StepGang) -> None:
+    assert typed(gang, "--stdin", "cat", text=b"to all\n").stdout == b"to all\n" * 3
+    assert typed(gang, "cat", text=b"to all\n").stdout == b""
+
+
+@pytest.mark.process
+def test_signals_to_the_command_reach_the_processes(gang: StepGang) -> None:
+    node = gang.nodes[0]
+    script = "trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done"
+    with subprocess.Popen(
+        [*lockstep_step(node), "sh", "-c", script], env=node.environment, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(3)] == [b"ready\n"] * 3
+        process.send_signal(signal.SIGUSR1)
+        assert process.wait(60) == 5
+
+
+@pytest.mark.process
+def test_the_step_ends_when_nobody_reads_its_output_any_more(gang: StepGang) -> None:
+    node = gang.nodes[0]
+    with subprocess.Popen(
+        [*lockstep_step(node), "--ranks", "1", "yes"], env=node.environment, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"y\n"
+        process.stdout.close()
+        assert process.wait(60) in (137, 143)
+
+
+@pytest.mark.process
+def test_output_waits_for_its_reader_without_holding_up_the_connection(gang: StepGang) -> None:
+    node = gang.nodes[0]
+    read, write = os.pipe()
+    with subprocess.Popen(
+        [*lockstep_step(node), "--ranks", "1", "head", "-c", "20000000", "/dev/zero"],
+        env=node.environment,
+        stdout=write,
+    ) as process:
+        os.close(write)
+        taken = 0
+        with os.fdopen(read, "rb") as stream:
+            until(lambda: len(stream.peek(1)))
+            assert process.poll() is None
+            taken = sum(len(part) for part in iter(lambda: stream.read(1 << 20), b""))
+        assert (process.wait(60), taken) == (0, 20_000_000)
+
+
+def test_a_writer_takes_what_goes_and_keeps_the_rest() -> None:
+    read, write = os.pipe()
+    writer = Writer(write)
+    writer.write(bytes(1 << 20))
+    assert 0 < writer.unwritten < 1 << 20
+    assert os.get_blocking(write), "others have this descriptor, too"
+    taken = 0
+    while writer.unwritten:
+        taken += len(os.read(read, 1 << 20))
+        writer.flush()
+    os.set_blocking(read, False)
+    taken += len(os.read(read, 1 << 20))
+    assert taken == 1 << 20
+    os.close(read)
+    writer.write(b"x")
+    assert writer.broken
+    writer.write(bytes(10))
+    assert writer.unwritten == 0
+    os.close(write)
+    os.close(writer.descriptor)
+
+
+def test_labels_keep_partial_lines_of_each_stream_apart() -> None:
+    labels = Labels([0, 10])
+    assert labels.of(0, 1, b"a") == b""
+    assert labels.of(0, 2, b"e\n") == b" 0: e\n"
+    assert labels.of(0, 1, b"b\n\nc") == b" 0: ab\n 0: \n"
+    assert labels.of(10, 1, b"\xff\n") == b"10: \xff\n"
+    assert labels.rest(0, 1) == b" 0: c\n"
+    assert labels.rest(0, 1) == b""
+
+
+@pytest.mark.process
+def test_programs_are_found_behind_those_of_the_image_unless_they_take_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dataclasses
+
+    settings = dataclasses.replace(SETTINGS, scratch=str(tmp_path))
+    assert path_with_programs(settings, "/usr/bin") == f"/usr/bin:{tmp_path}/bin"
+    monkeypatch.setattr("lockstep.worker.steps.programs.SHIMS", {"Plain": {"ssh": "lockstep.worker.steps.command"}})
+    assert path_with_programs(settings, "/usr/bin") == f"{tmp_path}/bin:/usr/bin"
+    offer_programs(settings)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "bin").iterdir()}
+    offer_programs(settings)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "bin").iterdir()} == before
+    assert {path.name for path in before} == {"lockstep-step", "ssh"}
+    done = subprocess.run(
+        [str(tmp_path / "bin" / "ssh"), "--help"], env={}, capture_output=True, timeout=60, check=True
+    )
+    assert done.stdout.startswith(b"usage: lockstep-step")
+
+
+@pytest.mark.process
+def test_outside_of_a_gang_a_step_is_a_program_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCKSTEP_STEPS_DIR", raising=False)
+    says = "import os, sys; print(os.environ['LOCKSTEP_STEP_TASK']); sys.exit(int(os.environ['LOCKSTEP_STEP_TASK']))"
+    done = lockstep_training.step([sys.executable, "-c", says], [0, 1], tasks_per_node=2, capture=True)
+    assert (done.codes, done.stdout, done.code) == ({0: 0, 1: 1}, {0: b"0\n", 1: b"1\n"}, 1)
+    missing = lockstep_training.step(["no-such-program"])
+    assert (missing.codes, missing.problems) == ({0: 127}, {0: "no-such-program: No such file or directory"})
+    killed = lockstep_training.step(["sh", "-c", "kill -9 $$"])
+    assert killed.code == 137
+
+
+def test_in_a_gang_without_steps_nobody_is_made_to_believe_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCKSTEP_STEPS_DIR", raising=False)
+    monkeypatch.setenv("LOCKSTEP_NNODES", "4")
+    with pytest.raises(RuntimeError, match=r"launcher\.steps"):
+        lockstep_training.step(["true"])
