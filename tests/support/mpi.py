@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep.slurm.environment import Job, batch_environment
 from lockstep.worker.launchers import mpi
 from lockstep.worker.settings import Settings
 from lockstep.worker.start import Launch
@@ -41,6 +42,40 @@ node = nodes[part.rank]
 os.execvpe("nsenter", [*node["enter"], "/bin/sh", "-c", part.shell], node["env"])
 """
 """As the worker of each node would do it: its own environment, and the text for a shell."""
+
+
+_SRUN = """#!{python} -I
+import json, os, signal, subprocess, sys
+sys.path[:0] = {path!r}
+from lockstep.slurm import reports, scontrol
+from lockstep.slurm.environment import Job
+from lockstep.slurm.srun import parse
+from lockstep.worker.shims import srun
+with open("{scratch}/calls", "a") as calls:
+    print(json.dumps(sys.argv[1:]), file=calls)
+nodes = json.load(open("{scratch}/nodes.json"))
+job = Job(**json.load(open("{scratch}/job.json")))
+steps = parse(sys.argv[1:], os.environ)
+if steps[0].show_version:
+    sys.stdout.write(scontrol.version())
+    sys.exit(0)
+words = [[node["address"]] for node in nodes]
+call = srun.call(steps, job, words, os.environ, srun.Place(0, nodes[0]["address"], 1, os.getcwd()))
+sys.stderr.writelines(line + "\\n" for line in call.lines)
+running = {{}}
+for part in call.request.parts:
+    for task in part.tasks:
+        command = [*nodes[part.rank]["enter"], *part.argv]
+        own = {{**part.env, **task.env, "LOCKSTEP_NODE_RANK": str(part.rank)}}
+        running[task.id] = subprocess.Popen(command, env=own, stdin=subprocess.DEVNULL)
+ends = []
+for task, process in running.items():
+    code = process.wait()
+    ends.append(reports.TaskEnd(task, call.nodes[task], max(code, 0), -code if code < 0 else None))
+sys.stderr.writelines(line + "\\n" for line in reports.exit_lines(ends))
+sys.exit(reports.exit_code(ends))
+"""
+"""The step that the worker's srun asks for, started here task by task."""
 
 
 @dataclass(frozen=True)
@@ -87,17 +122,19 @@ class Gang:
             pod_uid="p", command=["mpirun"], launcher="MPI", launcher_options={"slotsPerNode": slots},
             scratch=SCRATCH,
         )  # fmt: skip
+        self.settings = settings
         self.environments = [self._environment(settings, rank) for rank in range(len(machines.pids))]
         nodes = [
             {"address": address, "env": env, "enter": machines.command(rank, [])}
             for rank, (address, env) in enumerate(zip(machines.addresses, self.environments, strict=True))
         ]
-        ssh = _SSH.format(python=sys.executable, path=[str(ROOT / "operator")], scratch=SCRATCH)
+        ours = {"python": sys.executable, "path": [str(ROOT / "operator")], "scratch": SCRATCH}
         for rank in range(len(nodes)):
             root = machines.root(rank)
             files = {
                 f"{SCRATCH}/nodes.json": json.dumps(nodes),
-                f"{SCRATCH}/bin/ssh": ssh,
+                f"{SCRATCH}/bin/ssh": _SSH.format(**ours),
+                f"{SCRATCH}/bin/srun": _SRUN.format(**ours),
                 f"{SCRATCH}/train.py": program,
                 **mpi.hostfiles(settings, self._launch(rank)),
             }
@@ -105,7 +142,22 @@ class Gang:
                 there = root / path.lstrip("/")
                 there.parent.mkdir(exist_ok=True)
                 there.write_text(text, encoding="utf-8")
-            (root / SCRATCH.lstrip("/") / "bin" / "ssh").chmod(0o755)
+            for name in ("ssh", "srun"):
+                (root / SCRATCH.lstrip("/") / "bin" / name).chmod(0o755)
+
+    def become_batch_job(self, slots: int) -> None:
+        """From now on the first machine's environment is that of a batch script's shell, with srun on its PATH."""
+        count = len(self.environments)
+        job = Job(
+            123, self.machines.addresses, [slots] * count, 0, "train", "ann", 1000, "gpu", "main", SCRATCH, "login", 1,
+            0, {"ntasks-per-node": str(slots)}, ntasks=slots * count,
+        )  # fmt: skip
+        written = json.dumps(job._asdict())
+        for rank in range(count):
+            (self.machines.root(rank) / SCRATCH.lstrip("/") / "job.json").write_text(written, encoding="utf-8")
+        path = os.pathsep.join([f"{SCRATCH}/bin", *map(str, self.installation.path), "/usr/bin", "/bin"])
+        own = {**self.installation.env, "PATH": path, "HOME": "/nowhere", **batch_environment(job)}
+        self.environments[0] = {**own, **mpi.surroundings(self.settings, self._launch(0), own, "eth0")}
 
     def train(self, *options: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         """mpirun with these options on the first machine, of the program."""
@@ -116,7 +168,7 @@ class Gang:
         )  # fmt: skip
 
     def calls(self) -> list[list[str]]:
-        """Arguments of each call of ssh, on whichever machine."""
+        """Arguments of each call of ssh and srun, on whichever machine."""
         found = []
         for rank in range(len(self.machines.pids)):
             calls = self.machines.root(rank) / SCRATCH.lstrip("/") / "calls"

@@ -55,3 +55,15 @@ def test_mpirun_as_typed_starts_a_rank_in_every_slot_and_they_talk(installation:
 @pytest.mark.parametrize("installation", FOUND, ids=[found.name for found in FOUND])
 def test_it_fails_once_a_rank_on_another_node_is_killed(installation: Installation, three: Machines) -> None:
     assert Gang(installation, three, SLOTS, FAILING).train("-n", str(NODES * SLOTS)).returncode != 0
+
+
+@pytest.mark.parametrize("installation", FOUND, ids=[found.name for found in FOUND])
+def test_in_a_batch_job_mpirun_starts_its_daemons_by_srun(installation: Installation, three: Machines) -> None:
+    gang = Gang(installation, three, SLOTS, PROGRAM)
+    gang.become_batch_job(SLOTS)
+    ran = gang.train()
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == [[rank, 6, 21, f"node-{rank // SLOTS}"] for rank in range(NODES * SLOTS)]
+    calls = gang.calls()
+    assert len([call for call in calls if call != ["--version"]]) == 1, calls
+    assert "is ignored" not in ran.stderr

@@ -64,6 +64,14 @@ def test_what_the_user_has_set_stays() -> None:
     assert made.keys() | own.keys() == {**OPEN_MPI_4, **OPEN_MPI_5, **MPICH, **INTEL}.keys()
 
 
+def test_in_a_batch_job_mpirun_asks_srun_for_hosts_and_needs_the_rest() -> None:
+    made = mpi.surroundings(settings(), LAUNCH, {"HYDRA_IFACE": "ib0"}, "eth1")
+    assert not {name for name in made if "host" in name.lower() or "agent" in name or "EXEC" in name}
+    assert made.items() <= mpi.environment(settings(), LAUNCH, {}, "eth1").items()
+    assert {"I_MPI_HYDRA_IFACE", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_tmpdir_base"} <= made.keys()
+    assert "HYDRA_IFACE" not in made
+
+
 def test_an_interface_that_is_not_known_is_left_out() -> None:
     assert not {"HYDRA_IFACE", "I_MPI_HYDRA_IFACE", "FI_TCP_IFACE"} & mpi.environment(settings(), LAUNCH, {}, "").keys()
 

@@ -36,13 +36,23 @@ def environment(settings: Settings, launch: Launch, own: Mapping[str, str], inte
     scratch = attempt_scratch(settings, launch)
     agent = os.path.join(settings.scratch, "bin", "ssh")  # a login shell would lose PATH
     open_mpi, hydra = os.path.join(scratch, "hostfile"), os.path.join(scratch, "hostfile.hydra")
-    network = common_network(launch.nodelist)
     made = {
         "OMPI_MCA_orte_default_hostfile": open_mpi, "PRTE_MCA_prte_default_hostfile": open_mpi,
         "HYDRA_HOST_FILE": hydra, "I_MPI_HYDRA_HOST_FILE": hydra,
         "OMPI_MCA_plm_rsh_agent": agent, "PRTE_MCA_plm_ssh_agent": agent,
         "HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": agent,
         "I_MPI_HYDRA_BOOTSTRAP": "ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": agent,
+    }  # fmt: skip
+    return {
+        **{name: value for name, value in made.items() if name not in own},
+        **surroundings(settings, launch, own, interface),
+    }
+
+
+def surroundings(settings: Settings, launch: Launch, own: Mapping[str, str], interface: str) -> Dict[str, str]:
+    """What any mpirun has to know beside hosts, which a batch job has from srun: interfaces, and where sockets go."""
+    scratch, network = attempt_scratch(settings, launch), common_network(launch.nodelist)
+    made = {
         "OMPI_MCA_oob_tcp_if_include": network, "PRTE_MCA_prte_if_include": network,
         "OMPI_MCA_btl_tcp_if_include": network,
         "HYDRA_IFACE": interface, "I_MPI_HYDRA_IFACE": interface, "FI_TCP_IFACE": interface,
