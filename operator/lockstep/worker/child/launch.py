@@ -7,6 +7,7 @@ import os
 import re
 from typing import Any, Dict, List, Mapping
 
+from lockstep.worker.launchers import mpi
 from lockstep.worker.settings import JSON, LOCAL, SHARED, Settings, attempt_directory
 from lockstep.worker.start import Launch
 
@@ -75,6 +76,9 @@ def launcher_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
     if settings.launcher == "JAX":
         host = f"[{address}]" if ":" in address else address
         return {"JAX_COORDINATOR_ADDRESS": f"{host}:{port}", "JAX_NUM_PROCESSES": world, "JAX_PROCESS_ID": rank}
+    if settings.launcher == "MPI":
+        rendezvous = {"MASTER_ADDR": address, "MASTER_PORT": port}
+        return {**rendezvous, **mpi.environment(settings, launch, os.environ, mpi.interface_of(settings.address))}
     if settings.launcher == "Torchrun":
         return {}  # torchrun gets it by argument and sets the rest itself
     environment = {
