@@ -103,6 +103,7 @@ def step_environment(
         "SLURM_LAUNCH_NODE_IPADDR": launched_from, "SLURM_SRUN_COMM_HOST": launched_from,
         "SLURM_SRUN_COMM_PORT": ports, "SLURM_STEP_LAUNCHER_PORT": ports,
     }  # fmt: skip
+    made.setdefault("SLURM_DISTRIBUTION", "cyclic" if layout.total <= len(names) else "block")
     del made["SLURM_JOB_NAME"]  # inherited from the batch shell, where somebody may have changed it
     if cpus_per_task is not None:
         made["SLURM_CPUS_PER_TASK"] = str(cpus_per_task)
@@ -184,7 +185,11 @@ def _of_job(job: Job) -> Dict[str, str]:
 
 
 def _of_node(job: Job, index: int) -> Dict[str, str]:
-    made = {"SLURM_CPUS_ON_NODE": str(job.cpus[index])}
+    made = {
+        "SLURM_CPUS_ON_NODE": str(job.cpus[index]),
+        "SLURM_TOPOLOGY_ADDR": job.nodes[index],
+        "SLURM_TOPOLOGY_ADDR_PATTERN": "node",
+    }
     if job.gpus:
         made["SLURM_GPUS_ON_NODE"] = str(job.gpus)
         made["CUDA_VISIBLE_DEVICES"] = _numbers(job.gpus)

@@ -33,7 +33,7 @@ def layout(nodes: Sequence[int], tasks: int, distribution: str = "block", plane:
         by_node: Dict[int, List[int]] = {}
         for rank, node in enumerate(itertools.islice(itertools.cycle(nodes), tasks)):
             by_node.setdefault(node, []).append(rank)
-        return Layout(list(by_node), list(by_node.values()))
+        return Layout(sorted(by_node), [by_node[node] for node in sorted(by_node)])
     nodes = list(nodes)[:tasks]  # none is without a task
     if distribution == "cyclic":
         dealt = [list(range(index, tasks, len(nodes))) for index in range(len(nodes))]

@@ -65,7 +65,6 @@ class Counted(NamedTuple):
 
     ntasks: int
     nodes: int
-    most_nodes: int
     warnings: Sequence[str] = ()
 
 
@@ -95,6 +94,10 @@ def counted(step: Step, job_nodes: int) -> Counted:
     total, per_node = step.ntasks, step.ntasks_per_node
     least, most = step.nodes or (0, 0)
     from_environment = set(step.by_environment)
+    if step.distribution == "arbitrary" and step.nodelist:  # a node is named once for each task
+        total = None if "ntasks" in from_environment else total
+        total, nodes = total or len(step.nodelist), len(set(step.nodelist))
+        return Counted(total, nodes)
     if not step.nodes and step.nodelist:
         least, most = len(set(step.nodelist)), 0
     if least and total is not None:
@@ -111,15 +114,13 @@ def counted(step: Step, job_nodes: int) -> Counted:
                 f"the maximum number of requested nodes {most}. Ignoring --ntasks-per-node."
             )
             per_node = None
-    if total is None and per_node is not None:
-        total = (least or job_nodes) * per_node
-    if total is None:
-        total = least or job_nodes
-    if not least:
-        least = most = min(total, job_nodes)
     if least > job_nodes:
         raise LayoutError(f"Only allocated {job_nodes} nodes asked for {least}")
-    return Counted(total, least, min(most or least, job_nodes), warnings)
+    if least:
+        nodes = min(max(least, most), job_nodes)  # of a range as many as there are
+    else:
+        nodes = min(total or job_nodes, job_nodes)
+    return Counted(total or nodes * (per_node or 1), nodes, warnings)
 
 
 def placed(step: Step, count: Counted, nodes: Sequence[Sequence[str]]) -> Layout:

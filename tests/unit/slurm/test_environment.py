@@ -35,6 +35,7 @@ def test_the_batch_shell_has_the_job() -> None:
         "SLURM_JOB_GID": "100", "SLURM_JOB_GROUP": "lab", "SLURM_CLUSTER_NAME": "main",
         "SLURM_SUBMIT_DIR": "/home/ann", "SLURM_SUBMIT_HOST": "login", "SLURM_JOB_START_TIME": "1796112000",
         "SLURM_JOB_END_TIME": "1796115600", "SLURM_PRIO_PROCESS": "0", "ENVIRONMENT": "BATCH",
+        "SLURM_TOPOLOGY_ADDR": "10.9.0.1", "SLURM_TOPOLOGY_ADDR_PATTERN": "node",
     }  # fmt: skip
 
 
@@ -99,6 +100,8 @@ def test_a_step_has_its_nodes_and_the_job_keeps_its_own() -> None:
         "SLURM_NTASKS_PER_NODE": "8", "SLURM_CPUS_PER_TASK": "9",
     }.items()  # fmt: skip
     assert "SLURM_JOB_NAME" not in made  # inherited
+    assert made["SLURM_DISTRIBUTION"] == "block"
+    assert step_environment(JOB, 4, Layout([0, 1], [[0], [1]]), "h", 1)["SLURM_DISTRIBUTION"] == "cyclic"
     assert step_environment(JOB, 0, STEP, "h", 1, cpus_per_task=4)["SLURM_CPUS_PER_TASK"] == "4"
 
 
@@ -107,6 +110,7 @@ def test_a_task_has_its_ranks() -> None:
     assert made == {
         "SLURM_NODEID": "1", "SLURM_PROCID": "2", "SLURM_LOCALID": "0", "SLURM_GTIDS": "2,3",
         "SLURMD_NODENAME": "10.9.0.2", "SLURM_CPUS_ON_NODE": "72", "SLURM_GPUS_ON_NODE": "8",
+        "SLURM_TOPOLOGY_ADDR": "10.9.0.2", "SLURM_TOPOLOGY_ADDR_PATTERN": "node",
         "SLURM_STEP_GPUS": "0,1,2,3,4,5,6,7", "CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7",
     }  # fmt: skip
 

@@ -15,7 +15,7 @@ from lockstep.slurm.layout import Layout, LayoutError, layout
         ([0, 1], 5, "cyclic", 0, Layout([0, 1], [[0, 2, 4], [1, 3]])),
         ([0, 1], 7, "plane", 2, Layout([0, 1], [[0, 1, 4, 5], [2, 3, 6]])),
         ([0, 1, 2], 3, "plane", 2, Layout([0, 1], [[0, 1], [2]])),
-        ([1, 0, 1], 3, "arbitrary", 0, Layout([1, 0], [[0, 2], [1]])),
+        ([1, 0, 1], 3, "arbitrary", 0, Layout([0, 1], [[1], [0, 2]])),
     ],
 )
 def test_tasks_are_distributed(nodes: list[int], tasks: int, distribution: str, plane: int, expected: Layout) -> None:

@@ -42,7 +42,10 @@ def step(*arguments: str, environ: dict[str, str] | None = None) -> Step:
         ({}, ["-w", "n1,n2"], 2, 2),
         ({}, [], 4, 4),
         (TASKS, ["--ntasks-per-node=1"], 32, 4),
-        (FOUR, ["-N2-3"], 2, 2),
+        (FOUR, ["-N2-3"], 3, 3),  # of a range as many as there are
+        (FOUR, ["-N2-9"], 4, 4),
+        (PER_NODE, ["-N2-3"], 24, 3),
+        (TASKS, ["-m", "arbitrary", "-w", "n2,n1,n2"], 3, 2),
     ],
 )
 def test_tasks_and_nodes_are_counted_as_srun_does(
@@ -82,7 +85,7 @@ def test_it_warns_of_what_it_changes(environ: dict[str, str], arguments: list[st
         (["-N2", "-n2", "-w", "n[2,1]"], Layout([1, 2], [[0], [1]])),  # in the order of the job
         (["-N2", "-n2", "-w", "n3"], Layout([0, 3], [[0], [1]])),  # and as many others as it needs
         (["-N2", "-n2", "-x", "n0"], Layout([1, 2], [[0], [1]])),
-        (["-n3", "-m", "arbitrary", "-w", "n2,n0,n2"], Layout([2, 0], [[0, 2], [1]])),
+        (["-n3", "-m", "arbitrary", "-w", "n2,n0,n2"], Layout([0, 2], [[1], [0, 2]])),
     ],
 )
 def test_tasks_are_placed(arguments: list[str], layout: Layout) -> None:
