@@ -76,6 +76,15 @@ def step_cancelled(job: int, step: int, node: str, local_time: str) -> str:
     return f"slurmstepd: error: *** STEP {job}.{step} ON {node} CANCELLED AT {local_time} ***"
 
 
+def not_started(program: str, words: str) -> str:
+    """Of a command that cannot be run, ``words`` the system's; the code of its task is the number of that error."""
+    return f"slurmstepd: error: execve(): {program}: {words}"
+
+
+def aborting(seconds: int) -> str:
+    return f"srun: Job step aborted: Waiting up to {seconds} seconds for job step to finish."
+
+
 def first_exit(seconds: int, job: int, step: int, running: Sequence[int], ended: Iterable[TaskEnd]) -> List[str]:
     """When ``-W`` has run out."""
     ended = list(ended)

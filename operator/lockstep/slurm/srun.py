@@ -77,6 +77,8 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> List[Step]:
         at = command.index(":") if ":" in command else len(command)
         parts.append((found, command[:at]))
         rest = command[at + 1 :]
+    for (_, command), (_, following) in zip(parts[-2::-1], parts[:0:-1]):  # noqa: B905 (Python 3.8)
+        command += following if not command else []  # what has none has the next one's
     several = len(parts) > 1
     made = [
         _step(found, _component(environ, index, several), tuple(command))

@@ -4,11 +4,13 @@ import pytest
 
 from lockstep.slurm.reports import (
     TaskEnd,
+    aborting,
     exit_code,
     exit_lines,
     first_exit,
     is_bad,
     label,
+    not_started,
     ranks,
     step_cancelled,
     terminating,
@@ -75,6 +77,13 @@ def test_what_is_said_of_a_step_that_is_ended() -> None:
         "srun: StepId=123.0 task 3: exited",
         "srun: Terminating StepId=123.0",
     ]
+
+
+def test_a_command_that_is_not_there_is_told_as_slurm_tells_it() -> None:
+    assert not_started("nosuch", "No such file or directory") == (
+        "slurmstepd: error: execve(): nosuch: No such file or directory"
+    )
+    assert aborting(32) == "srun: Job step aborted: Waiting up to 32 seconds for job step to finish."
 
 
 def test_ranks_are_written_as_ranges() -> None:

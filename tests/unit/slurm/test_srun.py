@@ -240,6 +240,12 @@ def test_components_are_separated_by_colons() -> None:
     assert (second.command, second.ntasks, second.nodes) == (("b",), 2, None)
 
 
+def test_a_component_without_a_command_has_the_next_ones() -> None:
+    steps = parse(["-n2", ":", "-n1", ":", "-n3", "hostname"], {})
+    assert [step.command for step in steps] == [("hostname",)] * 3
+    assert [step.ntasks for step in steps] == [2, 1, 3]
+
+
 def test_each_component_has_the_environment_of_its_group() -> None:
     environ = {
         "SLURM_HET_SIZE": "2", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NUM_NODES_HET_GROUP_0": "1",

@@ -10,7 +10,7 @@ _BLANKS = " \t\n\v\f\r"
 
 
 class ScriptError(Exception):
-    """Why sbatch takes no such script, in its words."""
+    """Why sbatch takes no such script, in its words: lines that it puts ``sbatch: error: `` in front of."""
 
 
 class Word(NamedTuple):
