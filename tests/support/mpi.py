@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.slurm.environment import Job, batch_environment
+from lockstep.slurm.environment import SlurmJob, batch_environment
 from lockstep.worker.launchers import mpi
 from lockstep.worker.settings import Settings
 from lockstep.worker.start import Launch
@@ -32,7 +32,7 @@ command = ssh.parse(sys.argv[1:])
 asked = ssh.request(command, Gang([node["address"] for node in nodes], 0))
 with open("{scratch}/calls", "a") as calls:
     print(json.dumps(sys.argv[1:]), file=calls)
-if not isinstance(asked, ssh.Request):
+if not isinstance(asked, ssh.StepRequest):
     sys.stderr.write(asked.err)
     sys.exit(asked.code)
 [part] = asked.parts
@@ -48,13 +48,13 @@ _SRUN = """#!{python} -I
 import json, os, signal, subprocess, sys
 sys.path[:0] = {path!r}
 from lockstep.slurm import reports, scontrol
-from lockstep.slurm.environment import Job
+from lockstep.slurm.environment import SlurmJob
 from lockstep.slurm.srun import parse
 from lockstep.worker.shims import srun
 with open("{scratch}/calls", "a") as calls:
     print(json.dumps(sys.argv[1:]), file=calls)
 nodes = json.load(open("{scratch}/nodes.json"))
-job = Job(**json.load(open("{scratch}/job.json")))
+job = SlurmJob(**json.load(open("{scratch}/job.json")))
 steps = parse(sys.argv[1:], os.environ)
 if steps[0].show_version:
     sys.stdout.write(scontrol.version())
@@ -148,7 +148,7 @@ class Gang:
     def become_batch_job(self, slots: int) -> None:
         """From now on the first machine's environment is that of a batch script's shell, with srun on its PATH."""
         count = len(self.environments)
-        job = Job(
+        job = SlurmJob(
             123, self.machines.addresses, [slots] * count, 0, "train", "ann", 1000, "gpu", "main", SCRATCH, "login", 1,
             0, {"ntasks-per-node": str(slots)}, ntasks=slots * count,
         )  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.slurm.environment import Job, batch_environment, step_environment, task_environment
+from lockstep.slurm.environment import SlurmJob, batch_environment, step_environment, task_environment
 from lockstep.slurm.getopt import OptionError
 from lockstep.slurm.layout import Layout, LayoutError
 from lockstep.slurm.srun import counted, parse, placed
@@ -93,7 +93,7 @@ def test_scripts_and_tasks_have_the_same_variables_and_places(options: str, slur
     [batch] = batches(directives("job.sh", script(options)), {}, ["job.sh"])
     request = batch.request
     names = NODES[: request.nodes]
-    job = Job(
+    job = SlurmJob(
         1, names, [CPUS] * len(names), 0, request.job_name or "job.sh", "root", 0, "gpu",
         "main", "/x", "node-0", 1, 0, dict(request.said), request.ntasks,
     )  # fmt: skip
@@ -111,7 +111,7 @@ def test_scripts_and_tasks_have_the_same_variables_and_places(options: str, slur
         assert bool(said) is ((folder / f"code-{number}").read_text(encoding="utf-8") == "0\n"), arguments
 
 
-def places(job: Job, arguments: str, shell: dict[str, str]) -> list[str]:
+def places(job: SlurmJob, arguments: str, shell: dict[str, str]) -> list[str]:
     """What each task of the step says where it is; empty: the step is refused."""
     try:
         [step] = parse(["--overlap", "-O", *arguments.split(), "true"], shell)

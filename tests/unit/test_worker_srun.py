@@ -4,20 +4,20 @@ from typing import Any
 
 import pytest
 
-from lockstep.slurm.environment import Array, Job, batch_environment
+from lockstep.slurm.environment import Array, SlurmJob, batch_environment
 from lockstep.slurm.layout import LayoutError
 from lockstep.slurm.srun import parse
 from lockstep.worker.shims.request import EVERYBODY, NOBODY
-from lockstep.worker.shims.srun import Call, Place, Sink, call
+from lockstep.worker.shims.srun import Call, OutputSink, Place, call
 
-JOB = Job(
+JOB = SlurmJob(
     123, ["10.9.0.1", "10.9.0.2"], [72, 72], 8, "train", "ann", 1000, "gpu", "main", "/home/ann", "login", 1, 0,
     {"ntasks-per-node": "2"}, ntasks=4,
 )  # fmt: skip
 PLACE = Place(4, "10.9.0.1", 40_123, "/w")
 
 
-def step(*arguments: str, job: Job = JOB, **environ: str) -> Call:
+def step(*arguments: str, job: SlurmJob = JOB, **environ: str) -> Call:
     shell = {**batch_environment(job), "PATH": "/bin", "A": "1", **environ}
     words = [[node, f"n{index}"] for index, node in enumerate(job.nodes)]
     return call(parse([*arguments, "python", "t.py"], shell), job, words, shell, PLACE)
@@ -46,22 +46,24 @@ def test_tasks_have_the_environment_of_srun_and_the_step() -> None:
 @pytest.mark.parametrize(
     ("arguments", "stdout", "stderr", "files"),
     [
-        ([], Sink(), Sink(), ("", "")),
-        (["-o", "%j.%s"], Sink("123.4"), Sink("123.4"), ("", "")),
-        (["-o", "out", "-e", "err"], Sink("out"), Sink("err"), ("", "")),
-        (["-o", "out", "--open-mode=append"], Sink("out", append=True), Sink("out", append=True), ("", "")),
-        (["-e", "err"], Sink(), Sink("err"), ("", "")),
-        (["-o", "%j_%t.out"], Sink(), Sink(), ("123_3.out", "123_3.out")),
-        (["-o", "%N.%n", "-e", "%t"], Sink(), Sink(), ("10.9.0.2.1", "3")),
-        (["-o", "%t", "-e", "err"], Sink(), Sink("err"), ("3", "")),
-        (["-o", "none"], Sink(), Sink(), ("/dev/null", "/dev/null")),
-        (["-o", "2"], Sink(only=2), Sink(only=2), ("", "")),
-        (["-o", "9"], Sink("9"), Sink("9"), ("", "")),  # no such task: a file
-        (["-o", "all"], Sink(), Sink(), ("", "")),
-        (["-o", "x%%t"], Sink("x%t"), Sink("x%t"), ("", "")),
+        ([], OutputSink(), OutputSink(), ("", "")),
+        (["-o", "%j.%s"], OutputSink("123.4"), OutputSink("123.4"), ("", "")),
+        (["-o", "out", "-e", "err"], OutputSink("out"), OutputSink("err"), ("", "")),
+        (["-o", "out", "--open-mode=append"], OutputSink("out", append=True), OutputSink("out", append=True), ("", "")),
+        (["-e", "err"], OutputSink(), OutputSink("err"), ("", "")),
+        (["-o", "%j_%t.out"], OutputSink(), OutputSink(), ("123_3.out", "123_3.out")),
+        (["-o", "%N.%n", "-e", "%t"], OutputSink(), OutputSink(), ("10.9.0.2.1", "3")),
+        (["-o", "%t", "-e", "err"], OutputSink(), OutputSink("err"), ("3", "")),
+        (["-o", "none"], OutputSink(), OutputSink(), ("/dev/null", "/dev/null")),
+        (["-o", "2"], OutputSink(only=2), OutputSink(only=2), ("", "")),
+        (["-o", "9"], OutputSink("9"), OutputSink("9"), ("", "")),  # no such task: a file
+        (["-o", "all"], OutputSink(), OutputSink(), ("", "")),
+        (["-o", "x%%t"], OutputSink("x%t"), OutputSink("x%t"), ("", "")),
     ],
 )
-def test_output_goes_where_it_is_said(arguments: list[str], stdout: Sink, stderr: Sink, files: tuple[str, str]) -> None:
+def test_output_goes_where_it_is_said(
+    arguments: list[str], stdout: OutputSink, stderr: OutputSink, files: tuple[str, str]
+) -> None:
     made = step(*arguments)
     assert (made.stdout, made.stderr) == (stdout, stderr)
     last = made.request.parts[1].tasks[1]
@@ -137,4 +139,4 @@ def test_components_run_on_their_nodes_with_one_numbering_of_tasks() -> None:
 
 def test_files_of_an_array_are_named_by_it() -> None:
     array = JOB._replace(array=Array(120, 3, 10, 0, 9))
-    assert step("-o", "%A_%a", job=array).stdout == Sink("120_3")
+    assert step("-o", "%A_%a", job=array).stdout == OutputSink("120_3")

@@ -33,7 +33,7 @@ class Array(NamedTuple):
     step: int = 1
 
 
-class Job(NamedTuple):
+class SlurmJob(NamedTuple):
     """A batch job that has started. Names of nodes are in rank order; empty texts are left out."""
 
     id: int
@@ -63,7 +63,7 @@ class Job(NamedTuple):
     topology: Sequence[Tuple[str, str]] = ()  # (SLURM_TOPOLOGY_ADDR, its pattern) of each node
 
 
-def batch_environment(job: Job) -> Dict[str, str]:
+def batch_environment(job: SlurmJob) -> Dict[str, str]:
     """Of the batch shell, on the first node."""
     tasks = _tasks_of_nodes(job)
     made = {
@@ -89,7 +89,7 @@ def batch_environment(job: Job) -> Dict[str, str]:
 
 
 def step_environment(
-    job: Job, step: int, layout: Layout, launched_from: str, port: int, cpus_per_task: Optional[int] = None
+    job: SlurmJob, step: int, layout: Layout, launched_from: str, port: int, cpus_per_task: Optional[int] = None
 ) -> Dict[str, str]:
     """What all tasks of a step have alike. ``launched_from``: IP of the node where srun runs."""
     names = [job.nodes[index] for index in layout.nodes]
@@ -111,7 +111,7 @@ def step_environment(
 
 
 def task_environment(
-    job: Job, layout: Layout, node: int, local: int, gpus_per_task: Optional[int] = None
+    job: SlurmJob, layout: Layout, node: int, local: int, gpus_per_task: Optional[int] = None
 ) -> Dict[str, str]:
     """What one task has for itself. ``node``: counted in the step; ``local``: counted on it. SLURM_TASK_PID is
     set by whoever starts it."""
@@ -157,7 +157,7 @@ def without_steps(environ: Mapping[str, str]) -> Dict[str, str]:
     return {name: value for name, value in environ.items() if name not in _OF_STEPS}
 
 
-def _of_job(job: Job) -> Dict[str, str]:
+def _of_job(job: SlurmJob) -> Dict[str, str]:
     nodes = compress(job.nodes)
     made = {
         "SLURM_JOB_ID": str(job.id), "SLURM_JOBID": str(job.id), "SLURM_JOB_NAME": job.name,
@@ -184,7 +184,7 @@ def _of_job(job: Job) -> Dict[str, str]:
     return {name: value for name, value in made.items() if value}
 
 
-def _of_node(job: Job, index: int) -> Dict[str, str]:
+def _of_node(job: SlurmJob, index: int) -> Dict[str, str]:
     made = {
         "SLURM_CPUS_ON_NODE": str(job.cpus[index]),
         "SLURM_TOPOLOGY_ADDR": job.nodes[index],
@@ -198,7 +198,7 @@ def _of_node(job: Job, index: int) -> Dict[str, str]:
     return made
 
 
-def _tasks_of_nodes(job: Job) -> List[int]:
+def _tasks_of_nodes(job: SlurmJob) -> List[int]:
     """Tasks that a step without options has on each node: as said, else one for each CPU, as Slurm counts them."""
     count = len(job.nodes)
     if job.ntasks is not None:
@@ -207,14 +207,14 @@ def _tasks_of_nodes(job: Job) -> List[int]:
     return [max(1, cpus // (int(per_task) if per_task.isdigit() and int(per_task) else 1)) for cpus in job.cpus]
 
 
-def _groups(job: Job) -> Iterable[range]:
+def _groups(job: SlurmJob) -> Iterable[range]:
     start = 0
     for count in job.components:
         yield range(start, start + count)
         start += count
 
 
-def _of_group(job: Job, index: int, group: range, tasks: Sequence[int]) -> Dict[str, str]:
+def _of_group(job: SlurmJob, index: int, group: range, tasks: Sequence[int]) -> Dict[str, str]:
     """A component's own, once more with its number."""
     nodes = compress(job.nodes[node] for node in group)
     own = {

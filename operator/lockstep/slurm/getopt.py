@@ -7,7 +7,7 @@ from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
 NONE, REQUIRED, OPTIONAL = "none", "required", "optional"
 
 
-class Option(NamedTuple):
+class CommandOption(NamedTuple):
     """One option. ``same_as``: another name of the same one."""
 
     name: str
@@ -24,7 +24,7 @@ class OptionError(Exception):
     """What the program says of a bad command line, all of its lines."""
 
 
-def options(table: str) -> List[Option]:
+def options(table: str) -> List[CommandOption]:
     """From lines of words: ``name``, ``name:`` with a value, ``name?`` with an optional one; ``/x`` its letter, before
     those; ``=name`` whose other name it is."""
     made = []
@@ -32,11 +32,11 @@ def options(table: str) -> List[Option]:
         word, _, same_as = word.partition("=")
         value = {":": REQUIRED, "?": OPTIONAL}.get(word[-1], NONE)
         name, _, short = word.rstrip(":?").partition("/")
-        made.append(Option(name, short, value, same_as))
+        made.append(CommandOption(name, short, value, same_as))
     return made
 
 
-def read(program: str, known: Iterable[Option], arguments: Sequence[str]) -> Tuple[List[Found], List[str]]:
+def read(program: str, known: Iterable[CommandOption], arguments: Sequence[str]) -> Tuple[List[Found], List[str]]:
     """(the options in order, what begins with the first word that is none). Raises OptionError."""
     known = list(known)
     found: List[Found] = []
@@ -55,7 +55,7 @@ def read(program: str, known: Iterable[Option], arguments: Sequence[str]) -> Tup
     return found, words
 
 
-def _long(program: str, known: Sequence[Option], text: str, words: List[str]) -> Found:
+def _long(program: str, known: Sequence[CommandOption], text: str, words: List[str]) -> Found:
     name, equals, value = text.partition("=")
     near = [option for option in known if option.name == name] or [o for o in known if o.name.startswith(name)]
     if not near:
@@ -78,7 +78,7 @@ def _long(program: str, known: Sequence[Option], text: str, words: List[str]) ->
     return canonical, words.pop(0)
 
 
-def _short(program: str, known: Sequence[Option], letters: str, words: List[str]) -> List[Found]:
+def _short(program: str, known: Sequence[CommandOption], letters: str, words: List[str]) -> List[Found]:
     found: List[Found] = []
     while letters:
         letter, letters = letters[0], letters[1:]

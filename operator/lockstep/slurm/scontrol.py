@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from lockstep.slurm import times
-from lockstep.slurm.environment import Job
+from lockstep.slurm.environment import SlurmJob
 from lockstep.slurm.getopt import options, read
 from lockstep.slurm.hostlist import compress, expand
 
@@ -23,7 +23,7 @@ _ENTITIES = {  # with how many letters at least
 }  # fmt: skip
 
 
-class Ask(NamedTuple):
+class ScontrolCommand(NamedTuple):
     """What is asked of it. ``fields``: of ``update``, names in small letters."""
 
     verb: str
@@ -46,12 +46,12 @@ def version(program: str = "slurm") -> str:
     return f"{program} {VERSION}\n"
 
 
-def parse(arguments: Sequence[str]) -> Ask:
+def parse(arguments: Sequence[str]) -> ScontrolCommand:
     """Raises OptionError, and ValueError with what scontrol prints."""
     found, words = read("scontrol", OPTIONS, arguments)
     names = {name for name, _ in found}
     if "version" in names:
-        return Ask("version")
+        return ScontrolCommand("version")
     if not words:
         raise ValueError("scontrol: there is no terminal to ask for commands; write one, e.g. show hostnames\n")
     verb = next((verb for verb in _VERBS if verb.startswith(words[0].lower()) and len(words[0]) >= 3), None)
@@ -62,13 +62,13 @@ def parse(arguments: Sequence[str]) -> Ask:
         return _show(words[1:], one_line)
     if verb == "update":
         fields = {name.lower(): value for name, _, value in (word.partition("=") for word in words[1:])}
-        return Ask(verb, fields=fields)
+        return ScontrolCommand(verb, fields=fields)
     if len(words) < 2 and verb not in ("ping", "version"):
         raise ValueError(f"too few arguments for keyword:{words[0]}\n")
-    return Ask(verb, argument=",".join(words[1:]))
+    return ScontrolCommand(verb, argument=",".join(words[1:]))
 
 
-def answer(ask: Ask, environ: Mapping[str, str]) -> Optional[Said]:
+def answer(ask: ScontrolCommand, environ: Mapping[str, str]) -> Optional[Said]:
     """What needs nobody else; None: the operator or the worker knows."""
     if ask.verb == "version":
         return Said(0, version())
@@ -91,7 +91,7 @@ def answer(ask: Ask, environ: Mapping[str, str]) -> Optional[Said]:
 
 
 def show_job(
-    job: Job, state: str, command: str, outputs: Tuple[str, str, str], now: int, one_line: bool = False
+    job: SlurmJob, state: str, command: str, outputs: Tuple[str, str, str], now: int, one_line: bool = False
 ) -> str:
     """``scontrol show job``. ``outputs``: paths of stdout, stderr and stdin; ``now``: unix s."""
     span = max(0, now - job.start_time)
@@ -105,7 +105,7 @@ def show_job(
         " ".join([f"JobId={job.id}", *array, f"JobName={job.name}"]),
         f"UserId={job.user}({job.uid}) GroupId={job.group or job.gid}({job.gid}) MCS_label=N/A",
         f"Priority=1 Nice={job.said.get('nice', '0')} Account={job.account or '(null)'} QOS={job.qos or '(null)'}",
-        f"JobState={state} Reason=None Dependency=(null)",
+        f"JobState={state} Reason=None JobDependency=(null)",
         f"Requeue=1 Restarts={job.restarts} BatchFlag=1 Reboot=0 ExitCode=0:0",
         f"RunTime={times.written(span)} TimeLimit={limit} TimeMin=N/A",
         f"StartTime={times.moment(job.start_time)} EndTime={times.moment(job.end_time)} Deadline=N/A",
@@ -138,7 +138,7 @@ def show_config(cluster: str, most_seconds: int = 0) -> str:
     return "".join(f"{name:<24}= {value}\n" for name, value in rows.items())
 
 
-def _show(words: Sequence[str], one_line: bool) -> Ask:
+def _show(words: Sequence[str], one_line: bool) -> ScontrolCommand:
     entity, equals, argument = (words[0] if words else "").partition("=")
     if not equals and len(words) > 1:
         argument = words[1]
@@ -149,7 +149,7 @@ def _show(words: Sequence[str], one_line: bool) -> Ask:
         entity = "jobs"
     for name, least in _ENTITIES.items():
         if name.startswith(entity.lower()) and len(entity) >= least:
-            return Ask("show", name, argument, one_line=one_line)
+            return ScontrolCommand("show", name, argument, one_line=one_line)
     raise ValueError(f"invalid entity:{entity} for keyword:show \n")
 
 

@@ -9,7 +9,7 @@ from lockstep.slurm.getopt import OptionError
 from lockstep.slurm.handling import CHECKED, HOLDS, IGNORED, MAPPED, REFUSED, SUPPORTED
 from lockstep.slurm.signals import Notice
 from lockstep.slurm.submission.batch import Batch, BatchRequest, batches
-from lockstep.slurm.submission.dependencies import Dependencies, Dependency
+from lockstep.slurm.submission.dependencies import Dependencies, JobDependency
 from lockstep.slurm.submission.directives import directives
 from lockstep.slurm.submission.options import ENVIRONMENT, HANDLING, OPTIONS
 
@@ -43,9 +43,9 @@ def request(*arguments: str) -> BatchRequest:
         (["--deadline=18:00"], {"deadline": "18:00"}),
         (["-b", "now+2hours"], {"begin": "now+2hours"}),
         (["-d", "afterok:12:13_4,singleton"], {
-            "dependency": Dependencies((Dependency("afterok", "12"), Dependency("afterok", "13_4")), True)}),
-        (["-d", "after:12+5"], {"dependency": Dependencies((Dependency("after", "12", 5),))}),
-        (["-d", "aftercorr:12"], {"dependency": Dependencies((Dependency("aftercorr", "12"),))}),
+            "dependency": Dependencies((JobDependency("afterok", "12"), JobDependency("afterok", "13_4")), True)}),
+        (["-d", "after:12+5"], {"dependency": Dependencies((JobDependency("after", "12", 5),))}),
+        (["-d", "aftercorr:12"], {"dependency": Dependencies((JobDependency("aftercorr", "12"),))}),
         (["-a", "0-9%2"], {"array": "0-9%2"}),
         (["-H"], {"hold": True}),
         (["--nice"], {"nice": 100}),

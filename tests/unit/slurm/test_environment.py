@@ -4,7 +4,7 @@ import pytest
 
 from lockstep.slurm.environment import (
     Array,
-    Job,
+    SlurmJob,
     batch_environment,
     exported,
     step_environment,
@@ -13,7 +13,7 @@ from lockstep.slurm.environment import (
 )
 from lockstep.slurm.layout import Layout
 
-JOB = Job(
+JOB = SlurmJob(
     123, ["10.9.0.1", "10.9.0.2"], [72, 72], 8, "train", "ann", 1000, "gpu", "main", "/home/ann", "login",
     1_796_112_000, 1_796_115_600, gid=100, group="lab",
 )  # fmt: skip

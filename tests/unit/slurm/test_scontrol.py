@@ -2,9 +2,9 @@
 
 import pytest
 
-from lockstep.slurm.environment import Array, Job
+from lockstep.slurm.environment import Array, SlurmJob
 from lockstep.slurm.getopt import OptionError
-from lockstep.slurm.scontrol import Ask, Said, answer, parse, show_config, show_job, version
+from lockstep.slurm.scontrol import Said, ScontrolCommand, answer, parse, show_config, show_job, version
 
 LIST = {"SLURM_JOB_NODELIST": "n[1-2]"}
 
@@ -12,21 +12,24 @@ LIST = {"SLURM_JOB_NODELIST": "n[1-2]"}
 @pytest.mark.parametrize(
     ("arguments", "ask"),
     [
-        (["show", "job", "123"], Ask("show", "jobs", "123")),
-        (["show", "JobId=123"], Ask("show", "jobs", "123")),
-        (["show", "job=123"], Ask("show", "jobs", "123")),
-        (["-o", "show", "job", "123_4"], Ask("show", "jobs", "123_4", one_line=True)),
-        (["show", "config"], Ask("show", "config")),
-        (["sho", "nod"], Ask("show", "nodes")),
-        (["requeue", "123"], Ask("requeue", argument="123")),
-        (["requeue", "123_4"], Ask("requeue", argument="123_4")),
-        (["hold", "1", "2"], Ask("hold", argument="1,2")),
-        (["update", "JobId=123", "TimeLimit=10"], Ask("update", fields={"jobid": "123", "timelimit": "10"})),
-        (["--version"], Ask("version")),
-        (["-V"], Ask("version")),
+        (["show", "job", "123"], ScontrolCommand("show", "jobs", "123")),
+        (["show", "JobId=123"], ScontrolCommand("show", "jobs", "123")),
+        (["show", "job=123"], ScontrolCommand("show", "jobs", "123")),
+        (["-o", "show", "job", "123_4"], ScontrolCommand("show", "jobs", "123_4", one_line=True)),
+        (["show", "config"], ScontrolCommand("show", "config")),
+        (["sho", "nod"], ScontrolCommand("show", "nodes")),
+        (["requeue", "123"], ScontrolCommand("requeue", argument="123")),
+        (["requeue", "123_4"], ScontrolCommand("requeue", argument="123_4")),
+        (["hold", "1", "2"], ScontrolCommand("hold", argument="1,2")),
+        (
+            ["update", "JobId=123", "TimeLimit=10"],
+            ScontrolCommand("update", fields={"jobid": "123", "timelimit": "10"}),
+        ),
+        (["--version"], ScontrolCommand("version")),
+        (["-V"], ScontrolCommand("version")),
     ],
 )
-def test_commands_are_understood_with_their_abbreviations(arguments: list[str], ask: Ask) -> None:
+def test_commands_are_understood_with_their_abbreviations(arguments: list[str], ask: ScontrolCommand) -> None:
     assert parse(arguments) == ask
 
 
@@ -86,7 +89,7 @@ def test_versions_are_compared_by_clients_so_slurms_stands_there() -> None:
     assert answer(parse(["version"]), {}) == Said(0, version())
 
 
-JOB = Job(
+JOB = SlurmJob(
     123, ["n1", "n2"], [72, 72], 8, "train", "ann", 1000, "gpu", "main", "/home/ann", "login", 1_796_112_000,
     1_796_115_600, {"cpus-per-task": "12"}, ntasks=16, account="lab", restarts=1, gid=100, group="lab",
     array=Array(120, 3, 10, 0, 9),

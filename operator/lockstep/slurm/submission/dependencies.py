@@ -8,7 +8,7 @@ from typing import List, NamedTuple, Optional, Sequence
 CONDITIONS = ("after", "afterany", "afternotok", "afterok", "aftercorr")
 
 
-class Dependency(NamedTuple):
+class JobDependency(NamedTuple):
     """What is waited for of one job."""
 
     condition: str
@@ -19,7 +19,7 @@ class Dependency(NamedTuple):
 class Dependencies(NamedTuple):
     """All have to be met."""
 
-    jobs: Sequence[Dependency] = ()
+    jobs: Sequence[JobDependency] = ()
     singleton: bool = False
 
 
@@ -27,7 +27,7 @@ def dependencies(text: str) -> Optional[Dependencies]:
     """None of an empty list. Raises ValueError on what cannot be waited for here."""
     if "?" in text:
         raise ValueError("all of them have to be met, not any; separate them by commas")
-    jobs: List[Dependency] = []
+    jobs: List[JobDependency] = []
     singleton = False
     for part in filter(None, (part.strip() for part in text.split(","))):
         condition, *numbers = part.split(":")
@@ -41,5 +41,5 @@ def dependencies(text: str) -> Optional[Dependencies]:
             found = re.fullmatch(r"([0-9]{1,10}(?:_[0-9]{1,10}|_\*)?)(?:\+([0-9]{1,7}))?", number)
             if found is None or (found[2] and condition != "after"):
                 raise ValueError(f"{part}: {number} is no job")
-            jobs.append(Dependency(condition, found[1], int(found[2] or 0)))
+            jobs.append(JobDependency(condition, found[1], int(found[2] or 0)))
     return Dependencies(tuple(jobs), singleton) if jobs or singleton else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Mapping, Tuple
 
-from lockstep.slurm.getopt import Option, options
+from lockstep.slurm.getopt import CommandOption, options
 from lockstep.slurm.handling import CHECKED, HOLDS, IGNORED, MAPPED, REFUSED, SUPPORTED, rows
 
 OPTIONS = options("""
@@ -125,5 +125,5 @@ ENVIRONMENT: Mapping[str, str] = {
 """Variables that stand for options, between the script's and the command line's."""
 
 
-def known(name: str) -> Option:
+def known(name: str) -> CommandOption:
     return next(option for option in OPTIONS if option.name == name)

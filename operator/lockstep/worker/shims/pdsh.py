@@ -6,7 +6,7 @@ import re
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from lockstep.slurm import hostlist
-from lockstep.worker.shims.request import Answer, Part, Request, Task
+from lockstep.worker.shims.request import ShimAnswer, StepPart, StepRequest, StepTask
 from lockstep.worker.shims.targets import Gang
 
 FLAGS = "abcdhiknqrsACLNSVX"
@@ -16,7 +16,7 @@ _USAGE = "Usage: pdsh [-options] command ...\n"
 _NOT_HERE = {"g": "has no groups of hosts", "A": "has no groups of hosts", "F": "has no groups of hosts"}
 
 
-class Command(NamedTuple):
+class PdshCommand(NamedTuple):
     """One call. ``texts``: for each host its own, as ``%h`` and ``%n`` differ."""
 
     hosts: Sequence[str]
@@ -32,33 +32,33 @@ def parse(
     gang: Gang,
     user: str = "",
     reader: Optional[Callable[[str], str]] = None,
-) -> Union[Command, Answer]:
+) -> Union[PdshCommand, ShimAnswer]:
     """What is asked for, or what there is to say to that. ``reader``: text of a file; ``-`` is stdin."""
     found, words, problem = _options(arguments)
     if problem:
         return problem
     if "V" in found:
-        return Answer(0, out=VERSION)
+        return ShimAnswer(0, out=VERSION)
     if "h" in found:
-        return Answer(0, out=_USAGE)
+        return ShimAnswer(0, out=_USAGE)
     refused = sorted(letter for letter in found if letter in _NOT_HERE)
     if refused:
-        return Answer(1, err=f"pdsh@lockstep: -{refused[0]}: this pdsh, Lockstep's, {_NOT_HERE[refused[0]]}\n")
+        return ShimAnswer(1, err=f"pdsh@lockstep: -{refused[0]}: this pdsh, Lockstep's, {_NOT_HERE[refused[0]]}\n")
     try:
         hosts = _hosts(found, environ, gang, reader)
     except (ValueError, OSError) as error:
-        return Answer(1, err=f"pdsh@lockstep: {error}\n")
+        return ShimAnswer(1, err=f"pdsh@lockstep: {error}\n")
     if not hosts:
-        return Answer(1, err="pdsh@lockstep: no remote hosts specified\n")
+        return ShimAnswer(1, err="pdsh@lockstep: no remote hosts specified\n")
     if not words:
-        return Answer(1, err="pdsh@lockstep: no command is given, and there is no terminal to type one\n")
+        return ShimAnswer(1, err="pdsh@lockstep: no command is given, and there is no terminal to type one\n")
     text = " ".join(words)
     texts = [expanded(text, host, rank, found.get("l", [user])[-1]) for rank, host in enumerate(hosts)]
     seconds = found.get("u", ["0"])[-1]
-    return Command(hosts, texts, "N" not in found, "S" in found, int(seconds) if seconds.isdigit() else 0)
+    return PdshCommand(hosts, texts, "N" not in found, "S" in found, int(seconds) if seconds.isdigit() else 0)
 
 
-def request(command: Command, gang: Gang) -> Tuple[Request, List[str]]:
+def request(command: PdshCommand, gang: Gang) -> Tuple[StepRequest, List[str]]:
     """(the step: a task for each host that is of the gang, numbered as in -w; lines for those that are not)."""
     parts, lines, labels = [], [], {}
     for number, (host, text) in enumerate(zip(command.hosts, command.texts)):  # noqa: B905, strict is younger than Python 3.8
@@ -67,9 +67,9 @@ def request(command: Command, gang: Gang) -> Tuple[Request, List[str]]:
             lines.append(f"{host}: ssh: Could not resolve hostname {host}: it is no node of this gang")
             lines.append(exit_line(host, 255))
             continue
-        parts.append(Part(rank, [Task(number)], shell=text))
+        parts.append(StepPart(rank, [StepTask(number)], shell=text))
         labels[number] = f"{host}: "
-    return Request(parts, labels=labels if command.labels else None), lines
+    return StepRequest(parts, labels=labels if command.labels else None), lines
 
 
 def expanded(text: str, host: str, rank: int, user: str) -> str:
@@ -83,12 +83,12 @@ def exit_line(host: str, code: int) -> str:
     return f"pdsh@lockstep: {host}: ssh exited with exit code {code}"
 
 
-def exit_code(command: Command, codes: Sequence[int]) -> int:
+def exit_code(command: PdshCommand, codes: Sequence[int]) -> int:
     """With ``-S`` the highest of the remote codes, else 0."""
     return max(codes, default=0) if command.highest_code else 0
 
 
-def _options(arguments: Sequence[str]) -> Tuple[Dict[str, List[str]], List[str], Optional[Answer]]:
+def _options(arguments: Sequence[str]) -> Tuple[Dict[str, List[str]], List[str], Optional[ShimAnswer]]:
     words = list(arguments)
     found: Dict[str, List[str]] = {}
     while words and words[0].startswith("-") and words[0] != "-":
@@ -99,11 +99,11 @@ def _options(arguments: Sequence[str]) -> Tuple[Dict[str, List[str]], List[str],
             letter, letters = letters[0], letters[1:]
             if letter in WITH_VALUE:
                 if not letters and not words:
-                    return found, words, Answer(1, err=f"pdsh: option requires an argument -- '{letter}'\n{_USAGE}")
+                    return found, words, ShimAnswer(1, err=f"pdsh: option requires an argument -- '{letter}'\n{_USAGE}")
                 found.setdefault(letter, []).append(letters or words.pop(0))
                 break
             if letter not in FLAGS:
-                return found, words, Answer(1, err=f"pdsh: invalid option -- '{letter}'\n{_USAGE}")
+                return found, words, ShimAnswer(1, err=f"pdsh: invalid option -- '{letter}'\n{_USAGE}")
             found.setdefault(letter, []).append("")
     return found, words, None
 

@@ -8,7 +8,7 @@ NOBODY, EVERYBODY = "none", "all"
 SHELL = "/bin/sh"
 
 
-class Task(NamedTuple):
+class StepTask(NamedTuple):
     """One process of a step. Files are opened on its node; empty: the stream goes to the client."""
 
     id: int  # unique in the step
@@ -19,27 +19,27 @@ class Task(NamedTuple):
     append: bool = False
 
 
-class Part(NamedTuple):
+class StepPart(NamedTuple):
     """What one node is asked for: one connection, one header. A node may have several parts."""
 
     rank: int
-    tasks: Sequence[Task]
+    tasks: Sequence[StepTask]
     argv: Sequence[str] = ()  # passed on unchanged; empty: ``shell``
     shell: str = ""  # text for SHELL -c, as sshd takes it
     env: Optional[Mapping[str, str]] = None  # None: the node's own
 
 
-class Request(NamedTuple):
+class StepRequest(NamedTuple):
     """A step."""
 
-    parts: Sequence[Part]
+    parts: Sequence[StepPart]
     cwd: Optional[str] = None  # None: the program's own on each node
     stdin: str = NOBODY  # NOBODY, EVERYBODY, or the id of the one task that gets it
     labels: Optional[Mapping[int, str]] = None  # put in front of each line, by task
     detached: bool = False  # the shim ends with code 0 once all have started
 
 
-class Answer(NamedTuple):
+class ShimAnswer(NamedTuple):
     """What the shim says by itself, without a step."""
 
     code: int

@@ -6,16 +6,16 @@ import itertools
 from typing import Dict, List, Mapping, NamedTuple, Sequence
 
 from lockstep.slurm import patterns
-from lockstep.slurm.environment import Job, exported, step_environment, task_environment, without_steps
+from lockstep.slurm.environment import SlurmJob, exported, step_environment, task_environment, without_steps
 from lockstep.slurm.layout import Layout, LayoutError
 from lockstep.slurm.reports import label
 from lockstep.slurm.srun import Step, counted, groups, placed
-from lockstep.worker.shims.request import EVERYBODY, NOBODY, Part, Request, Task
+from lockstep.worker.shims.request import EVERYBODY, NOBODY, StepPart, StepRequest, StepTask
 
 NULL = "/dev/null"
 
 
-class Sink(NamedTuple):
+class OutputSink(NamedTuple):
     """Where srun itself writes what it gets. ``path`` empty: its own stream. ``only``: the one task that is heard."""
 
     path: str = ""
@@ -26,9 +26,9 @@ class Sink(NamedTuple):
 class Call(NamedTuple):
     """A step as srun asks for it, and how srun is to behave meanwhile."""
 
-    request: Request
-    stdout: Sink
-    stderr: Sink
+    request: StepRequest
+    stdout: OutputSink
+    stderr: OutputSink
     stdin: str  # path of a file to read; empty: srun's own
     nodes: Mapping[int, str]  # name of the node of each task
     kill_on_bad_exit: bool
@@ -47,11 +47,11 @@ class Place(NamedTuple):
 
 
 def call(
-    steps: Sequence[Step], job: Job, words: Sequence[Sequence[str]], environ: Mapping[str, str], place: Place
+    steps: Sequence[Step], job: SlurmJob, words: Sequence[Sequence[str]], environ: Mapping[str, str], place: Place
 ) -> Call:
     """``words``: of each node of the job, by rank, all that mean it. Raises LayoutError with what srun says."""
     lines: List[str] = []
-    parts: List[Part] = []
+    parts: List[StepPart] = []
     nodes: Dict[int, str] = {}
     layouts = []
     for index, step in enumerate(steps):
@@ -75,7 +75,7 @@ def call(
         stdin = leading.input
     elif stdin == NOBODY and leading.input.lower() != "none" and not patterns.is_per_task(leading.input):
         stdin, path = EVERYBODY, patterns.file_name(leading.input, _names(job, place))
-    request = Request(parts, cwd=leading.chdir or place.cwd, stdin=stdin, labels=labels)
+    request = StepRequest(parts, cwd=leading.chdir or place.cwd, stdin=stdin, labels=labels)
     stdout = _sink(leading.output, leading, job, place, total)
     stderr = _sink(leading.error, leading, job, place, total) if leading.error else stdout
     return Call(
@@ -84,7 +84,7 @@ def call(
     )  # fmt: skip
 
 
-def _members(step: Step, index: int, job: Job, several: bool) -> List[int]:
+def _members(step: Step, index: int, job: SlurmJob, several: bool) -> List[int]:
     """Nodes of the job that this component may use."""
     if not job.components:
         return list(range(len(job.nodes)))
@@ -96,7 +96,9 @@ def _members(step: Step, index: int, job: Job, several: bool) -> List[int]:
     return [node for group in wanted for node in range(starts[group], starts[group + 1])]
 
 
-def _parts(step: Step, layout: Layout, job: Job, environ: Mapping[str, str], place: Place, first: int) -> List[Part]:
+def _parts(
+    step: Step, layout: Layout, job: SlurmJob, environ: Mapping[str, str], place: Place, first: int
+) -> List[StepPart]:
     base = exported(without_steps(environ), step.export)
     base.update(step_environment(job, place.step, layout, place.address, place.port, step.cpus_per_task))
     parts = []
@@ -108,8 +110,8 @@ def _parts(step: Step, layout: Layout, job: Job, environ: Mapping[str, str], pla
                 node=job.nodes[layout.nodes[node]], node_index=node, task=rank, user=job.user
             )
             stdout, stderr = _own_file(step.output, names), _own_file(step.error or step.output, names)
-            tasks.append(Task(first + rank, own, stdout, stderr, _own_file(step.input, names), step.append is True))
-        parts.append(Part(layout.nodes[node], tasks, argv=step.command, env=base))
+            tasks.append(StepTask(first + rank, own, stdout, stderr, _own_file(step.input, names), step.append is True))
+        parts.append(StepPart(layout.nodes[node], tasks, argv=step.command, env=base))
     return parts
 
 
@@ -120,21 +122,21 @@ def _own_file(pattern: str, names: patterns.Names) -> str:
     return patterns.file_name(pattern, names) if pattern and patterns.is_per_task(pattern) else ""
 
 
-def _sink(pattern: str, step: Step, job: Job, place: Place, total: int) -> Sink:
+def _sink(pattern: str, step: Step, job: SlurmJob, place: Place, total: int) -> OutputSink:
     if not pattern or pattern.lower() in ("all", "none") or pattern.startswith("-") or patterns.is_per_task(pattern):
-        return Sink()
+        return OutputSink()
     if pattern.isdigit() and int(pattern) < total:
-        return Sink(only=int(pattern))
-    return Sink(patterns.file_name(pattern, _names(job, place)), step.append is True)
+        return OutputSink(only=int(pattern))
+    return OutputSink(patterns.file_name(pattern, _names(job, place)), step.append is True)
 
 
-def _names(job: Job, place: Place) -> patterns.Names:
+def _names(job: SlurmJob, place: Place) -> patterns.Names:
     array = job.array
     return patterns.Names(
         job.id, array.job if array else 0, array.task if array else 0, place.step, job.name, job.restarts
     )
 
 
-def _nodes(layout: Layout, job: Job, first: int) -> Dict[int, str]:
+def _nodes(layout: Layout, job: SlurmJob, first: int) -> Dict[int, str]:
     placed_tasks = zip(layout.nodes, layout.tasks)  # noqa: B905, strict is younger than Python 3.8
     return {first + rank: job.nodes[index] for index, ranks in placed_tasks for rank in ranks}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from lockstep.worker.shims.request import EVERYBODY, NOBODY, Answer, Part, Request, Task
+from lockstep.worker.shims.request import EVERYBODY, NOBODY, ShimAnswer, StepPart, StepRequest, StepTask
 from lockstep.worker.shims.targets import Gang
 
 FAILED = 255  # of ssh itself, whatever was wrong
@@ -24,7 +24,7 @@ _NOT_HERE = {
 }  # fmt: skip
 
 
-class Command(NamedTuple):
+class SshCommand(NamedTuple):
     """One call. ``text`` is for the remote shell; empty: that reads stdin."""
 
     host: str
@@ -35,7 +35,7 @@ class Command(NamedTuple):
     detached: bool = False
 
 
-def parse(arguments: Sequence[str]) -> Union[Command, Answer]:
+def parse(arguments: Sequence[str]) -> Union[SshCommand, ShimAnswer]:
     """What is asked for, or what there is to say to that."""
     host: Optional[str] = None
     words = list(arguments)
@@ -57,25 +57,25 @@ def parse(arguments: Sequence[str]) -> Union[Command, Answer]:
         if problem:
             return problem
     if "V" in found:
-        return Answer(0, err=VERSION)
+        return ShimAnswer(0, err=VERSION)
     refused = sorted(letter for letter in found if letter in _NOT_HERE)
     if refused:
-        return Answer(FAILED, err=f"ssh: -{refused[0]}: this ssh, Lockstep's, {_NOT_HERE[refused[0]]}\n")
+        return ShimAnswer(FAILED, err=f"ssh: -{refused[0]}: this ssh, Lockstep's, {_NOT_HERE[refused[0]]}\n")
     if not host:
-        return Answer(FAILED, err=_USAGE)
+        return ShimAnswer(FAILED, err=_USAGE)
     user, host = _destination(host)
     detached = "f" in found
     stdin = not detached and "n" not in found
-    return Command(host, " ".join(words), found.get("l", user), stdin, "q" in found, detached)
+    return SshCommand(host, " ".join(words), found.get("l", user), stdin, "q" in found, detached)
 
 
-def request(command: Command, gang: Gang) -> Union[Request, Answer]:
+def request(command: SshCommand, gang: Gang) -> Union[StepRequest, ShimAnswer]:
     """The step for it: on that node, with its own environment. Of users there is one, whoever is named."""
     rank = gang.rank_of(command.host)
     if rank is None:
-        return Answer(FAILED, err=unknown_host(command.host))
-    part = Part(rank, [Task(0)], shell=command.text or "exec /bin/sh")
-    return Request([part], stdin=EVERYBODY if command.stdin else NOBODY, detached=command.detached)
+        return ShimAnswer(FAILED, err=unknown_host(command.host))
+    part = StepPart(rank, [StepTask(0)], shell=command.text or "exec /bin/sh")
+    return StepRequest([part], stdin=EVERYBODY if command.stdin else NOBODY, detached=command.detached)
 
 
 def unknown_host(host: str) -> str:
@@ -93,17 +93,17 @@ def exit_code(code: Optional[int]) -> int:
     return FAILED if code is None else code
 
 
-def _options(letters: str, words: List[str], found: Dict[str, str]) -> Optional[Answer]:
+def _options(letters: str, words: List[str], found: Dict[str, str]) -> Optional[ShimAnswer]:
     """Read one word of them; a value may be the rest of the word, or the next one."""
     while letters:
         letter, letters = letters[0], letters[1:]
         if letter in WITH_VALUE:
             if not letters and not words:
-                return Answer(FAILED, err=f"ssh: option requires an argument -- {letter}\n{_USAGE}")
+                return ShimAnswer(FAILED, err=f"ssh: option requires an argument -- {letter}\n{_USAGE}")
             found.setdefault(letter, letters or words.pop(0))  # ssh too: the first one counts
             return None
         if letter not in FLAGS:
-            return Answer(FAILED, err=f"ssh: unknown option -- {letter}\n{_USAGE}")
+            return ShimAnswer(FAILED, err=f"ssh: unknown option -- {letter}\n{_USAGE}")
         found[letter] = ""
     return None
 
