@@ -50,3 +50,9 @@ def test_the_first_step_with_an_image_says_which_is_the_jobs(script: str, expect
 def test_an_image_that_only_the_running_script_knows_is_refused_with_the_remedy(word: str) -> None:
     with pytest.raises(ValueError, match="#SBATCH --container-image"):
         hoisted(f"srun --container-image={word} x")
+
+
+def test_variables_of_variables_do_not_grow_without_end() -> None:
+    lines = [f"V{index}={f'$V{index + 1}' * 100}" for index in range(9)]
+    with pytest.raises(ValueError, match="known only once"):
+        hoisted("\n".join([*lines, "srun --container-image=$V0 x"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Dict, Optional
 
+MOST_CHARACTERS = 1024
 _OPTION = re.compile(r"--container-image(?:=|\s+)(\"[^\"]*\"|'[^']*'|[^\s\\;|&)]+)")
 _ASSIGNMENT = re.compile(
     r"^\s*(?:export\s+|readonly\s+|declare\s+)?([A-Za-z_]\w*)=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;]*)", re.MULTILINE
@@ -37,10 +38,10 @@ def hoisted(script: str) -> Optional[str]:
     known: Dict[str, str] = {}
     for name, value in _ASSIGNMENT.findall(_joined(script)):
         own = re.fullmatch(rf"[\"']?\$\{{{name}:?-([^}}]*)\}}[\"']?", value)  # a default of its own
-        known.setdefault(name, own[1] if own else value)
+        known.setdefault(name, (own[1] if own else value)[:MOST_CHARACTERS])
     text = found[1]
     for _ in range(8):  # variables of variables
-        if "$" not in text or found[1].startswith("'"):
+        if "$" not in text or len(text) > MOST_CHARACTERS or found[1].startswith("'"):
             break
         text = _VARIABLE.sub(lambda seen: known.get(seen[1] or seen[2], seen[3] or seen[0]), text)
     text = text.replace('"', "").replace("'", "")

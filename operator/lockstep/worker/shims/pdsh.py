@@ -54,8 +54,9 @@ def parse(
         return ShimAnswer(1, err="pdsh@lockstep: no command is given, and there is no terminal to type one\n")
     text = " ".join(words)
     texts = [expanded(text, host, rank, found.get("l", [user])[-1]) for rank, host in enumerate(hosts)]
-    seconds = found.get("u", ["0"])[-1]
-    return PdshCommand(hosts, texts, "N" not in found, "S" in found, int(seconds) if seconds.isdigit() else 0)
+    text = found.get("u", [""])[-1]
+    timeout = int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
+    return PdshCommand(hosts, texts, "N" not in found, "S" in found, timeout)
 
 
 def request(command: PdshCommand, gang: Gang) -> Tuple[StepRequest, List[str]]:
