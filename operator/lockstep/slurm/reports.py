@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
+from lockstep.slurm import signals
 from lockstep.slurm.hostlist import compress
 
 SLURM_ERROR = 1
-_WORDS = {
-    signal.SIGHUP: "Hangup", signal.SIGINT: "Interrupt", signal.SIGQUIT: "Quit", signal.SIGILL: "Illegal instruction",
-    signal.SIGTRAP: "Trace/breakpoint trap", signal.SIGABRT: "Aborted", signal.SIGBUS: "Bus error",
-    signal.SIGFPE: "Floating point exception", signal.SIGKILL: "Killed", signal.SIGUSR1: "User defined signal 1",
-    signal.SIGSEGV: "Segmentation fault", signal.SIGUSR2: "User defined signal 2", signal.SIGPIPE: "Broken pipe",
-    signal.SIGALRM: "Alarm clock", signal.SIGTERM: "Terminated", signal.SIGXCPU: "CPU time limit exceeded",
-    signal.SIGXFSZ: "File size limit exceeded", signal.SIGSYS: "Bad system call",
-}  # fmt: skip
 
 
 class TaskEnd(NamedTuple):
@@ -44,7 +36,7 @@ def exit_lines(ends: Iterable[TaskEnd], cancelled: bool = False) -> List[str]:
         if out_of_memory:
             words = "Out Of Memory"
         elif number is not None:
-            words = "" if cancelled else signal_words(number) + (" (core dumped)" if core else "")
+            words = "" if cancelled else signals.words(number) + (" (core dumped)" if core else "")
         else:
             words = f"Exited with exit code {code}" if code else ""
         if words:
@@ -58,8 +50,8 @@ def exit_code(ends: Iterable[TaskEnd]) -> int:
     ends = list(ends)
     if any(end.out_of_memory for end in ends):
         return SLURM_ERROR
-    signals = [end.signal for end in ends if end.signal is not None]
-    return 128 + max(signals) if signals else max((end.code for end in ends), default=0)
+    ended_by = [end.signal for end in ends if end.signal is not None]
+    return 128 + max(ended_by) if ended_by else max((end.code for end in ends), default=0)
 
 
 def is_bad(end: TaskEnd) -> bool:
@@ -97,11 +89,6 @@ def first_exit(seconds: int, job: int, step: int, running: Sequence[int], ended:
         if tasks:
             lines.append(f"srun: StepId={job}.{step} task{'' if len(tasks) == 1 else 's'} {ranks(tasks)}: {words}")
     return [*lines, terminating(job, step)]
-
-
-def signal_words(number: int) -> str:
-    known = {int(name): words for name, words in _WORDS.items()}
-    return known.get(number, f"Unknown signal {number}" if number < signal.SIGRTMIN else f"Real-time signal {number}")
 
 
 def ranks(tasks: Sequence[int]) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import signal
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from lockstep.slurm.getopt import OptionError, options, read
 from lockstep.slurm.hostlist import expand
-from lockstep.slurm.signals import number
+from lockstep.slurm.signals import NUMBERS, number
 
 OPTIONS = options("""
     account/A: batch/b clusters/M: cluster:=clusters ctld cron full/f help hurry/H interactive/i jobname:=name me
@@ -76,7 +75,7 @@ def which(text: str) -> Which:
 
 def ends(cancel: Cancel) -> bool:
     """Whether the job itself is to end, and no signal is only passed on."""
-    return cancel.signal in (None, int(signal.SIGKILL)) and not cancel.batch_only
+    return cancel.signal in (None, NUMBERS["KILL"]) and not cancel.batch_only
 
 
 def _words(text: str) -> List[str]:
