@@ -34,7 +34,7 @@ class Notice(NamedTuple):
 
 def number(text: str) -> int:
     """Of ``USR1``, ``SIGUSR1`` or ``10``. Raises ValueError."""
-    if text.isdigit() and len(text) <= 2 and 0 < int(text) <= HIGHEST:
+    if text.isdecimal() and len(text) <= 2 and 0 < int(text) <= HIGHEST:
         return int(text)
     name = text.upper()
     found = NUMBERS.get(name[3:] if name.startswith("SIG") else name)
