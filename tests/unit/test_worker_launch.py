@@ -110,6 +110,17 @@ def test_what_each_launcher_adds_is_documented() -> None:
     )
 
 
+def test_mpi_is_told_of_its_gang_and_the_command_stays() -> None:
+    made = settings(["mpirun", "python", "train.py"], launcher="MPI", address="127.0.0.1")
+    launch = LAUNCH._replace(nodelist=["10.1.0.1", "10.1.0.2"])
+    assert launcher_command(made, launch) == ["mpirun", "python", "train.py"]
+    environment = launcher_environment(made, launch)
+    assert environment["MASTER_ADDR"] == "10.1.0.1"
+    assert environment["OMPI_MCA_orte_default_hostfile"] == "/run/lockstep/a2/hostfile"
+    assert environment["HYDRA_IFACE"] == "lo"
+    assert "NODE_RANK" not in environment  # mpirun says who is who
+
+
 def test_plain_and_jax_leave_the_command_alone() -> None:
     for launcher in ("Plain", "JAX"):
         made = settings(["torchrun", "train.py"], launcher=launcher, gpus=8)

@@ -10,9 +10,9 @@ from lockstep.api.base.durations import DURATION_REMEDY, format_duration, parse_
 from lockstep.api.base.times import to_rfc3339
 from lockstep.cli.client import Json
 from lockstep.cli.errors import UsageError
+from lockstep.slurm import times
 
 _CONDITIONS = {"after": "Started", "afterany": "Finished", "afterok": "Succeeded", "afternotok": "Failed"}
-_LIMIT = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 _FROM_NOW = re.compile(r"now(?:\+(?P<count>\d+)(?P<unit>seconds?|minutes?|hours?|days?|weeks?)?|\+(?P<duration>\S+))?")
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
@@ -20,19 +20,13 @@ _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_80
 
 def time_limit(flag: str, text: str) -> str:
     """A time limit: ``2h``, or as Slurm writes it: minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S. Raises UsageError."""
-    found = _LIMIT.fullmatch(text)
-    if found is None:
-        try:
-            return format_duration(parse_duration(text))
-        except ValueError as error:
-            raise UsageError(f"{flag} {text}: {DURATION_REMEDY}", "or as Slurm does: 90, 1:30:00, 2-12:00") from error
-    first, *others = (int(found[name] or 0) for name in ("first", "second", "third"))
-    if found["days"] is not None:
-        hours, minutes, seconds = first, *others
-        return format_duration(int(found["days"]) * 86_400 + hours * 3600 + minutes * 60 + seconds)
-    if found["third"] is not None:
-        return format_duration(first * 3600 + others[0] * 60 + others[1])
-    return format_duration(first * 60 + others[0])
+    found = times.seconds(text)
+    if found:
+        return format_duration(found)
+    try:
+        return format_duration(parse_duration(text))
+    except ValueError as error:
+        raise UsageError(f"{flag} {text}: {DURATION_REMEDY}", "or as Slurm does: 90, 1:30:00, 2-12:00") from error
 
 
 def moment(flag: str, text: str, now: float) -> str:

@@ -15,6 +15,7 @@ from lockstep.worker.__main__ import start
 
 start()
 """
+_SUBMISSION = "lockstep/slurm/submission/"  # of no use where jobs run
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the earliest a zip can say
 
 
@@ -24,11 +25,12 @@ def worker_archive() -> bytes:
 
 
 def worker_sources() -> dict[str, bytes]:
-    """The worker's modules by path, as they are imported in the pod and here alike: ``lockstep/worker/…``."""
+    """The worker's modules, and Slurm's for its shims, by path as they are imported in the pod and here alike."""
     package = resources.files("lockstep")
     sources = {"__main__.py": _MAIN, "lockstep/__init__.py": package.joinpath("__init__.py").read_bytes()}
-    sources.update(_modules("lockstep/worker", package.joinpath("worker")))
-    return sources
+    for room in ("slurm", "worker"):
+        sources.update(_modules(f"lockstep/{room}", package.joinpath(room)))
+    return {name: source for name, source in sources.items() if not name.startswith(_SUBMISSION)}
 
 
 def archive_of(sources: Mapping[str, bytes]) -> bytes:

@@ -10,6 +10,7 @@ import re
 import shutil
 from typing import Any, Dict, List, Mapping
 
+from lockstep.worker.launchers import mpi
 from lockstep.worker.settings import JSON, LOCAL, SHARED, Settings, attempt_directory
 from lockstep.worker.start import Launch
 
@@ -78,10 +79,11 @@ def launcher_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
     if settings.launcher == "JAX":
         host = f"[{address}]" if ":" in address else address
         return {"JAX_COORDINATOR_ADDRESS": f"{host}:{port}", "JAX_NUM_PROCESSES": world, "JAX_PROCESS_ID": rank}
+    if settings.launcher == "MPI":
+        rendezvous = {"MASTER_ADDR": address, "MASTER_PORT": port}
+        return {**rendezvous, **mpi.environment(settings, launch, os.environ, mpi.interface_of(settings.address))}
     if settings.launcher in ("Torchrun", "DeepSpeed"):
         return {}  # they get it by argument and set the rest themselves
-    if settings.launcher == "MPI":
-        return {"MASTER_ADDR": address, "MASTER_PORT": port}  # for ranks that know their number by MPI
     environment = {
         "MASTER_ADDR": address, "MASTER_PORT": port, "NNODES": world, "NODE_RANK": rank, "PET_NNODES": world,
         "PET_NODE_RANK": rank, "PET_MASTER_ADDR": address, "PET_MASTER_PORT": port, "PET_RDZV_BACKEND": "static",

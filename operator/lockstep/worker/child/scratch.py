@@ -12,6 +12,7 @@ from lockstep.worker.checkpoints.tiers import ATTEMPT_NAME
 from lockstep.worker.child.launch import python_directory
 from lockstep.worker.child.process import LaunchError
 from lockstep.worker.errors import trouble
+from lockstep.worker.launchers import mpi
 from lockstep.worker.settings import Settings
 from lockstep.worker.start import Launch
 
@@ -28,6 +29,8 @@ def make_scratch(settings: Settings, launch: Launch, contract: Dict[str, str]) -
             stream.writelines(address + "\n" for address in launch.nodelist)
         with open(contract["LOCKSTEP_PROGRESS_FILE"], "w"):
             pass
+        if settings.launcher == "MPI":
+            mpi.write_hostfiles(settings, launch, os.environ.get("PATH", ""))
         _offer_modules(settings)
     except OSError as error:
         raise LaunchError(125, "DirectoryNotCreated", trouble(error)) from None

@@ -1,0 +1,83 @@
+"""``scancel``: which jobs and steps, and which signal."""
+
+from __future__ import annotations
+
+import re
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+from lockstep.slurm.getopt import OptionError, options, read
+from lockstep.slurm.hostlist import expand
+from lockstep.slurm.signals import NUMBERS, number
+
+OPTIONS = options("""
+    account/A: batch/b clusters/M: cluster:=clusters ctld cron full/f help hurry/H interactive/i jobname:=name me
+    name/n: nodelist/w: partition/p: qos/q: quiet/Q reservation/R: signal/s: sibling: state/t: usage user/u: verbose/v
+    version/V wckey: admin-comment:
+""")
+_ID = re.compile(r"([0-9]{1,10})(?:_(\[[0-9,-]+\]|[0-9]{1,10}))?(?:\.([0-9]{1,10}|batch))?")
+
+
+class Which(NamedTuple):
+    """One id: a job, tasks of an array (None: all), a step (empty: the whole job)."""
+
+    job: int
+    tasks: Optional[Tuple[int, ...]] = None
+    step: str = ""
+
+
+class Cancel(NamedTuple):
+    """What is to be cancelled. Without ids all that fit the filters are meant; of those empty ones count for none."""
+
+    ids: Sequence[Which] = ()
+    signal: Optional[int] = None  # None: the job is ended
+    batch_only: bool = False
+    everything: bool = False  # shell and steps alike
+    name: str = ""
+    user: str = ""
+    partition: str = ""
+    state: str = ""
+    nodes: Sequence[str] = ()
+    quiet: bool = False
+    show_version: bool = False
+
+
+def parse(arguments: Sequence[str], own_user: str = "") -> Cancel:
+    """Raises OptionError with what scancel prints."""
+    found, words = read("scancel", OPTIONS, arguments)
+    said = {name: value or "" for name, value in found}
+    ids = [which(word) for each in words for word in _words(each)]
+    try:
+        wanted = number(said["signal"]) if "signal" in said else None
+        nodes = expand(said.get("nodelist", ""))
+    except ValueError as error:
+        raise OptionError(f"scancel: error: {error}\n") from None
+    user = own_user if "me" in said else said.get("user", "")
+    made = Cancel(
+        ids, wanted, "batch" in said, "full" in said, said.get("name", ""), user, said.get("partition", ""),
+        said.get("state", "").upper(), nodes, "quiet" in said, "version" in said,
+    )  # fmt: skip
+    if not (ids or made.name or user or made.partition or made.state or nodes or made.show_version):
+        raise OptionError("scancel: error: No job identification provided\n")
+    return made
+
+
+def which(text: str) -> Which:
+    """Raises OptionError."""
+    matched = _ID.fullmatch(text)
+    try:
+        if matched is None or not int(matched[1]):
+            raise ValueError(text)
+        tasks = tuple(map(int, expand(matched[2] if "[" in matched[2] else f"[{matched[2]}]"))) if matched[2] else None
+    except ValueError:
+        raise OptionError(f"scancel: error: Invalid job id {text}\n") from None
+    return Which(int(matched[1]), tasks, matched[3] or "")
+
+
+def ends(cancel: Cancel) -> bool:
+    """Whether the job itself is to end, and no signal is only passed on."""
+    return cancel.signal in (None, NUMBERS["KILL"]) and not cancel.batch_only
+
+
+def _words(text: str) -> List[str]:
+    """Ids that commas outside of brackets separate."""
+    return re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text)

@@ -1,0 +1,270 @@
+"""``srun`` within a job: its command line, how many tasks it means, and where they run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from lockstep.slurm import times
+from lockstep.slurm.getopt import NONE, Found, OptionError, read
+from lockstep.slurm.handling import IGNORED, REFUSED
+from lockstep.slurm.hostlist import expand
+from lockstep.slurm.layout import Layout, LayoutError, layout
+from lockstep.slurm.sizes import node_count
+from lockstep.slurm.srun_options import ENVIRONMENT, HANDLING, OPTIONS
+
+MOST_TASKS = 1_000_000
+DISTRIBUTIONS = ("block", "cyclic", "plane", "arbitrary")
+_NOTHING_ASKED = ("none", "no", "off", "list")  # as mpirun writes it: --mpi=none --cpu-bind=none
+MPI_TYPES = "MPI plugin types are...\n\tnone\n"
+"""What ``--mpi=list`` prints."""
+_NAMES = {option.name: option for option in OPTIONS}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One component of a step, as asked for. None and empty: not said."""
+
+    command: Tuple[str, ...] = ()
+    ntasks: Optional[int] = None
+    nodes: Optional[Tuple[int, int]] = None  # fewest and most
+    ntasks_per_node: Optional[int] = None
+    nodelist: Tuple[str, ...] = ()
+    exclude: Tuple[str, ...] = ()
+    relative: Optional[int] = None
+    distribution: str = ""
+    plane: int = 0
+    output: str = ""
+    error: str = ""
+    input: str = ""
+    append: Optional[bool] = None
+    label: bool = False
+    unbuffered: bool = False
+    kill_on_bad_exit: bool = False
+    wait: int = 0  # seconds after the first end; 0: for ever
+    time_limit: Optional[int] = None
+    export: str = ""
+    chdir: str = ""
+    job_name: str = ""
+    job: str = ""  # --jobid
+    het_group: str = ""
+    cpus_per_task: Optional[int] = None
+    gpus_per_task: Optional[int] = None
+    quiet: bool = False
+    show_version: bool = False
+    show_help: bool = False
+    show_mpi_types: bool = False
+    image: str = ""  # pyxis
+    notices: Tuple[str, ...] = ()
+    by_environment: Tuple[str, ...] = ()  # options that only the environment says
+
+
+class Counted(NamedTuple):
+    """How many tasks on how many nodes. ``warnings``: what srun says of it."""
+
+    ntasks: int
+    nodes: int
+    warnings: Sequence[str] = ()
+
+
+def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> List[Step]:
+    """A step, or the components of one (``srun a : b``). Raises OptionError with what srun prints."""
+    parts: List[Tuple[Sequence[Found], List[str]]] = []
+    rest = list(arguments)
+    while rest or not parts:
+        found, command = read("srun", OPTIONS, rest)
+        at = command.index(":") if ":" in command else len(command)
+        parts.append((found, command[:at]))
+        rest = command[at + 1 :]
+    for (_, command), (_, following) in zip(parts[-2::-1], parts[:0:-1]):  # noqa: B905 (Python 3.8)
+        command += following if not command else []  # what has none has the next one's
+    several = len(parts) > 1
+    made = [
+        _step(found, _component(environ, index, several), tuple(command))
+        for index, (found, command) in enumerate(parts)
+    ]
+    for step in made:
+        if not (step.command or step.show_version or step.show_help or step.show_mpi_types):
+            raise OptionError("srun: fatal: No command given to execute.\n")
+    return made
+
+
+def counted(step: Step, job_nodes: int) -> Counted:
+    """By srun's own rules, in its order. Raises LayoutError."""
+    warnings: List[str] = []
+    total, per_node = step.ntasks, step.ntasks_per_node
+    least, most = step.nodes or (0, 0)
+    from_environment = set(step.by_environment)
+    if step.distribution == "arbitrary" and step.nodelist:  # a node is named once for each task
+        total = None if "ntasks" in from_environment else total
+        total, nodes = total or len(step.nodelist), len(set(step.nodelist))
+        return Counted(total, nodes)
+    if not step.nodes and step.nodelist:
+        least, most = len(set(step.nodelist)), 0
+    if least and total is not None:
+        most = min(most or total, total)
+        if total < least:
+            warnings.append(f"can't run {total} processes on {least} nodes, setting nnodes to {total}")
+            least = total
+            from_environment.discard("nodes")
+        if per_node is not None and "ntasks" in from_environment and "nodes" not in from_environment:
+            total = None
+        elif per_node is not None and most and total > most * per_node:
+            warnings.append(
+                f"can't honor --ntasks-per-node set to {per_node} which doesn't match the requested tasks {total} with "
+                f"the maximum number of requested nodes {most}. Ignoring --ntasks-per-node."
+            )
+            per_node = None
+    if least > job_nodes:
+        raise LayoutError(f"Only allocated {job_nodes} nodes asked for {least}")
+    if least:
+        nodes = min(max(least, most), job_nodes)  # of a range as many as there are
+    else:
+        nodes = min(total or job_nodes, job_nodes)
+    return Counted(total or nodes * (per_node or 1), nodes, warnings)
+
+
+def placed(step: Step, count: Counted, nodes: Sequence[Sequence[str]]) -> Layout:
+    """On which nodes of the job. ``nodes``: of each all words that mean it. Raises LayoutError."""
+
+    def index_of(word: str) -> int:
+        found = [index for index, words in enumerate(nodes) if word in words]
+        if not found:
+            raise LayoutError(f"Unable to create step: {word} is no node of this job")
+        return found[0]
+
+    wanted = [index_of(word) for word in step.nodelist]
+    if step.distribution == "arbitrary" and wanted:
+        return layout(wanted, count.ntasks, "arbitrary")
+    excluded = {index_of(word) for word in step.exclude}
+    start = step.relative or 0
+    if set(wanted) & excluded or start + count.nodes > len(nodes):
+        raise LayoutError("Unable to create step: Requested node configuration is not available")
+    others = [*range(start, len(nodes)), *range(start)] if not wanted else range(len(nodes))
+    chosen = list(dict.fromkeys([*wanted, *(node for node in others if node not in excluded)]))
+    if len(chosen) < count.nodes:
+        raise LayoutError(
+            f"Only allocated {len(chosen)} nodes asked for {count.nodes}; are required nodes explicitly excluded?"
+        )
+    taken = sorted(chosen[: max(count.nodes, len(set(wanted)))])
+    return layout(taken, count.ntasks, step.distribution or "block", step.plane)
+
+
+def groups(step: Step, index: int) -> List[int]:
+    """The components of a heterogeneous job in which component ``index`` of the step runs. Raises LayoutError."""
+    try:
+        return [int(group) for group in expand(f"[{step.het_group}]")] if step.het_group else [index]
+    except ValueError:
+        raise LayoutError(f"Invalid --het-group specification: {step.het_group}") from None
+
+
+def _component(environ: Mapping[str, str], index: int, several: bool) -> Mapping[str, str]:
+    """What the environment says to one component of a step."""
+    if "SLURM_HET_SIZE" in environ:
+        own = f"_HET_GROUP_{index}"
+        return {**environ, **{name[: -len(own)]: value for name, value in environ.items() if name.endswith(own)}}
+    return {name: value for name, value in environ.items() if not several or name != "SLURM_JOB_NUM_NODES"}
+
+
+def _step(found: Sequence[Found], environ: Mapping[str, str], command: Tuple[str, ...]) -> Step:
+    said: Dict[str, Optional[str]] = {}
+    for variable, name in ENVIRONMENT.items():
+        if name and variable in environ and _counts(name, environ[variable]):
+            said[name] = None if _NAMES[name].value == NONE else environ[variable]
+    by_environment = set(said)
+    for name, value in found:
+        said[name] = value
+        by_environment.discard(name)
+    fields: Dict[str, object] = {}
+    notices: List[str] = []
+    for name, value in said.items():
+        handling, words = HANDLING[name]
+        if handling == REFUSED:
+            raise OptionError(f"srun: error: --{name}: {words}\n")
+        if handling == IGNORED and value not in _NOTHING_ASKED:
+            notices.append(f"srun: --{name} is ignored{': ' if words else ''}{words}")
+        try:
+            fields.update(_fields(name, value))
+        except ValueError as error:
+            raise OptionError(f"srun: error: Invalid --{name} specification: {error}\n") from None
+    step = replace(Step(), **fields)  # type: ignore[arg-type]
+    return replace(step, command=command, notices=tuple(notices), by_environment=tuple(sorted(by_environment)))
+
+
+def _counts(name: str, value: str) -> bool:
+    """Whether a variable says its option: a flag set to 0 or no does not."""
+    return _NAMES[name].value != NONE or value.lower() not in ("", "0", "no", "false")
+
+
+def _fields(name: str, value: Optional[str]) -> Mapping[str, object]:
+    text = value or ""
+    if name in _TEXTS:
+        return {_TEXTS[name]: text}
+    if name in _FLAGS:
+        return {_FLAGS[name]: True}
+    made = _MEANINGS.get(name)
+    return made(text) if made else {}
+
+
+def _number(name: str, least: int) -> Callable[[str], Mapping[str, object]]:
+    def made(value: str) -> Mapping[str, object]:
+        if not re.fullmatch("[0-9]{1,9}", value) or not least <= int(value) <= MOST_TASKS:
+            raise ValueError(value)
+        return {name: int(value)}
+
+    return made
+
+
+def _distribution(value: str) -> Mapping[str, object]:
+    """Sockets and cores, behind the colon, are nobody's here."""
+    first = value.split(",")[0].split(":")[0].lower()
+    word, _, size = first.partition("=")
+    if word in ("*", "", "pack", "nopack"):
+        return {}
+    if word not in DISTRIBUTIONS or (size and (word != "plane" or not size.isdigit())):
+        raise ValueError(value)
+    return {"distribution": word, "plane": int(size or 0)}
+
+
+def _time(value: str) -> Mapping[str, object]:
+    found = times.seconds(value)
+    if found is None:
+        raise ValueError(value)
+    return {"time_limit": found or None}
+
+
+def _gpus(value: str) -> Mapping[str, object]:
+    count = value.rpartition(":")[2]
+    return {"gpus_per_task": int(count) if count.isdigit() else 1}
+
+
+def _hosts(value: str) -> Tuple[str, ...]:
+    return tuple(expand(value))
+
+
+_TEXTS = {
+    "output": "output", "error": "error", "input": "input", "export": "export", "chdir": "chdir",
+    "job-name": "job_name", "jobid": "job", "het-group": "het_group", "container-image": "image",
+    "container-workdir": "chdir",
+}  # fmt: skip
+_FLAGS = {
+    "label": "label", "unbuffered": "unbuffered", "quiet": "quiet", "version": "show_version", "help": "show_help",
+    "usage": "show_help",
+}  # fmt: skip
+_MEANINGS: Mapping[str, Callable[[str], Mapping[str, object]]] = {
+    "ntasks": _number("ntasks", 1),
+    "ntasks-per-node": _number("ntasks_per_node", 1),
+    "relative": _number("relative", 0),
+    "wait": _number("wait", 0),
+    "cpus-per-task": _number("cpus_per_task", 1),
+    "nodes": lambda value: {"nodes": node_count(value)},
+    "nodelist": lambda value: {"nodelist": _hosts(value)},
+    "exclude": lambda value: {"exclude": _hosts(value)},
+    "kill-on-bad-exit": lambda value: {"kill_on_bad_exit": value.strip() not in ("0", "no")},
+    "distribution": _distribution,
+    "time": _time,
+    "gpus-per-task": _gpus,
+    "mpi": lambda value: {"show_mpi_types": value == "list"},
+    "open-mode": lambda value: {"append": value[:1].lower() == "a"},
+}

@@ -1,0 +1,1 @@
+"""What sbatch is given: directives, options, and the one request that they make. Read where jobs are submitted."""

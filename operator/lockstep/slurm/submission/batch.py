@@ -1,0 +1,372 @@
+"""What a batch job asks for: the words of its script, of the environment and of the command line, made into one
+request, with a row for each option that says what became of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from lockstep.slurm import times
+from lockstep.slurm.getopt import NONE, Found, OptionError, read
+from lockstep.slurm.handling import HOLDS, IGNORED, MAPPED, REFUSED
+from lockstep.slurm.hostlist import expand
+from lockstep.slurm.signals import Notice, notice
+from lockstep.slurm.sizes import gpus_of, mebibytes, node_count
+from lockstep.slurm.submission.dependencies import Dependencies, dependencies
+from lockstep.slurm.submission.directives import Directives
+from lockstep.slurm.submission.options import ENVIRONMENT, HANDLING, OPTIONS, known
+
+MOST_TASKS_PER_NODE = 1024
+Reader = Callable[[str], str]
+
+
+class Row(NamedTuple):
+    """What became of one option. ``words``: what it means here, or why it is ignored or refused, and what instead."""
+
+    option: str
+    value: str
+    handling: str
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class BatchRequest:
+    """One job, or one component of it. None, empty: not said; what is not said is left out of the environment too."""
+
+    job_name: str = ""
+    nodes: int = 1
+    most_nodes: int = 1  # more than ``nodes``: elastic between them
+    nodes_said: bool = False
+    ntasks: Optional[int] = None
+    ntasks_per_node: Optional[int] = None
+    partitions: Tuple[str, ...] = ()
+    nodelist: Tuple[str, ...] = ()
+    exclude: Tuple[str, ...] = ()
+    features: Tuple[str, ...] = ()  # all of them
+    time_limit: Optional[int] = None  # seconds; times.UNLIMITED
+    time_min: Optional[int] = None
+    begin: str = ""
+    deadline: str = ""
+    dependency: Optional[Dependencies] = None
+    kill_on_invalid_dependency: bool = False
+    array: str = ""
+    hold: bool = False
+    nice: int = 0
+    qos: str = ""
+    account: str = ""
+    reservation: str = ""
+    comment: str = ""
+    mail_types: Tuple[str, ...] = ()
+    mail_user: str = ""
+    gpus_per_node: Optional[int] = None
+    gpu_types: Tuple[str, ...] = ()
+    notice: Optional[Notice] = None
+    requeue: Optional[bool] = None
+    survives_node_loss: bool = False  # -k
+    switches: Optional[int] = None  # leaf switches at most
+    switches_wait: Optional[int] = None  # seconds to wait for so few
+    segment: Optional[int] = None
+    contiguous: bool = False
+    chdir: str = ""
+    output: str = ""
+    error: str = ""
+    input: str = ""
+    append: Optional[bool] = None
+    export: str = ""
+    export_file: str = ""
+    image: str = ""
+    mounts: str = ""
+    image_workdir: str = ""
+    wrap: str = ""
+    wait: bool = False
+    test_only: bool = False
+    parsable: bool = False
+    quiet: bool = False
+    cpus_per_task: Optional[int] = None
+    memory: Optional[int] = None  # MiB of a node
+    said: Tuple[Tuple[str, str], ...] = ()  # options as typed, for the variables that repeat them
+
+    def as_typed(self, option: str) -> str:
+        """The value last written for it, or empty."""
+        return dict(self.said).get(option, "")
+
+
+class Batch(NamedTuple):
+    """What was asked for and what became of each option. Anything refused: nothing is to start."""
+
+    request: BatchRequest
+    rows: Sequence[Row]
+    arguments: Sequence[str] = ()  # script and its arguments
+
+    @property
+    def refusals(self) -> List[Row]:
+        return [row for row in self.rows if row.handling == REFUSED]
+
+    @property
+    def notices(self) -> List[Row]:
+        return [row for row in self.rows if row.handling == IGNORED]
+
+
+def batches(
+    script: Directives,
+    environ: Mapping[str, str],
+    arguments: Sequence[str],
+    reader: Optional[Reader] = None,
+    cluster: str = "",
+) -> List[Batch]:
+    """One for each component; the command line and the environment count for all. Raises OptionError.
+
+    ``reader``: text of a file that an option names. ``cluster``: how this one is called.
+    """
+    of_environment = _of_environment(environ)
+    of_command_line, rest = read("sbatch", OPTIONS, arguments)
+    made = []
+    for words in script.components:
+        of_script, stray = read("sbatch", OPTIONS, [word.text for word in words])
+        if stray:
+            raise OptionError(f"sbatch: error: Invalid directive found in batch script: {stray[0]}\n")
+        found = [*of_script, *of_environment, *of_command_line]
+        request, rows = request_of(found, reader, cluster)
+        made.append(Batch(request, rows, rest))
+    return made
+
+
+def request_of(
+    found: Sequence[Found], reader: Optional[Reader] = None, cluster: str = ""
+) -> Tuple[BatchRequest, List[Row]]:
+    """The request, and what became of each option; of one said twice the last counts."""
+    last: Dict[str, Optional[str]] = {}
+    for name, value in found:
+        last.pop(name, None)
+        last[name] = value
+    if "no-requeue" in last and "requeue" in last:  # the later one
+        del last[min(("requeue", "no-requeue"), key=list(last).index)]
+    rows: List[Row] = []
+    said: Dict[str, object] = {}
+    for name, value in last.items():
+        handling, words = HANDLING[name]
+        if name == "clusters" and value == cluster:
+            handling, words = HOLDS, ""
+        try:
+            fields, meaning = _fields(name, value or "", reader)
+            said.update(fields)
+            rows.append(Row(f"--{name}", value or "", handling, meaning or words))
+        except ValueError as error:
+            rows.append(Row(f"--{name}", value or "", REFUSED, str(error)))
+    request = replace(BatchRequest(), **said, said=tuple((n, v or "") for n, v in last.items()))  # type: ignore[arg-type]
+    return _completed(request, rows), rows
+
+
+def _fields(name: str, value: str, reader: Optional[Reader]) -> Tuple[Mapping[str, object], str]:
+    """(fields of the request, in words what it means here). Raises ValueError: it is refused."""
+    text = _TEXTS.get(name)
+    if text is not None:
+        return {text: value}, ""
+    flag = _FLAGS.get(name)
+    if flag is not None:
+        return dict(flag), ""
+    made = _MEANINGS.get(name)
+    if made is not None:
+        return made(value), ""
+    if name in ("nodelist", "exclude", "nodefile"):
+        return {"exclude" if name == "exclude" else "nodelist": _hosts(name, value, reader)}, ""
+    return {}, ""
+
+
+def _of_environment(environ: Mapping[str, str]) -> List[Found]:
+    return [
+        (name, None if known(name).value == NONE else environ[variable])
+        for variable, name in ENVIRONMENT.items()
+        if variable in environ
+    ]
+
+
+def _completed(request: BatchRequest, rows: List[Row]) -> BatchRequest:
+    """What follows from several options together. Adds to ``rows``."""
+    request = _with_nodes(request, rows)
+    request = _with_gpus(request, rows)
+    per_node, total = request.ntasks_per_node, request.ntasks
+    if per_node is not None and total is None:
+        request = replace(request, ntasks=per_node * request.nodes)
+    return request
+
+
+def _with_nodes(request: BatchRequest, rows: List[Row]) -> BatchRequest:
+    total, per_node = request.ntasks, request.ntasks_per_node
+    named = len(set(request.nodelist))
+    if request.nodes_said:
+        if total is not None and total < request.nodes:
+            words = f"can't run {total} processes on {request.nodes} nodes, setting nnodes to {total}"
+            rows.append(Row("--nodes", str(request.nodes), MAPPED, words))
+            request = replace(request, nodes=total, most_nodes=total)
+        if request.as_typed("nodefile") and named and named != request.nodes:
+            words = f"the file names {named} nodes, and -N asks for {request.nodes}; say the same in both"
+            rows.append(Row("--nodefile", request.as_typed("nodefile"), REFUSED, words))
+        return request
+    if total is not None and per_node:
+        nodes = -(-total // per_node)
+        rows.append(Row("--ntasks", str(total), MAPPED, f"{nodes} nodes of {per_node} tasks"))
+    elif named:
+        nodes = named
+    elif total is not None and total > 1:
+        nodes = 1
+        rows.append(Row("--ntasks", str(total), MAPPED, "on one node, as neither -N nor --ntasks-per-node is given"))
+    else:
+        nodes = 1
+    return replace(request, nodes=nodes, most_nodes=nodes)
+
+
+def _with_gpus(request: BatchRequest, rows: List[Row]) -> BatchRequest:
+    """GPUs per node, of whichever options say it; they have to agree."""
+    counts: Dict[str, int] = {}
+    types: List[str] = []
+    per_node = request.ntasks_per_node or (
+        -(-request.ntasks // request.nodes) if request.ntasks is not None else 1
+    )  # tasks
+    for option in ("gpus-per-node", "gres", "gpus", "gpus-per-task", "tres-per-task"):
+        text = request.as_typed(option)
+        try:
+            found = gpus_of(text, option) if text else None
+        except ValueError as error:
+            rows.append(Row(f"--{option}", text, REFUSED, str(error)))
+            continue
+        if found is None:
+            continue
+        count, kind = found
+        if option == "gpus":
+            if count % request.nodes:
+                words = f"{count} GPUs are not the same on each of {request.nodes} nodes; write --gpus-per-node"
+                rows.append(Row("--gpus", text, REFUSED, words))
+                continue
+            count //= request.nodes
+        elif option.endswith("-per-task"):
+            count *= per_node
+        counts[option] = count
+        types += [kind] if kind and kind not in types else []
+    if len(set(counts.values())) > 1:
+        option, count = list(counts.items())[-1]
+        first, other = next(iter(counts.items()))
+        words = f"that is {count} GPUs on each node, but --{first} means {other}; keep one of them"
+        rows.append(Row(f"--{option}", request.as_typed(option), REFUSED, words))
+    if len(types) > 1:
+        rows.append(Row("--gres", ",".join(types), REFUSED, "the gang gets GPUs of one type; name one"))
+    return replace(request, gpus_per_node=next(iter(counts.values()), None), gpu_types=tuple(types[:1]))
+
+
+def _hosts(name: str, value: str, reader: Optional[Reader]) -> Tuple[str, ...]:
+    """A value with a slash is a file of them."""
+    if name == "nodefile" or "/" in value:
+        if reader is None:
+            raise ValueError(f"the file {value} cannot be read here; write its nodes into --nodelist")
+        try:
+            value = ",".join(reader(value).split())
+        except OSError as error:
+            raise ValueError(f"cannot read {value}: {error.strerror}") from None
+    return tuple(expand(value))
+
+
+def _nodes(value: str) -> Mapping[str, object]:
+    least, most = node_count(value)
+    return {"nodes": least, "most_nodes": most, "nodes_said": True}
+
+
+def _count(name: str, most: int) -> Callable[[str], Mapping[str, object]]:
+    def made(value: str) -> Mapping[str, object]:
+        if not re.fullmatch(r"[0-9]{1,9}", value) or not 0 < int(value) <= most:
+            raise ValueError(f"{value} is no number from 1 to {most}")
+        return {name: int(value)}
+
+    return made
+
+
+def _time(name: str) -> Callable[[str], Mapping[str, object]]:
+    def made(value: str) -> Mapping[str, object]:
+        found = times.seconds(value)
+        if found is None:
+            raise ValueError(f"{value} is no time; write minutes, H:M:S or D-H:M:S")
+        return {name: found}
+
+    return made
+
+
+def _features(value: str) -> Mapping[str, object]:
+    if not re.fullmatch(r"[\w.&,:=/-]+", value) or "[" in value:
+        raise ValueError("alternatives and counts of features cannot be promised; write a&b, all of which a node has")
+    return {"features": tuple(filter(None, re.split("[&,]", value)))}
+
+
+def _nice(value: str) -> Mapping[str, object]:
+    if value and not re.fullmatch(r"-?[0-9]{1,9}", value):
+        raise ValueError(f"{value} is no number")
+    nice = int(value) if value else 100
+    if nice < 0:
+        raise ValueError("priority cannot be taken, only given up; --qos names a PriorityClass")
+    return {"nice": nice}
+
+
+def _kill(value: str) -> Mapping[str, object]:
+    if value.lower() not in ("yes", "no"):
+        raise ValueError(f"{value} is neither yes nor no")
+    return {"kill_on_invalid_dependency": value.lower() == "yes"}
+
+
+def _no_kill(value: str) -> Mapping[str, object]:
+    return {"survives_node_loss": value.lower() not in ("off", "no")}
+
+
+def _open_mode(value: str) -> Mapping[str, object]:
+    if value[:1].lower() not in ("a", "t"):
+        raise ValueError(f"{value} is neither append nor truncate")
+    return {"append": value[0].lower() == "a"}
+
+
+def _switches(value: str) -> Mapping[str, object]:
+    count, _, wait = value.partition("@")
+    seconds = times.seconds(wait) if wait else None
+    if not count.isdigit() or not int(count) or (wait and seconds is None):
+        raise ValueError(f"{value} is no count of switches, e.g. 1 or 1@10:00")
+    return {"switches": int(count), "switches_wait": seconds}
+
+
+def _partitions(value: str) -> Mapping[str, object]:
+    return {"partitions": tuple(filter(None, value.split(",")))}
+
+
+def _memory(value: str) -> Mapping[str, object]:
+    found = mebibytes(value)
+    return {"memory": found or None}  # 0: all of it
+
+
+_TEXTS: Mapping[str, str] = {
+    "job-name": "job_name", "begin": "begin", "deadline": "deadline", "array": "array", "qos": "qos",
+    "account": "account", "reservation": "reservation", "comment": "comment", "mail-user": "mail_user",
+    "chdir": "chdir", "output": "output", "error": "error", "input": "input", "export": "export",
+    "export-file": "export_file", "container-image": "image", "container-mounts": "mounts",
+    "container-workdir": "image_workdir", "wrap": "wrap",
+}  # fmt: skip
+_FLAGS: Mapping[str, Mapping[str, object]] = {
+    "hold": {"hold": True}, "requeue": {"requeue": True}, "no-requeue": {"requeue": False},
+    "contiguous": {"contiguous": True}, "wait": {"wait": True}, "test-only": {"test_only": True},
+    "parsable": {"parsable": True}, "quiet": {"quiet": True},
+}  # fmt: skip
+_MEANINGS: Mapping[str, Callable[[str], Mapping[str, object]]] = {
+    "nodes": _nodes,
+    "ntasks": _count("ntasks", 10_000_000),
+    "ntasks-per-node": _count("ntasks_per_node", MOST_TASKS_PER_NODE),
+    "cpus-per-task": _count("cpus_per_task", 65_536),
+    "segment": _count("segment", 65_536),
+    "time": _time("time_limit"),
+    "time-min": _time("time_min"),
+    "partition": _partitions,
+    "constraint": _features,
+    "dependency": lambda value: {"dependency": dependencies(value)},
+    "kill-on-invalid-dep": _kill,
+    "nice": _nice,
+    "signal": lambda value: {"notice": notice(value)},
+    "no-kill": _no_kill,
+    "switches": _switches,
+    "open-mode": _open_mode,
+    "mem": _memory,
+    "mail-type": lambda value: {"mail_types": tuple(filter(None, value.upper().split(",")))},
+}

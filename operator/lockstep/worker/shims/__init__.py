@@ -1,0 +1,1 @@
+"""What programs call to start others: ``ssh``, ``pdsh``, ``srun`` and the like, understood and made into steps."""

@@ -1,0 +1,142 @@
+"""``srun``'s step: its tasks with their variables, and where their streams go."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Dict, List, Mapping, NamedTuple, Sequence
+
+from lockstep.slurm import patterns
+from lockstep.slurm.environment import SlurmJob, exported, step_environment, task_environment, without_steps
+from lockstep.slurm.layout import Layout, LayoutError
+from lockstep.slurm.reports import label
+from lockstep.slurm.srun import Step, counted, groups, placed
+from lockstep.worker.shims.request import EVERYBODY, NOBODY, StepPart, StepRequest, StepTask
+
+NULL = "/dev/null"
+
+
+class OutputSink(NamedTuple):
+    """Where srun itself writes what it gets. ``path`` empty: its own stream. ``only``: the one task that is heard."""
+
+    path: str = ""
+    append: bool = False
+    only: int = -1
+
+
+class Call(NamedTuple):
+    """A step as srun asks for it, and how srun is to behave meanwhile."""
+
+    request: StepRequest
+    stdout: OutputSink
+    stderr: OutputSink
+    stdin: str  # path of a file to read; empty: srun's own
+    nodes: Mapping[int, str]  # name of the node of each task
+    kill_on_bad_exit: bool
+    wait: int  # seconds after the first end; 0: for ever
+    time_limit: int  # seconds; 0: none
+    lines: Sequence[str]  # to say first, on stderr
+
+
+class Place(NamedTuple):
+    """Where srun runs and what its step is called."""
+
+    step: int
+    address: str
+    port: int
+    cwd: str
+
+
+def call(
+    steps: Sequence[Step], job: SlurmJob, words: Sequence[Sequence[str]], environ: Mapping[str, str], place: Place
+) -> Call:
+    """``words``: of each node of the job, by rank, all that mean it. Raises LayoutError with what srun says."""
+    lines: List[str] = []
+    parts: List[StepPart] = []
+    nodes: Dict[int, str] = {}
+    layouts = []
+    for index, step in enumerate(steps):
+        members = _members(step, index, job, several=len(steps) > 1)
+        count = counted(step, len(members))
+        lines += step.notices
+        lines += [f"srun: warning: {warning}" for warning in count.warnings] if not step.quiet else []
+        found = placed(step, count, [words[member] for member in members])
+        layouts.append(Layout([members[node] for node in found.nodes], found.tasks))
+    total = sum(layout.total for layout in layouts)
+    first = 0
+    for step, layout in zip(steps, layouts):  # noqa: B905, strict is younger than Python 3.8
+        parts += _parts(step, layout, job, environ, place, first)
+        nodes.update(_nodes(layout, job, first))
+        first += layout.total
+    leading = steps[0]
+    labels = {task: label(task, total) for task in range(total)} if leading.label else None
+    stdin = EVERYBODY if not leading.input or leading.input.lower() == "all" else NOBODY
+    path = ""
+    if leading.input.isdigit() and int(leading.input) < total:
+        stdin = leading.input
+    elif stdin == NOBODY and leading.input.lower() != "none" and not patterns.is_per_task(leading.input):
+        stdin, path = EVERYBODY, patterns.file_name(leading.input, _names(job, place))
+    request = StepRequest(parts, cwd=leading.chdir or place.cwd, stdin=stdin, labels=labels)
+    stdout = _sink(leading.output, leading, job, place, total)
+    stderr = _sink(leading.error, leading, job, place, total) if leading.error else stdout
+    return Call(
+        request, stdout, stderr, path, nodes, any(step.kill_on_bad_exit for step in steps), leading.wait,
+        leading.time_limit or 0, lines,
+    )  # fmt: skip
+
+
+def _members(step: Step, index: int, job: SlurmJob, several: bool) -> List[int]:
+    """Nodes of the job that this component may use."""
+    if not job.components:
+        return list(range(len(job.nodes)))
+    starts = [0, *itertools.accumulate(job.components)]
+    wanted = groups(step, index if several else 0)
+    if not set(wanted) <= set(range(len(job.components))):
+        raise LayoutError(f"Attempt to run a job step with het group value of {max(wanted)}, but the job has "
+                          f"{len(job.components)} of them")  # fmt: skip
+    return [node for group in wanted for node in range(starts[group], starts[group + 1])]
+
+
+def _parts(
+    step: Step, layout: Layout, job: SlurmJob, environ: Mapping[str, str], place: Place, first: int
+) -> List[StepPart]:
+    base = exported(without_steps(environ), step.export)
+    base.update(step_environment(job, place.step, layout, place.address, place.port, step.cpus_per_task))
+    parts = []
+    for node, ranks in enumerate(layout.tasks):
+        tasks = []
+        for local, rank in enumerate(ranks):
+            own = task_environment(job, layout, node, local, step.gpus_per_task)
+            names = _names(job, place)._replace(
+                node=job.nodes[layout.nodes[node]], node_index=node, task=rank, user=job.user
+            )
+            stdout, stderr = _own_file(step.output, names), _own_file(step.error or step.output, names)
+            tasks.append(StepTask(first + rank, own, stdout, stderr, _own_file(step.input, names), step.append is True))
+        parts.append(StepPart(layout.nodes[node], tasks, argv=step.command, env=base))
+    return parts
+
+
+def _own_file(pattern: str, names: patterns.Names) -> str:
+    """The file of one task on its node; empty: it has none."""
+    if pattern.lower() == "none":
+        return NULL
+    return patterns.file_name(pattern, names) if pattern and patterns.is_per_task(pattern) else ""
+
+
+def _sink(pattern: str, step: Step, job: SlurmJob, place: Place, total: int) -> OutputSink:
+    if not pattern or pattern.lower() in ("all", "none") or pattern.startswith("-") or patterns.is_per_task(pattern):
+        return OutputSink()
+    if pattern.isdigit() and int(pattern) < total:
+        return OutputSink(only=int(pattern))
+    return OutputSink(patterns.file_name(pattern, _names(job, place)), step.append is True)
+
+
+def _names(job: SlurmJob, place: Place) -> patterns.Names:
+    array = job.array
+    return patterns.Names(
+        job.id, array.job if array else 0, array.task if array else 0, place.step, job.name, job.restarts
+    )
+
+
+def _nodes(layout: Layout, job: SlurmJob, first: int) -> Dict[int, str]:
+    placed_tasks = zip(layout.nodes, layout.tasks)  # noqa: B905, strict is younger than Python 3.8
+    return {first + rank: job.nodes[index] for index, ranks in placed_tasks for rank in ranks}

@@ -1,0 +1,246 @@
+"""What a batch job asks for, and what becomes of each option: table tests for every one of them."""
+
+from typing import Any
+
+import pytest
+
+from lockstep.slurm import times
+from lockstep.slurm.getopt import OptionError
+from lockstep.slurm.handling import CHECKED, HOLDS, IGNORED, MAPPED, REFUSED, SUPPORTED
+from lockstep.slurm.signals import Notice
+from lockstep.slurm.submission.batch import Batch, BatchRequest, batches
+from lockstep.slurm.submission.dependencies import Dependencies, JobDependency
+from lockstep.slurm.submission.directives import directives
+from lockstep.slurm.submission.options import ENVIRONMENT, HANDLING, OPTIONS
+
+
+def batch(*arguments: str, **more: Any) -> Batch:
+    [made] = batches(directives("job.sh", "#!/bin/sh\n"), {}, [*arguments, "job.sh"], **more)
+    assert made.arguments == ["job.sh"]
+    return made
+
+
+def request(*arguments: str) -> BatchRequest:
+    made = batch(*arguments)
+    assert not made.refusals
+    return made.request
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields"),
+    [
+        (["-J", "a b"], {"job_name": "a b"}),
+        (["-N", "4"], {"nodes": 4, "most_nodes": 4}),
+        (["-N", "2-8"], {"nodes": 2, "most_nodes": 8}),
+        (["-N1k"], {"nodes": 1024, "most_nodes": 1024}),
+        (["-p", "gpu,debug"], {"partitions": ("gpu", "debug")}),
+        (["-w", "n[1-2],m"], {"nodelist": ("n1", "n2", "m"), "nodes": 3}),
+        (["-x", "n[1-2]"], {"exclude": ("n1", "n2"), "nodes": 1}),
+        (["-t", "90"], {"time_limit": 5400}),
+        (["-t", "1-12:00"], {"time_limit": 129_600}),
+        (["-t", "UNLIMITED"], {"time_limit": times.UNLIMITED}),
+        (["--time-min=30"], {"time_min": 1800}),
+        (["--deadline=18:00"], {"deadline": "18:00"}),
+        (["-b", "now+2hours"], {"begin": "now+2hours"}),
+        (["-d", "afterok:12:13_4,singleton"], {
+            "dependency": Dependencies((JobDependency("afterok", "12"), JobDependency("afterok", "13_4")), True)}),
+        (["-d", "after:12+5"], {"dependency": Dependencies((JobDependency("after", "12", 5),))}),
+        (["-d", "aftercorr:12"], {"dependency": Dependencies((JobDependency("aftercorr", "12"),))}),
+        (["-a", "0-9%2"], {"array": "0-9%2"}),
+        (["-H"], {"hold": True}),
+        (["--nice"], {"nice": 100}),
+        (["--nice=5"], {"nice": 5}),
+        (["-q", "high"], {"qos": "high"}),
+        (["--gpus-per-node=8"], {"gpus_per_node": 8, "gpu_types": ()}),
+        (["--gpus-per-node=h100:8"], {"gpus_per_node": 8, "gpu_types": ("h100",)}),
+        (["--gres=gpu:8"], {"gpus_per_node": 8}),
+        (["--gres=gpu:h100:8"], {"gpus_per_node": 8, "gpu_types": ("h100",)}),
+        (["--gres=gpu"], {"gpus_per_node": 1}),
+        (["--gres=gpu:h100"], {"gpus_per_node": 1, "gpu_types": ("h100",)}),
+        (["--gres=none"], {"gpus_per_node": None}),
+        (["-N2", "-G", "16"], {"gpus_per_node": 8}),
+        (["-N2", "--gpus=a100:16"], {"gpus_per_node": 8, "gpu_types": ("a100",)}),
+        (["--gpus-per-task=1", "--ntasks-per-node=8"], {"gpus_per_node": 8}),
+        (["-N2", "-n16", "--gpus-per-task=1"], {"gpus_per_node": 8}),
+        (["--tres-per-task=gres/gpu:2", "--ntasks-per-node=4"], {"gpus_per_node": 8}),
+        (["--gres=gpu:8", "--gpus-per-node=8"], {"gpus_per_node": 8}),
+        (["-N2", "--ntasks-per-node=8"], {"ntasks": 16, "ntasks_per_node": 8}),
+        (["-n", "16", "--ntasks-per-node=8"], {"nodes": 2, "ntasks": 16}),
+        (["-n", "17", "--tasks-per-node=8"], {"nodes": 3, "ntasks": 17}),
+        (["-n", "16"], {"nodes": 1, "ntasks": 16}),
+        (["-N4", "-n2"], {"nodes": 2, "ntasks": 2}),
+        (["-C", "a&b"], {"features": ("a", "b")}),
+        (["--signal=USR1"], {"notice": Notice(10, 60)}),
+        (["--signal=SIGUSR1@90"], {"notice": Notice(10, 90)}),
+        (["--signal=B:USR2@30"], {"notice": Notice(12, 30, shell_only=True)}),
+        (["--signal=R:15@5"], {"notice": Notice(15, 5, before_reservation=True)}),
+        (["--requeue"], {"requeue": True}),
+        (["--no-requeue"], {"requeue": False}),
+        (["--requeue", "--no-requeue"], {"requeue": False}),
+        (["--no-requeue", "--requeue"], {"requeue": True}),
+        (["--switches=1"], {"switches": 1, "switches_wait": None}),
+        (["--switches=2@10:00"], {"switches": 2, "switches_wait": 600}),
+        (["--segment=4"], {"segment": 4}),
+        (["--contiguous"], {"contiguous": True}),
+        (["-k"], {"survives_node_loss": True}),
+        (["--no-kill=off"], {"survives_node_loss": False}),
+        (["-A", "lab"], {"account": "lab"}),
+        (["--comment=x y"], {"comment": "x y"}),
+        (["--mail-type=end,fail", "--mail-user=a@b"], {"mail_types": ("END", "FAIL"), "mail_user": "a@b"}),
+        (["--reservation=r"], {"reservation": "r"}),
+        (["-D", "/w"], {"chdir": "/w"}),
+        (["-o", "%j", "-e", "%j.err", "-i", "in"], {"output": "%j", "error": "%j.err", "input": "in"}),
+        (["--open-mode=append"], {"append": True}),
+        (["--open-mode=t"], {"append": False}),
+        (["--export=ALL,A=1"], {"export": "ALL,A=1"}),
+        (["--export-file=f"], {"export_file": "f"}),
+        (["--kill-on-invalid-dep=yes"], {"kill_on_invalid_dependency": True}),
+        (["--container-image=x", "--container-mounts=/a:/b", "--container-workdir=/w"], {
+            "image": "x", "mounts": "/a:/b", "image_workdir": "/w"}),
+        (["--wrap=hostname"], {"wrap": "hostname"}),
+        (["-W", "--test-only", "--parsable", "-Q"], {"wait": True, "test_only": True, "parsable": True, "quiet": True}),
+        (["-c", "12"], {"cpus_per_task": 12}),
+        (["--mem=64G"], {"memory": 65_536}),
+        (["--mem=1000k"], {"memory": 1}),
+        (["--mem=0"], {"memory": None}),  # all of it
+    ],
+)  # fmt: skip
+def test_options_make_the_request(arguments: list[str], fields: dict[str, Any]) -> None:
+    made = request(*arguments)
+    assert {name: getattr(made, name) for name in fields} == fields
+
+
+SAMPLES = {
+    **dict.fromkeys(["nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "segment", "nice"], "2"),
+    "time": "1", "time-min": "1", "dependency": "afterok:1", "signal": "USR1", "switches": "1", "constraint": "a",
+    "kill-on-invalid-dep": "yes", "open-mode": "append", "mem": "1G", "gres": "gpu:1", "gpus": "1",
+    "gpus-per-node": "1", "gpus-per-task": "1", "tres-per-task": "gres/gpu:1", "nodelist": "n1", "exclude": "n1",
+    "nodefile": "/nodes",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(HANDLING))
+def test_of_every_option_it_is_told_what_becomes_of_it(name: str) -> None:
+    option = next(option for option in OPTIONS if option.name == name)
+    value = SAMPLES.get(name, "x")
+    words = [f"--{name}"] if option.value == "none" else [f"--{name}={value}"]
+    made = batch(*words, reader=lambda path: "n1\n")
+    [row] = [row for row in made.rows if row.option == f"--{name}"][:1]
+    handling, meaning = HANDLING[name]
+    assert (row.handling, row.words) == (handling, meaning)
+    assert (row in made.refusals) is (handling == REFUSED)
+    assert (row in made.notices) is (handling == IGNORED)
+
+
+def test_each_class_of_options_has_those_that_were_settled() -> None:
+    def of(handling: str) -> set[str]:
+        return {name for name, (found, _) in HANDLING.items() if found == handling}
+
+    assert {"exclusive", "overcommit", "wait-all-nodes", "spread-job", "use-min-nodes", "ignore-pbs"} <= of(HOLDS)
+    assert {"cpus-per-task", "mem", "mem-per-cpu", "mem-per-gpu", "cpus-per-gpu", "mincpus", "tmp"} == of(CHECKED)
+    assert of(REFUSED) == {
+        "licenses", "bb", "bbf", "clusters", "cluster-constraint", "uid", "gid", "container", "container-id",
+        "external", "resources", "batch", "prefer",
+    }  # fmt: skip
+    assert all(words for handling, words in HANDLING.values() if handling == REFUSED)
+    assert of(SUPPORTED) | of(MAPPED) | of(HOLDS) | of(CHECKED) | of(IGNORED) | of(REFUSED) == set(HANDLING)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-N", "1-15:4"], "leave the step out"),
+        (["-N", "1,2,4"], "leave the step out"),
+        (["-N", "0"], "not a valid node count"),
+        (["-N", "8-2"], "not a valid node count"),
+        (["-N", "x"], "not a valid node count"),
+        (["-t", "2h"], "is no time"),
+        (["-C", "a|b"], "alternatives"),
+        (["-C", "[a*2&b*2]"], "alternatives"),
+        (["-d", "afterok:1?afterok:2"], "all of them have to be met"),
+        (["-d", "afterok:train"], "train is no job"),
+        (["-d", "never:1"], "write after"),
+        (["--nice=-5"], "priority cannot be taken"),
+        (["--signal=NOPE"], "is no signal"),
+        (["--signal=X:USR1"], "is no signal"),
+        (["--signal=USR1@x"], "no number of seconds"),
+        (["-n", "0"], "is no number"),
+        (["-N3", "-G", "16"], "not the same on each"),
+        (["--gres=gpu:8", "--gpus-per-node=4"], "keep one of them"),
+        (["--gres=gpu:a100:8", "--gpus-per-node=h100:8"], "one type"),
+        (["--gres=nic:1"], "only gpu is"),
+        (["--gres=gpu:h100:x"], "no count of GPUs"),
+        (["--mem=lots"], "no amount of memory"),
+        (["-w", "n[2-1]"], "no range"),
+        (["-w", "/nodes"], "cannot be read here"),
+        (["--switches=x"], "no count of switches"),
+        (["--open-mode=x"], "neither append nor truncate"),
+        (["-L", "matlab"], "licences"),
+        (["-M", "other"], "one cluster"),
+        (["--uid=0"], "submitter"),
+    ],
+)
+def test_what_cannot_be_promised_is_refused_by_name_with_the_remedy(arguments: list[str], words: str) -> None:
+    refused = batch(*arguments).refusals
+    assert refused
+    assert words in refused[0].words
+
+
+def test_its_own_cluster_may_be_named() -> None:
+    assert not batch("-M", "main", cluster="main").refusals
+
+
+def test_nodes_may_stand_in_a_file() -> None:
+    made = batch("-w", "./nodes", reader=lambda path: {"./nodes": "n1 n2\nn[3-4]\n"}[path])
+    assert made.request.nodelist == ("n1", "n2", "n3", "n4")
+    made = batch("-N2", "-F", "nodes", reader=lambda path: "n1\nn2\nn3\n")
+    assert [row.option for row in made.refusals] == ["--nodefile"]
+    assert not batch("-N3", "-F", "nodes", reader=lambda path: "n1\nn2\nn3\n").refusals
+
+
+def missing(path: str) -> str:
+    raise FileNotFoundError(2, "No such file or directory", path)
+
+
+def test_a_file_that_is_not_there_is_a_refusal() -> None:
+    assert batch("-F", "nodes", reader=missing).refusals[0].words == "cannot read nodes: No such file or directory"
+
+
+SCRIPT = directives("job.sh", "#!/bin/sh\n#SBATCH -N 1 -J script -t 1 --err=%x.err\n#SBATCH -J later\n")
+
+
+def test_the_command_line_goes_over_the_environment_and_that_over_the_script() -> None:
+    [made] = batches(SCRIPT, {"SBATCH_TIMELIMIT": "2", "SBATCH_JOB_NAME": "environment"}, ["-t", "3", "job.sh", "a"])
+    assert (made.request.job_name, made.request.time_limit, made.request.nodes) == ("environment", 180, 1)
+    assert made.request.error == "%x.err"
+    assert made.arguments == ["job.sh", "a"]
+    assert made.request.as_typed("time") == "3"
+
+
+def test_of_one_said_twice_the_last_counts() -> None:
+    [made] = batches(SCRIPT, {}, [])
+    assert made.request.job_name == "later"
+    assert len([row for row in made.rows if row.option == "--job-name"]) == 1
+
+
+def test_flags_of_the_environment_need_no_value() -> None:
+    [made] = batches(directives("job.sh", "#!/bin/sh\n"), {"SBATCH_WAIT": "yes", "SBATCH_NO_REQUEUE": ""}, [])
+    assert (made.request.wait, made.request.requeue) == (True, False)
+    assert all(name.startswith(("SBATCH_", "SLURM_")) for name in ENVIRONMENT)
+
+
+def test_a_word_that_is_no_option_is_no_directive() -> None:
+    with pytest.raises(OptionError, match="Invalid directive found in batch script: four"):
+        batches(directives("job.sh", "#!/bin/sh\n#SBATCH four\n"), {}, [])
+
+
+def test_components_share_what_the_command_line_says() -> None:
+    script = directives("job.sh", "#!/bin/sh\n#SBATCH -N 1 -J a\n#SBATCH hetjob\n#SBATCH -N 2\n")
+    first, second = batches(script, {}, ["-t", "5"])
+    assert (first.request.nodes, first.request.job_name, first.request.time_limit) == (1, "a", 300)
+    assert (second.request.nodes, second.request.job_name, second.request.time_limit) == (2, "", 300)
+
+
+def test_fewer_tasks_than_nodes_are_told_of() -> None:
+    rows = [row for row in batch("-N4", "-n2").rows if row.option == "--nodes"]
+    assert rows[-1].words == "can't run 2 processes on 4 nodes, setting nnodes to 2"

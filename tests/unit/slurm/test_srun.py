@@ -1,0 +1,259 @@
+"""srun within a job: how many tasks it means, and where."""
+
+from typing import Any
+
+import pytest
+
+from lockstep.slurm.getopt import OptionError
+from lockstep.slurm.handling import OF_ALLOCATION, REFUSED
+from lockstep.slurm.layout import Layout, LayoutError
+from lockstep.slurm.srun import Step, counted, groups, parse, placed
+from lockstep.slurm.srun_options import HANDLING, OPTIONS
+
+NODES = [[f"10.9.0.{index}", f"n{index}", f"n{index}.example.org"] for index in range(4)]
+FOUR = {"SLURM_JOB_NUM_NODES": "4"}
+TASKS = {**FOUR, "SLURM_NTASKS": "32"}
+PER_NODE = {**TASKS, "SLURM_NTASKS_PER_NODE": "8"}
+
+
+def step(*arguments: str, environ: dict[str, str] | None = None) -> Step:
+    [made] = parse([*arguments, "true"], environ or {})
+    assert made.command == ("true",)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("environ", "arguments", "tasks", "nodes"),
+    [
+        (FOUR, [], 4, 4),  # one for each node
+        (TASKS, [], 32, 4),
+        (PER_NODE, [], 32, 4),
+        (TASKS, ["-N1"], 32, 1),  # as many as the job has, on one node
+        (PER_NODE, ["-N1"], 8, 1),
+        (PER_NODE, ["-N1", "-n1"], 1, 1),
+        (PER_NODE, ["-n1"], 1, 1),
+        (FOUR, ["-n2"], 2, 2),
+        (FOUR, ["-n8"], 8, 4),
+        (FOUR, ["--ntasks-per-node=8"], 32, 4),
+        (FOUR, ["-N2", "--ntasks-per-node=8"], 16, 2),
+        (FOUR, ["-N2"], 2, 2),
+        (FOUR, ["-w", "n2"], 4, 4),  # only with -N1 that node alone, in Slurm too
+        (FOUR, ["-N1", "-w", "n2"], 1, 1),
+        ({}, ["-w", "n1,n2"], 2, 2),
+        ({}, [], 4, 4),
+        (TASKS, ["--ntasks-per-node=1"], 32, 4),
+        (FOUR, ["-N2-3"], 3, 3),  # of a range as many as there are
+        (FOUR, ["-N2-9"], 4, 4),
+        (PER_NODE, ["-N2-3"], 24, 3),
+        (TASKS, ["-m", "arbitrary", "-w", "n2,n1,n2"], 3, 2),
+    ],
+)
+def test_tasks_and_nodes_are_counted_as_srun_does(
+    environ: dict[str, str], arguments: list[str], tasks: int, nodes: int
+) -> None:
+    found = counted(step(*arguments, environ=environ), len(NODES))
+    assert (found.ntasks, found.nodes) == (tasks, nodes)
+
+
+@pytest.mark.parametrize(
+    ("environ", "arguments", "warning"),
+    [
+        (FOUR, ["-n1"], "can't run 1 processes on 4 nodes, setting nnodes to 1"),
+        (TASKS, ["--ntasks-per-node=1"], "can't honor --ntasks-per-node set to 1 which doesn't match"),
+        (FOUR, ["-n4"], ""),
+        (PER_NODE, ["-N1", "-n1"], ""),
+    ],
+)
+def test_it_warns_of_what_it_changes(environ: dict[str, str], arguments: list[str], warning: str) -> None:
+    warnings = counted(step(*arguments, environ=environ), 4).warnings
+    assert "".join(warnings).startswith(warning)
+    assert bool(warnings) is bool(warning)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "layout"),
+    [
+        (["-n4"], Layout([0, 1, 2, 3], [[0], [1], [2], [3]])),
+        (["-N2", "-n4"], Layout([0, 1], [[0, 1], [2, 3]])),
+        (["-N2", "-n4", "-m", "cyclic"], Layout([0, 1], [[0, 2], [1, 3]])),
+        (["-N2", "-n4", "-m", "cyclic:block,nopack"], Layout([0, 1], [[0, 2], [1, 3]])),
+        (["-N2", "-n6", "-m", "plane=2"], Layout([0, 1], [[0, 1, 4, 5], [2, 3]])),
+        (["-N2", "-n2", "-r", "1"], Layout([1, 2], [[0], [1]])),
+        (["-N1", "-n1", "-w", "n2"], Layout([2], [[0]])),
+        (["-N1", "-n1", "-w", "10.9.0.2"], Layout([2], [[0]])),
+        (["-N1", "-n1", "-w", "n3.example.org"], Layout([3], [[0]])),
+        (["-N2", "-n2", "-w", "n[2,1]"], Layout([1, 2], [[0], [1]])),  # in the order of the job
+        (["-N2", "-n2", "-w", "n3"], Layout([0, 3], [[0], [1]])),  # and as many others as it needs
+        (["-N2", "-n2", "-x", "n0"], Layout([1, 2], [[0], [1]])),
+        (["-n3", "-m", "arbitrary", "-w", "n2,n0,n2"], Layout([0, 2], [[1], [0, 2]])),
+    ],
+)
+def test_tasks_are_placed(arguments: list[str], layout: Layout) -> None:
+    made = step(*arguments)
+    assert placed(made, counted(made, 4), NODES) == layout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-N5"], "Only allocated 4 nodes asked for 5"),
+        (["-N1", "-w", "elsewhere"], "elsewhere is no node of this job"),
+        (["-N4", "-x", "n0"], "Only allocated 3 nodes asked for 4"),
+        (["-N1", "-w", "n0", "-x", "n0"], "Requested node configuration is not available"),
+        (["-N2", "-r", "3"], "Requested node configuration is not available"),
+    ],
+)
+def test_a_step_that_has_no_place_is_refused(arguments: list[str], words: str) -> None:
+    made = step(*arguments)
+    with pytest.raises(LayoutError, match=words):
+        placed(made, counted(made, 4), NODES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields"),
+    [
+        (["-l"], {"label": True}),
+        (["-u"], {"unbuffered": True}),
+        (["-o", "%t", "-e", "err", "-i", "none"], {"output": "%t", "error": "err", "input": "none"}),
+        (["-K"], {"kill_on_bad_exit": True}),
+        (["-K1"], {"kill_on_bad_exit": True}),
+        (["-K0"], {"kill_on_bad_exit": False}),
+        (["--kill-on-bad-exit=1"], {"kill_on_bad_exit": True}),
+        (["-W", "60"], {"wait": 60}),
+        (["--wait=0"], {"wait": 0}),
+        (["-t", "10"], {"time_limit": 600}),
+        (["-D", "/w"], {"chdir": "/w"}),
+        (["--container-workdir=/w"], {"chdir": "/w"}),
+        (["--export=ALL,A=1"], {"export": "ALL,A=1"}),
+        (["-c", "12", "--gpus-per-task=h100:2"], {"cpus_per_task": 12, "gpus_per_task": 2}),
+        (["--overlap", "--exact", "--exclusive", "--external-launcher", "--whole"], {}),
+        (["-J", "x", "--jobid=7", "--het-group=0,1"], {"job_name": "x", "job": "7", "het_group": "0,1"}),
+        (["--open-mode=append"], {"append": True}),
+        (["-Q"], {"quiet": True}),
+        (["--container-image=x"], {"image": "x"}),
+    ],
+)
+def test_options_make_the_step(arguments: list[str], fields: dict[str, Any]) -> None:
+    made = step(*arguments)
+    assert {name: getattr(made, name) for name in fields} == fields
+    assert not made.notices
+
+
+@pytest.mark.parametrize(
+    ("environ", "fields"),
+    [
+        ({"SLURM_LABELIO": "1"}, {"label": True}),
+        ({"SLURM_LABELIO": "0"}, {"label": False}),
+        ({"SLURM_KILL_BAD_EXIT": "1"}, {"kill_on_bad_exit": True}),
+        ({"SLURM_WAIT": "30"}, {"wait": 30}),
+        ({"SRUN_OUTPUT": "%t"}, {"output": "%t"}),
+        ({"SLURM_STDOUTMODE": "a", "SRUN_OUTPUT": "b"}, {"output": "b"}),
+        ({"SRUN_EXPORT_ENV": "NONE", "SLURM_EXPORT_ENV": "ALL"}, {"export": "NONE"}),
+        ({"SRUN_CPUS_PER_TASK": "4"}, {"cpus_per_task": 4}),
+        ({"SLURM_CPUS_PER_TASK": "4"}, {"cpus_per_task": None}),  # no longer, since 22.05
+        ({"SLURM_DISTRIBUTION": "cyclic"}, {"distribution": "cyclic"}),
+    ],
+)
+def test_variables_stand_for_options(environ: dict[str, str], fields: dict[str, Any]) -> None:
+    made = step(environ=environ)
+    assert {name: getattr(made, name) for name in fields} == fields
+
+
+def test_the_command_line_goes_over_the_environment() -> None:
+    made = step("-n2", "--label", environ={**TASKS, "SLURM_LABELIO": "0"})
+    assert (made.ntasks, made.label) == (2, True)
+    assert made.by_environment == ("nodes",)
+
+
+def test_all_behind_the_first_word_is_the_command_unchanged() -> None:
+    [made] = parse(["-N1", "bash", "-c", "echo $SLURM_PROCID", "-N2", '"q"'], {})
+    assert made.command == ("bash", "-c", "echo $SLURM_PROCID", "-N2", '"q"')
+
+
+@pytest.mark.parametrize(
+    ("arguments", "notice"),
+    [
+        (["--mpi=pmix"], "start MPI programs by mpirun"),
+        (["--cpu-bind=cores"], "bound to nothing"),
+        (["--cpu_bind=cores"], "bound to nothing"),
+        (["--pty"], "no terminal"),
+        (["--container-name=x"], "image of the job"),
+    ],
+)
+def test_what_is_ignored_is_told(arguments: list[str], notice: str) -> None:
+    [told] = step(*arguments).notices
+    assert notice in told
+
+
+def test_of_what_asks_for_nothing_nothing_is_told() -> None:
+    assert step("--mpi=none", "--cpu-bind=none").notices == ()  # as every mpirun calls it
+    assert parse(["--mpi=list"], {})[0].show_mpi_types
+
+
+@pytest.mark.parametrize("name", sorted(HANDLING))
+def test_every_option_is_taken_or_refused_with_a_reason(name: str) -> None:
+    option = next(option for option in OPTIONS if option.name == name)
+    samples = {"nodelist": "n1", "exclude": "n1", "time": "1", "distribution": "block", "nodes": "1"}
+    word = f"--{name}" if option.value == "none" else f"--{name}={samples.get(name, '1')}"
+    handling, words = HANDLING[name]
+    if handling == REFUSED:
+        assert words
+        with pytest.raises(OptionError, match="srun: error: --"):
+            step(word)
+    else:
+        assert bool(step(word).notices) is (handling == "ignored")
+    assert handling != OF_ALLOCATION or not words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "No command given to execute"),
+        (["-n", "0", "x"], "Invalid --ntasks specification"),
+        (["-n", "x", "x"], "Invalid --ntasks specification"),
+        (["-m", "plane", "x"], ""),
+        (["-m", "random", "x"], "Invalid --distribution specification"),
+        (["--bogus", "x"], "unrecognized option"),
+        (["-t", "2h", "x"], "Invalid --time specification"),
+        (["-w", "n[2-1]", "x"], "Invalid --nodelist specification"),
+    ],
+)
+def test_a_bad_command_line_is_refused(arguments: list[str], words: str) -> None:
+    if not words:
+        made = parse(arguments, {})[0]
+        with pytest.raises(LayoutError):
+            placed(made, counted(made, 4), NODES)
+        return
+    with pytest.raises(OptionError, match=words):
+        parse(arguments, {})
+
+
+def test_version_and_help_need_no_command() -> None:
+    assert parse(["--version"], {})[0].show_version
+    assert parse(["-V"], {})[0].show_version
+    assert parse(["-h"], {})[0].show_help
+
+
+def test_components_are_separated_by_colons() -> None:
+    first, second = parse(["-n1", "a", "x", ":", "-n2", "b"], FOUR)
+    assert (first.command, first.ntasks, first.nodes) == (("a", "x"), 1, None)
+    assert (second.command, second.ntasks, second.nodes) == (("b",), 2, None)
+
+
+def test_a_component_without_a_command_has_the_next_ones() -> None:
+    steps = parse(["-n2", ":", "-n1", ":", "-n3", "hostname"], {})
+    assert [step.command for step in steps] == [("hostname",)] * 3
+    assert [step.ntasks for step in steps] == [2, 1, 3]
+
+
+def test_each_component_has_the_environment_of_its_group() -> None:
+    environ = {
+        "SLURM_HET_SIZE": "2", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NUM_NODES_HET_GROUP_0": "1",
+        "SLURM_JOB_NUM_NODES_HET_GROUP_1": "3",
+    }  # fmt: skip
+    first, second = parse(["a", ":", "b"], environ)
+    assert (first.nodes, second.nodes) == ((1, 1), (3, 3))
+    assert (groups(first, 0), groups(second, 1)) == ([0], [1])
+    assert groups(step("--het-group=0,2-3"), 0) == [0, 2, 3]
+    with pytest.raises(LayoutError):
+        groups(step("--het-group=x"), 0)

@@ -1,0 +1,69 @@
+"""Real mpiruns find the nodes of a gang by their environment alone."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from support.machines import Machines, MachinesError, machines
+from support.mpi import MISSING, Gang, Installation, installations
+
+FOUND = installations()
+pytestmark = [pytest.mark.process, pytest.mark.skipif(not FOUND, reason=MISSING)]
+NODES, SLOTS = 3, 2
+PROGRAM = """
+import json, os, socket
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+total = world.allreduce(world.Get_rank() + 1)
+rows = world.gather((world.Get_rank(), world.Get_size(), total, socket.gethostname()))
+if rows:
+    print(json.dumps(rows), flush=True)
+"""
+
+
+FAILING = """
+import os, signal, time
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+world.Barrier()
+if world.Get_rank() == 5:
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def three() -> Iterator[Machines]:
+    try:
+        with machines(NODES) as made:
+            yield made
+    except MachinesError as error:
+        pytest.skip(f"no machines can be made here: {error}")
+
+
+@pytest.mark.parametrize("installation", FOUND, ids=[found.name for found in FOUND])
+def test_mpirun_as_typed_starts_a_rank_in_every_slot_and_they_talk(installation: Installation, three: Machines) -> None:
+    gang = Gang(installation, three, SLOTS, PROGRAM)
+    ran = gang.train()
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == [[rank, 6, 21, f"node-{rank // SLOTS}"] for rank in range(NODES * SLOTS)]
+    called = {word for call in gang.calls() for word in call} & set(three.addresses)
+    assert called - {three.addresses[0]} == set(three.addresses[1:])
+
+
+@pytest.mark.parametrize("installation", FOUND, ids=[found.name for found in FOUND])
+def test_it_fails_once_a_rank_on_another_node_is_killed(installation: Installation, three: Machines) -> None:
+    assert Gang(installation, three, SLOTS, FAILING).train("-n", str(NODES * SLOTS)).returncode != 0
+
+
+@pytest.mark.parametrize("installation", FOUND, ids=[found.name for found in FOUND])
+def test_in_a_batch_job_mpirun_starts_its_daemons_by_srun(installation: Installation, three: Machines) -> None:
+    gang = Gang(installation, three, SLOTS, PROGRAM)
+    gang.become_batch_job(SLOTS)
+    ran = gang.train()
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == [[rank, 6, 21, f"node-{rank // SLOTS}"] for rank in range(NODES * SLOTS)]
+    calls = gang.calls()
+    assert len([call for call in calls if call != ["--version"]]) == 1, calls
+    assert "is ignored" not in ran.stderr

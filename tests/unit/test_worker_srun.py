@@ -1,0 +1,142 @@
+"""The step that srun asks its peers for: tasks, variables, files and streams."""
+
+from typing import Any
+
+import pytest
+
+from lockstep.slurm.environment import Array, SlurmJob, batch_environment
+from lockstep.slurm.layout import LayoutError
+from lockstep.slurm.srun import parse
+from lockstep.worker.shims.request import EVERYBODY, NOBODY
+from lockstep.worker.shims.srun import Call, OutputSink, Place, call
+
+JOB = SlurmJob(
+    123, ["10.9.0.1", "10.9.0.2"], [72, 72], 8, "train", "ann", 1000, "gpu", "main", "/home/ann", "login", 1, 0,
+    {"ntasks-per-node": "2"}, ntasks=4,
+)  # fmt: skip
+PLACE = Place(4, "10.9.0.1", 40_123, "/w")
+
+
+def step(*arguments: str, job: SlurmJob = JOB, **environ: str) -> Call:
+    shell = {**batch_environment(job), "PATH": "/bin", "A": "1", **environ}
+    words = [[node, f"n{index}"] for index, node in enumerate(job.nodes)]
+    return call(parse([*arguments, "python", "t.py"], shell), job, words, shell, PLACE)
+
+
+def test_each_node_is_asked_once_for_its_tasks() -> None:
+    made = step()
+    assert [(part.rank, [task.id for task in part.tasks]) for part in made.request.parts] == [(0, [0, 1]), (1, [2, 3])]
+    assert {tuple(part.argv) for part in made.request.parts} == {("python", "t.py")}
+    assert {part.shell for part in made.request.parts} == {""}
+    assert [task.env["SLURM_PROCID"] for part in made.request.parts for task in part.tasks] == ["0", "1", "2", "3"]
+    assert made.nodes == {0: "10.9.0.1", 1: "10.9.0.1", 2: "10.9.0.2", 3: "10.9.0.2"}
+    assert made.lines == []
+
+
+def test_tasks_have_the_environment_of_srun_and_the_step() -> None:
+    [part, _] = step().request.parts
+    assert part.env is not None
+    assert part.env.items() >= {"PATH": "/bin", "A": "1", "SLURM_STEP_ID": "4", "SLURM_JOB_NAME": "train"}.items()
+    assert not part.env.keys() & {"SLURM_LABELIO"}
+    [part, _] = step("--export=B=2").request.parts
+    assert part.env is not None
+    assert (part.env.get("PATH"), part.env["B"], part.env["SLURM_JOB_ID"]) == (None, "2", "123")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdout", "stderr", "files"),
+    [
+        ([], OutputSink(), OutputSink(), ("", "")),
+        (["-o", "%j.%s"], OutputSink("123.4"), OutputSink("123.4"), ("", "")),
+        (["-o", "out", "-e", "err"], OutputSink("out"), OutputSink("err"), ("", "")),
+        (["-o", "out", "--open-mode=append"], OutputSink("out", append=True), OutputSink("out", append=True), ("", "")),
+        (["-e", "err"], OutputSink(), OutputSink("err"), ("", "")),
+        (["-o", "%j_%t.out"], OutputSink(), OutputSink(), ("123_3.out", "123_3.out")),
+        (["-o", "%N.%n", "-e", "%t"], OutputSink(), OutputSink(), ("10.9.0.2.1", "3")),
+        (["-o", "%t", "-e", "err"], OutputSink(), OutputSink("err"), ("3", "")),
+        (["-o", "none"], OutputSink(), OutputSink(), ("/dev/null", "/dev/null")),
+        (["-o", "2"], OutputSink(only=2), OutputSink(only=2), ("", "")),
+        (["-o", "9"], OutputSink("9"), OutputSink("9"), ("", "")),  # no such task: a file
+        (["-o", "all"], OutputSink(), OutputSink(), ("", "")),
+        (["-o", "x%%t"], OutputSink("x%t"), OutputSink("x%t"), ("", "")),
+    ],
+)
+def test_output_goes_where_it_is_said(
+    arguments: list[str], stdout: OutputSink, stderr: OutputSink, files: tuple[str, str]
+) -> None:
+    made = step(*arguments)
+    assert (made.stdout, made.stderr) == (stdout, stderr)
+    last = made.request.parts[1].tasks[1]
+    assert (last.stdout, last.stderr) == files
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "path", "of_task"),
+    [
+        ([], EVERYBODY, "", ""),  # broadcast
+        (["-i", "all"], EVERYBODY, "", ""),
+        (["-i", "none"], NOBODY, "", "/dev/null"),
+        (["-i", "2"], "2", "", ""),
+        (["-i", "in.%j"], EVERYBODY, "in.123", ""),
+        (["-i", "in.%t"], NOBODY, "", "in.3"),
+        (["--input", "none"], NOBODY, "", "/dev/null"),  # MPICH and Intel MPI
+    ],
+)
+def test_stdin_goes_to_all_or_one_or_none(arguments: list[str], stdin: str, path: str, of_task: str) -> None:
+    made = step(*arguments)
+    assert (made.request.stdin, made.stdin, made.request.parts[1].tasks[1].stdin) == (stdin, path, of_task)
+
+
+def test_labels_are_as_wide_as_the_highest_rank() -> None:
+    assert step("-l").request.labels == {0: "0: ", 1: "1: ", 2: "2: ", 3: "3: "}
+    labels = step("-l", "-n12").request.labels
+    assert labels is not None
+    assert (labels[0], labels[11]) == (" 0: ", "11: ")
+    assert step().request.labels is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields"),
+    [
+        (["-K"], {"kill_on_bad_exit": True}),
+        (["-W", "30"], {"wait": 30}),
+        (["-t", "1"], {"time_limit": 60}),
+        ([], {"kill_on_bad_exit": False, "wait": 0, "time_limit": 0}),
+        (["-n1"], {"lines": ["srun: warning: can't run 1 processes on 2 nodes, setting nnodes to 1"]}),
+        (["-Q", "-n1"], {"lines": []}),
+        (["--pty"], {"lines": ["srun: --pty is ignored: there is no terminal; the step runs without"]}),
+    ],
+)
+def test_how_srun_behaves_meanwhile(arguments: list[str], fields: dict[str, Any]) -> None:
+    made = step(*arguments)
+    assert {name: getattr(made, name) for name in fields} == fields
+
+
+def test_the_directory_is_sruns_or_the_one_that_is_asked_for() -> None:
+    assert step().request.cwd == "/w"
+    assert step("-D", "/x").request.cwd == "/x"
+
+
+def test_a_node_may_be_named_by_each_of_its_words() -> None:
+    assert [part.rank for part in step("-N1", "-n1", "-w", "n1").request.parts] == [1]
+    assert [part.rank for part in step("-N1", "-n1", "-w", "10.9.0.2").request.parts] == [1]
+
+
+HETEROGENEOUS = JOB._replace(components=[1, 1], said={}, ntasks=2)
+
+
+def test_components_run_on_their_nodes_with_one_numbering_of_tasks() -> None:
+    made = step("python", "a", ":", job=HETEROGENEOUS)
+    assert [(part.rank, [task.id for task in part.tasks], list(part.argv)) for part in made.request.parts] == [
+        (0, [0], ["python", "a"]),
+        (1, [1], ["python", "t.py"]),
+    ]
+    made = step("--het-group=1", job=HETEROGENEOUS, SLURM_JOB_NUM_NODES="1")
+    assert [part.rank for part in made.request.parts] == [1]
+    with pytest.raises(LayoutError, match="het group"):
+        step("--het-group=2", job=HETEROGENEOUS)
+
+
+def test_files_of_an_array_are_named_by_it() -> None:
+    array = JOB._replace(array=Array(120, 3, 10, 0, 9))
+    assert step("-o", "%A_%a", job=array).stdout == OutputSink("120_3")
