@@ -25,9 +25,9 @@ from pathlib import Path
 from statistics import median
 
 from harness.step_gang import StepGang
-from lockstep.worker.steps.client import Outcome, Sink, Step
+from lockstep.worker.steps.client import RunningStep, StepSink, TaskOutcome
 from lockstep.worker.steps.credentials import read_gang
-from lockstep.worker.steps.request import Request, TaskAsked
+from lockstep.worker.steps.request import StepRequest, TaskAsked
 
 _NODES = 64
 _PROCESSES = (1, 8)
@@ -107,16 +107,16 @@ def step(gang: StepGang, processes: int) -> float:
     directory = str(gang.nodes[0].directory)
     begun = time.monotonic()
     requests = [
-        Request("bench", rank, [TaskAsked(rank * processes + local, {}) for local in range(processes)], _COMMAND)
+        StepRequest("bench", rank, [TaskAsked(rank * processes + local, {}) for local in range(processes)], _COMMAND)
         for rank in range(len(gang.nodes))
     ]
-    outcomes = Step(read_gang(directory), directory, requests, Sink()).run()
+    outcomes = RunningStep(read_gang(directory), directory, requests, StepSink()).run()
     taken = time.monotonic() - begun
-    assert set(outcomes.values()) == {Outcome(0)}, outcomes
+    assert set(outcomes.values()) == {TaskOutcome(0)}, outcomes
     return taken
 
 
-class _Counting(Sink):
+class _Counting(StepSink):
     seen = 0
 
     def output(self, task: int, stream: int, data: bytes) -> None:
@@ -127,9 +127,9 @@ def throughput(gang: StepGang, megabytes: int) -> float:
     """Megabytes a second of one process's stdout."""
     directory, size = str(gang.nodes[0].directory), megabytes * 10**6
     sink = _Counting()
-    request = Request("bench", 1, [TaskAsked(0, {})], ("head", "-c", str(size), "/dev/zero"))
+    request = StepRequest("bench", 1, [TaskAsked(0, {})], ("head", "-c", str(size), "/dev/zero"))
     begun = time.monotonic()
-    Step(read_gang(directory), directory, [request], sink).run()
+    RunningStep(read_gang(directory), directory, [request], sink).run()
     taken = time.monotonic() - begun
     assert sink.seen == size
     return megabytes / taken

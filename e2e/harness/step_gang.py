@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from lockstep.worker.steps.credentials import VARIABLE, Gang, Peer, write_credentials
+from lockstep.worker.steps.credentials import VARIABLE, AttemptGang, Peer, write_credentials
 from lockstep.worker.steps.service import server_command
 
 RUN_UID = "0d8f5f6e-1111-2222-3333-444455556666"
@@ -111,7 +111,7 @@ class StepGang:
         listeners = [_listening(f"127.0.0.{rank + 1}") for rank in range(nodes)]
         where = [listener.getsockname() for listener in listeners]
         peers = [Peer(address, port, slot, incarnation) for slot, (address, port) in enumerate(where)]
-        self.gang = Gang(RUN_UID, attempt, 0, peers)
+        self.gang = AttemptGang(RUN_UID, attempt, 0, peers)
         self.nodes = [StepNode(rank, directory / f"node-{rank}", listener) for rank, listener in enumerate(listeners)]
         for node in self.nodes:
             issued = self.authority.issue(self.gang.identity(node.rank))

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.step_gang import StepGang
-from lockstep.worker.steps.client import Outcome, Sink, Step
+from lockstep.worker.steps.client import RunningStep, StepSink, TaskOutcome
 from lockstep.worker.steps.credentials import read_gang
-from lockstep.worker.steps.request import Request, TaskAsked
+from lockstep.worker.steps.request import StepRequest, TaskAsked
 
 PATIENCE = 60.0
 
 
-class Kept(Sink):
+class Kept(StepSink):
     """Everything that a step said."""
 
     def __init__(self) -> None:
@@ -33,17 +33,17 @@ class Kept(Sink):
 class Asking:
     """A step that runs in a thread."""
 
-    def __init__(self, directory: Path, requests: Sequence[Request], **options: Any) -> None:
+    def __init__(self, directory: Path, requests: Sequence[StepRequest], **options: Any) -> None:
         self.kept = Kept()
-        self.outcomes: dict[int, Outcome] = {}
-        self.step = Step(read_gang(str(directory)), str(directory), requests, self.kept, **options)
+        self.outcomes: dict[int, TaskOutcome] = {}
+        self.step = RunningStep(read_gang(str(directory)), str(directory), requests, self.kept, **options)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
         self.outcomes = self.step.run()
 
-    def wait(self) -> dict[int, Outcome]:
+    def wait(self) -> dict[int, TaskOutcome]:
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
         return self.outcomes
@@ -52,18 +52,18 @@ class Asking:
         return bytes(self.kept.said[task, stream])
 
 
-def asked(rank: int, *argv: str, tasks: Sequence[int] = (), **more: Any) -> Request:
+def asked(rank: int, *argv: str, tasks: Sequence[int] = (), **more: Any) -> StepRequest:
     """A program on one node; its tasks have the rank's number where none are said."""
     numbers = tasks or [rank]
-    return Request("step", rank, [TaskAsked(number, {"TASK": str(number)}) for number in numbers], argv, **more)
+    return StepRequest("step", rank, [TaskAsked(number, {"TASK": str(number)}) for number in numbers], argv, **more)
 
 
-def shell(rank: int, text: str, **more: Any) -> Request:
+def shell(rank: int, text: str, **more: Any) -> StepRequest:
     """Shell text on one node."""
     return asked(rank, **more)._replace(argv=None, shell=text)
 
 
-def run(gang: StepGang, *requests: Request, **options: Any) -> Asking:
+def run(gang: StepGang, *requests: StepRequest, **options: Any) -> Asking:
     """A step of rank 0's node, at its end."""
     asking = Asking(gang.nodes[0].directory, requests, **options)
     asking.wait()

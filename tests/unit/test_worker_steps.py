@@ -13,7 +13,7 @@ import pytest
 
 from harness.running_worker import is_alive, pid_in
 from harness.step_gang import StepGang
-from lockstep.worker.steps.client import Outcome
+from lockstep.worker.steps.client import TaskOutcome
 from lockstep.worker.steps.request import TaskAsked
 from support.stepping import Asking, asked, gang_of_steps, run, shell, until
 
@@ -45,26 +45,26 @@ def test_a_program_runs_on_every_node_that_was_asked_with_its_arguments_unchange
     odd = ["", "two words", '"quoted"', "$HOME;exit", "a\nb", os.fsdecode(b"no \xff text")]
     program = [sys.executable, "-ISc", "import os, sys; os.write(1, b'|'.join(map(os.fsencode, sys.argv[1:])))", *odd]
     ran = run(gang, *(asked(rank, *program) for rank in range(3)))
-    assert ran.outcomes == dict.fromkeys(range(3), Outcome(0))
+    assert ran.outcomes == dict.fromkeys(range(3), TaskOutcome(0))
     assert {ran.out(rank) for rank in range(3)} == {b"|".join(map(os.fsencode, odd))}
 
 
 def test_any_node_may_start_a_step_on_any_other(gang: StepGang) -> None:
     for node in gang.nodes:
         asking = Asking(node.directory, [asked(rank, "printenv", "LOCKSTEP_NODE_RANK") for rank in range(3)])
-        assert asking.wait() == dict.fromkeys(range(3), Outcome(0))
+        assert asking.wait() == dict.fromkeys(range(3), TaskOutcome(0))
         assert [asking.out(rank) for rank in range(3)] == [b"0\n", b"1\n", b"2\n"]
 
 
 def test_shell_text_is_given_to_a_shell_as_it_is(gang: StepGang) -> None:
     ran = run(gang, shell(1, """ A="x y" ; export A; printf '%s' "$A"; printf e >&2; exit 7"""))
-    assert ran.outcomes == {1: Outcome(7)}
+    assert ran.outcomes == {1: TaskOutcome(7)}
     assert (ran.out(1), ran.out(1, 2)) == (b"x y", b"e")
 
 
 def test_many_tasks_of_a_node_have_streams_codes_and_variables_of_their_own(gang: StepGang) -> None:
     ran = run(gang, shell(1, "echo out $TASK; echo err $TASK >&2; exit $TASK", tasks=[3, 4, 5]), asked(2, "true"))
-    assert ran.outcomes == {2: Outcome(0), 3: Outcome(3), 4: Outcome(4), 5: Outcome(5)}
+    assert ran.outcomes == {2: TaskOutcome(0), 3: TaskOutcome(3), 4: TaskOutcome(4), 5: TaskOutcome(5)}
     assert [(ran.out(n), ran.out(n, 2)) for n in (3, 4)] == [(b"out 3\n", b"err 3\n"), (b"out 4\n", b"err 4\n")]
 
 
@@ -81,7 +81,7 @@ threads = [threading.Thread(target=say, args=(descriptor,)) for descriptor in (1
     import random
 
     ran = run(gang, asked(1, sys.executable, "-ISc", program))
-    assert ran.outcomes == {1: Outcome(0)}
+    assert ran.outcomes == {1: TaskOutcome(0)}
     for stream in (1, 2):
         said = ran.out(1, stream)
         wanted = random.Random(stream).randbytes(1 << 20) * 50
@@ -117,7 +117,7 @@ def test_what_cannot_be_started_is_named_and_the_other_nodes_go_on(gang: StepGan
     assert found == {0: (127, "CommandNotFound"), 1: (126, "CommandNotExecutable"), 2: (125, "DirectoryNotFound")}
     assert "no-such-program" in ran.outcomes[0].words
     assert str(missing) in ran.outcomes[2].words
-    assert run(gang, asked(0, "true")).outcomes == {0: Outcome(0)}
+    assert run(gang, asked(0, "true")).outcomes == {0: TaskOutcome(0)}
 
 
 def test_failures_are_told_to_the_worker_with_the_last_words_on_stderr(gang: StepGang) -> None:
@@ -147,7 +147,7 @@ def test_signals_reach_every_task_and_how_it_ended_comes_back(gang: StepGang) ->
     asking = Asking(gang.nodes[0].directory, [shell(1, script), shell(2, "echo ready; exec sleep 1000")])
     until(lambda: asking.out(1) == asking.out(2) == b"ready\n")
     asking.step.signal(signal.SIGUSR1)
-    assert asking.wait() == {1: Outcome(9), 2: Outcome(0, signal.SIGUSR1)}
+    assert asking.wait() == {1: TaskOutcome(9), 2: TaskOutcome(0, signal.SIGUSR1)}
     assert asking.out(1) == b"ready\nheard\n"
     assert gang.nodes[1].ends()[0]["asked"]
 
@@ -157,7 +157,7 @@ def test_an_end_is_a_signal_to_all_that_it_started_and_then_a_kill(gang: StepGan
     asking = Asking(gang.nodes[0].directory, [shell(1, stubborn)])
     stray = pid_in(tmp_path / "pid")
     asking.step.end(0.5)
-    assert asking.wait() == {1: Outcome(0, signal.SIGTERM)}
+    assert asking.wait() == {1: TaskOutcome(0, signal.SIGTERM)}
     until(lambda: not is_alive(stray))
 
 
@@ -168,7 +168,7 @@ def test_what_is_typed_is_read_by_every_task_and_so_is_its_end(gang: StepGang) -
     asking = Asking(gang.nodes[0].directory, requests, stdin=read)
     with os.fdopen(write, "wb") as stream:
         stream.write(data)
-    assert asking.wait() == dict.fromkeys(range(6), Outcome(0))
+    assert asking.wait() == dict.fromkeys(range(6), TaskOutcome(0))
     os.close(read)
     assert {asking.out(task) for task in range(6)} == {f"{hashlib.sha256(data).hexdigest()}  -\n".encode()}
 
@@ -192,7 +192,7 @@ def test_a_task_that_reads_nothing_holds_up_neither_signals_nor_what_the_others_
     os.close(write)
     outcomes = asking.wait()
     os.close(read)
-    assert outcomes[1] == Outcome(0, signal.SIGTERM)
+    assert outcomes[1] == TaskOutcome(0, signal.SIGTERM)
 
 
 def test_no_input_is_an_empty_one(gang: StepGang) -> None:
@@ -201,9 +201,9 @@ def test_no_input_is_an_empty_one(gang: StepGang) -> None:
 
 def test_a_daemon_that_left_survives_a_finished_call(gang: StepGang, tmp_path: Path) -> None:
     ran = run(gang, asked(1, sys.executable, "-ISc", LEAVES_A_DAEMON, str(tmp_path / "pid")))
-    assert ran.outcomes == {1: Outcome(0)}
+    assert ran.outcomes == {1: TaskOutcome(0)}
     daemon = pid_in(tmp_path / "pid")
-    assert run(gang, asked(1, "true")).outcomes == {1: Outcome(0)}
+    assert run(gang, asked(1, "true")).outcomes == {1: TaskOutcome(0)}
     assert is_alive(daemon)
     os.kill(daemon, signal.SIGKILL)
 
@@ -233,7 +233,7 @@ time.sleep(1000)
 """,
     )
     ran = run(gang, asked(1, sys.executable, "-ISc", keeps, str(tmp_path / "pid")))
-    assert ran.outcomes == {1: Outcome(0)}
+    assert ran.outcomes == {1: TaskOutcome(0)}
     pid_in(tmp_path / "pid.wrote")
     assert is_alive(pid_in(tmp_path / "pid")), "its output is read to the end, and thrown away"
 
@@ -282,9 +282,9 @@ def test_a_slow_reader_makes_the_program_wait_and_nobody_else(gang: StepGang) ->
 
     asking.kept.output = slowly  # type: ignore[method-assign]
     quick = run(gang, asked(1, "true"), asked(2, "true"))
-    assert quick.outcomes == dict.fromkeys((1, 2), Outcome(0))
+    assert quick.outcomes == dict.fromkeys((1, 2), TaskOutcome(0))
     lets_go.append(1)
-    assert asking.wait() == {1: Outcome(0)}
+    assert asking.wait() == {1: TaskOutcome(0)}
     assert len(asking.out(1)) == 50_000_000
 
 
@@ -295,10 +295,12 @@ def test_the_server_ends_once_it_is_asked_and_no_step_lives(tmp_path: Path) -> N
         asking = Asking(gang.nodes[0].directory, [shell(0, "trap 'exit 5' TERM; echo r; while :; do sleep 0.05; done")])
         until(lambda: asking.out() == b"r\n")
         server.terminate()
-        assert run(gang, asked(0, "true", tasks=[7])).outcomes == {7: Outcome(0)}, "a program that saves may need one"
+        assert run(gang, asked(0, "true", tasks=[7])).outcomes == {7: TaskOutcome(0)}, (
+            "a program that saves may need one"
+        )
         assert server.poll() is None
         asking.step.signal(signal.SIGTERM)
-        assert asking.wait() == {0: Outcome(5)}
+        assert asking.wait() == {0: TaskOutcome(5)}
         assert server.wait(20) == 0
 
 
@@ -325,7 +327,7 @@ def test_the_authority_may_have_signed_itself_anew_for_each_worker(tmp_path: Pat
         anew = gang.authority.certificate_signed_anew()
         assert anew != gang.authority.certificate
         (gang.nodes[0].directory / "ca.pem").write_text(anew)
-        assert run(gang, asked(1, "true")).outcomes == {1: Outcome(0)}
+        assert run(gang, asked(1, "true")).outcomes == {1: TaskOutcome(0)}
 
 
 def test_a_task_may_have_files_of_its_node_for_its_streams(gang: StepGang, tmp_path: Path) -> None:
@@ -339,7 +341,7 @@ def test_a_task_may_have_files_of_its_node_for_its_streams(gang: StepGang, tmp_p
     request = shell(1, "cat; echo o; echo e >&2; exit 3", directory=str(tmp_path))._replace(tasks=tasks)
     gang.nodes[1].ends()
     ran = run(gang, request)
-    assert (ran.outcomes[0], ran.outcomes[1]) == (Outcome(3), Outcome(3))
+    assert (ran.outcomes[0], ran.outcomes[1]) == (TaskOutcome(3), TaskOutcome(3))
     assert (ran.outcomes[2].code, ran.outcomes[2].reason) == (125, "FileNotOpened")
     assert "no/such/directory: No such file or directory" in ran.outcomes[2].words
     assert (tmp_path / "out").read_text() == "typedo\n"
@@ -354,10 +356,10 @@ def test_one_task_alone_may_be_the_one_that_reads(gang: StepGang) -> None:
         stream.write(b"for one")
     request = asked(1, "cat", stdin=True)._replace(tasks=[TaskAsked(0, {}), TaskAsked(1, {}, reads=False)])
     asking = Asking(gang.nodes[0].directory, [request, asked(2, "cat", tasks=[2])], stdin=read)
-    assert asking.wait() == dict.fromkeys(range(3), Outcome(0))
+    assert asking.wait() == dict.fromkeys(range(3), TaskOutcome(0))
     os.close(read)
     assert [asking.out(task) for task in range(3)] == [b"for one", b"", b""]
 
 
 def test_who_is_to_read_what_nobody_sends_reads_the_end(gang: StepGang) -> None:
-    assert run(gang, asked(1, "cat", stdin=True)).outcomes == {1: Outcome(0)}
+    assert run(gang, asked(1, "cat", stdin=True)).outcomes == {1: TaskOutcome(0)}

@@ -190,10 +190,10 @@ def test_a_writer_takes_what_goes_and_keeps_the_rest() -> None:
 
 def test_labels_keep_partial_lines_of_each_stream_apart() -> None:
     labels = Labels([0, 10])
-    assert labels.of(0, 1, b"a") == b""
-    assert labels.of(0, 2, b"e\n") == b" 0: e\n"
-    assert labels.of(0, 1, b"b\n\nc") == b" 0: ab\n 0: \n"
-    assert labels.of(10, 1, b"\xff\n") == b"10: \xff\n"
+    assert labels.whole_lines(0, 1, b"a") == b""
+    assert labels.whole_lines(0, 2, b"e\n") == b" 0: e\n"
+    assert labels.whole_lines(0, 1, b"b\n\nc") == b" 0: ab\n 0: \n"
+    assert labels.whole_lines(10, 1, b"\xff\n") == b"10: \xff\n"
     assert labels.rest(0, 1) == b" 0: c\n"
     assert labels.rest(0, 1) == b""
 

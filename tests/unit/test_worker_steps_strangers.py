@@ -18,7 +18,7 @@ import pytest
 from harness.running_worker import is_alive, pid_in
 from harness.step_gang import RUN_UID, Authority, StepGang
 from lockstep.worker.steps import frames
-from lockstep.worker.steps.client import Outcome
+from lockstep.worker.steps.client import TaskOutcome
 from lockstep.worker.steps.credentials import Peer, knock_of, tls_context, write_credentials
 from lockstep.worker.steps.frames import ALL, Channel
 from support.stepping import Asking, asked, gang_of_steps, run, shell, until
@@ -69,7 +69,7 @@ def test_without_a_certificate_nothing_is_started(gang: StepGang, tmp_path: Path
     header = frames.packed(touch(tmp_path / "ran"))
     with connected(gang, 1, context) as channel, pytest.raises(OSError, match=r"CERTIFICATE_REQUIRED|EOF|reset"):
         answers_of(channel, (frames.HEADER, ALL, header))
-    assert run(gang, asked(1, "true")).outcomes == {1: Outcome(0)}
+    assert run(gang, asked(1, "true")).outcomes == {1: TaskOutcome(0)}
     assert not (tmp_path / "ran").exists()
 
 
@@ -171,13 +171,13 @@ def test_what_was_recorded_starts_nothing_when_it_is_played_again(gang: StepGang
         *gang.authority.issue(gang.gang.identity(0)),
     )  # fmt: skip
     counts = shell(1, f"echo once >> {tmp_path}/ran")
-    assert Asking(directory, [counts]).wait() == {1: Outcome(0)}
+    assert Asking(directory, [counts]).wait() == {1: TaskOutcome(0)}
     proxy.close()
     with socket.create_connection(gang.nodes[1].address, timeout=20) as again, contextlib.suppress(OSError):
         again.sendall(recorded)
         while again.recv(65536):
             pass
-    assert run(gang, asked(1, "true")).outcomes == {1: Outcome(0)}
+    assert run(gang, asked(1, "true")).outcomes == {1: TaskOutcome(0)}
     assert (tmp_path / "ran").read_text() == "once\n"
 
 
@@ -195,7 +195,7 @@ def test_who_says_nothing_or_stalls_in_the_handshake_holds_up_nobody(tmp_path: P
             if number % 2:
                 connection.sendall(begins[: 20 if number % 4 == 1 else None])
         began = time.monotonic()
-        assert run(gang, asked(1, "true")).outcomes == {1: Outcome(0)}
+        assert run(gang, asked(1, "true")).outcomes == {1: TaskOutcome(0)}
         assert time.monotonic() - began < 20.0
 
 
@@ -221,7 +221,7 @@ while True:
             assert flooding.stdout.readline() == b"begun\n"
             try:
                 for _ in range(3):
-                    assert run(gang, asked(1, "true")).outcomes == {1: Outcome(0)}
+                    assert run(gang, asked(1, "true")).outcomes == {1: TaskOutcome(0)}
             finally:
                 flooding.kill()
 
@@ -252,7 +252,7 @@ def test_who_lies_in_the_middle_loses_its_own_step_alone(
     if (tmp_path / "pid").exists():
         pid = pid_in(tmp_path / "pid")
         until(lambda: not is_alive(pid))
-    assert other.wait() == {9: Outcome(4)}
+    assert other.wait() == {9: TaskOutcome(4)}
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_who_lies_in_the_middle_loses_its_own_step_alone(
 def test_a_request_that_makes_no_sense_is_refused(gang: StepGang, header: bytes) -> None:
     answers = said_to(gang, gang.nodes[0].directory, 1, (frames.HEADER, ALL, header))
     assert [answer.kind for answer in answers] in ([frames.ERROR], [])
-    assert run(gang, asked(1, "true")).outcomes == {1: Outcome(0)}
+    assert run(gang, asked(1, "true")).outcomes == {1: TaskOutcome(0)}
 
 
 def test_a_frame_that_says_to_be_huge_ends_its_connection_at_once(gang: StepGang) -> None:
@@ -309,7 +309,7 @@ def test_a_peer_that_dies_in_the_middle_is_named(gang: StepGang) -> None:
     asking = Asking(gang.nodes[0].directory, [shell(1, "echo $PPID; exec sleep 1000"), asked(2, "true")])
     os.kill(int(until(lambda: asking.out(1))), signal.SIGKILL)
     outcomes = asking.wait()
-    assert outcomes[2] == Outcome(0)
+    assert outcomes[2] == TaskOutcome(0)
     assert (outcomes[1].code, outcomes[1].reason) == (255, "NodeUnreachable")
     assert outcomes[1].words.startswith(f"the connection to rank 1 at 127.0.0.2 port {gang.gang.peers[1].port} broke")
 
@@ -332,7 +332,7 @@ def test_a_peer_that_cannot_be_reached_is_named_within_the_deadline(
         asking = Asking(directory, [asked(1, "true"), asked(2, "true")], reach=1.0)
         outcomes = asking.wait()
     assert time.monotonic() - began < 15.0
-    assert outcomes[1] == Outcome(0)
+    assert outcomes[1] == TaskOutcome(0)
     assert (outcomes[2].code, outcomes[2].reason) == (255, "NodeUnreachable")
     assert f"rank 2 at 127.0.0.9 port {peers[2].port}" in outcomes[2].words
 

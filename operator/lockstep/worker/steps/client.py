@@ -1,6 +1,6 @@
 """A step from the side that asks for it: processes on one or many nodes, driven by one thread that never waits.
 
-step = Step(read_gang(directory), directory, [Asked(rank, request), …], sink)
+step = RunningStep(read_gang(directory), directory, [Asked(rank, request), …], sink)
 outcomes = step.run()
 """
 
@@ -18,9 +18,9 @@ import time
 from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from lockstep.worker.steps import frames
-from lockstep.worker.steps.credentials import Gang, knock_of, said_identity, tls_context
+from lockstep.worker.steps.credentials import AttemptGang, knock_of, said_identity, tls_context
 from lockstep.worker.steps.frames import ALL, Channel, Frame, ProtocolError
-from lockstep.worker.steps.request import UNREACHABLE, Request
+from lockstep.worker.steps.request import UNREACHABLE, StepRequest
 from lockstep.worker.steps.streams import Writer
 
 REACH_SECONDS = 20.0  # for a node to answer what it is asked
@@ -38,7 +38,7 @@ _PASSING = (
 )
 
 
-class Outcome(NamedTuple):
+class TaskOutcome(NamedTuple):
     """How a task ended. ``words``: why it could not be started, or is not known to have ended."""
 
     code: int
@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
         return 128 + self.signal if self.signal else self.code
 
 
-class Sink:
+class StepSink:
     """What becomes of a step: to be overridden. Nothing in it may wait."""
 
     def writer(self, task: int, stream: int) -> Optional[Writer]:
@@ -65,7 +65,7 @@ class Sink:
     def started(self, task: int, rank: int, pid: int) -> None:
         """It runs, under that PID of its node."""
 
-    def ended(self, task: int, rank: int, outcome: Outcome) -> None:
+    def ended(self, task: int, rank: int, outcome: TaskOutcome) -> None:
         """Nothing more comes of it."""
 
     def writers(self) -> Sequence[Writer]:
@@ -80,7 +80,7 @@ class _Greeting(NamedTuple):
     knock: str
 
 
-class Step:
+class RunningStep:
     """Processes on the nodes of the requests, whose tasks have different numbers.
 
     ``stdin``: a descriptor to read for all tasks that want input, or -1. ``reach``: seconds for a node to answer.
@@ -88,10 +88,10 @@ class Step:
     """
 
     def __init__(
-        self, gang: Gang, directory: str, requests: Sequence[Request], sink: Sink, *, stdin: int = -1,
+        self, gang: AttemptGang, directory: str, requests: Sequence[StepRequest], sink: StepSink, *, stdin: int = -1,
         reach: float = REACH_SECONDS,
     ) -> None:  # fmt: skip
-        self.outcomes: Dict[int, Outcome] = {}
+        self.outcomes: Dict[int, TaskOutcome] = {}
         self._gang, self._sink, self._stdin = gang, sink, stdin
         greeting = _Greeting(tls_context(directory, server=False), knock_of(directory))
         self._waiting: Deque[_Node] = collections.deque(
@@ -124,7 +124,7 @@ class Step:
         with contextlib.suppress(OSError):
             os.write(self._waker, b"\0")
 
-    def run(self) -> Dict[int, Outcome]:
+    def run(self) -> Dict[int, TaskOutcome]:
         """Until all is known of every task."""
         try:
             while self._waiting or self._nodes or any(writer.unwritten for writer in self._sink.writers()):
@@ -149,7 +149,7 @@ class Step:
             self._sink.started(task, rank, int(frame.number(1, 1 << 30)))
         elif task not in self.outcomes:
             said = frame.object()
-            outcome = Outcome(
+            outcome = TaskOutcome(
                 int(said.get("code") or 0), int(said.get("signal") or 0), str(said.get("reason", "")),
                 str(said.get("words", "")),
             )  # fmt: skip
@@ -224,7 +224,7 @@ class _Node:
     """One node that is asked: reached, asked, listened to. It fails by itself."""
 
     def __init__(
-        self, gang: Gang, request: Request, greeting: _Greeting, reach: float,
+        self, gang: AttemptGang, request: StepRequest, greeting: _Greeting, reach: float,
         take: Callable[[int, int, Frame], None],
     ) -> None:  # fmt: skip
         self.request = request

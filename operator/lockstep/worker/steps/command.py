@@ -13,9 +13,9 @@ import signal
 import sys
 from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
-from lockstep.worker.steps.client import Outcome, Sink, Step, forwarded_signals, new_step
-from lockstep.worker.steps.credentials import VARIABLE, CredentialError, Gang, read_gang
-from lockstep.worker.steps.request import MAX_TASKS, NOT_STARTED, Request, TaskAsked
+from lockstep.worker.steps.client import RunningStep, StepSink, TaskOutcome, forwarded_signals, new_step
+from lockstep.worker.steps.credentials import VARIABLE, AttemptGang, CredentialError, read_gang
+from lockstep.worker.steps.request import MAX_TASKS, NOT_STARTED, StepRequest, TaskAsked
 from lockstep.worker.steps.streams import Labels, Writer
 
 USAGE = """usage: lockstep-step [-n NODES | --ranks 0-3,5 | --all] [--tasks-per-node N] [--label] [--cwd DIR]
@@ -107,7 +107,7 @@ def ranks_of(options: Options, world: int) -> List[int]:
     return found
 
 
-def requests_of(options: Options, ranks: Sequence[int]) -> List[Request]:
+def requests_of(options: Options, ranks: Sequence[int]) -> List[StepRequest]:
     """One for each node, its tasks numbered in the order of the ranks."""
     step, total = new_step(), len(ranks) * options.per_node
     directory = options.directory or os.getcwd()
@@ -120,7 +120,7 @@ def requests_of(options: Options, ranks: Sequence[int]) -> List[Request]:
             own = {"TASK": number, "TASKS": total, "LOCAL_TASK": local}
             tasks.append(TaskAsked(number, {f"LOCKSTEP_STEP_{name}": str(value) for name, value in own.items()}))
         requests.append(
-            Request(
+            StepRequest(
                 step, rank, tasks, list(options.program), environment=environment, directory=directory,
                 stdin=options.stdin,
             )
@@ -128,16 +128,16 @@ def requests_of(options: Options, ranks: Sequence[int]) -> List[Request]:
     return requests
 
 
-class _Terminal(Sink):
+class _Terminal(StepSink):
     """Output goes where this process's goes, or is kept."""
 
-    def __init__(self, gang: Gang, options: Options, tasks: Sequence[int]) -> None:
+    def __init__(self, gang: AttemptGang, options: Options, tasks: Sequence[int]) -> None:
         self._gang, self._capture = gang, options.capture
         self._out = {1: Writer(1), 2: Writer(2)}
         self._labels = Labels(tasks) if options.label else None
         self.kept: Dict[Tuple[int, int], List[bytes]] = {}
         self.ranks: Dict[int, int] = {}
-        self.step: Optional[Step] = None
+        self.step: Optional[RunningStep] = None
 
     def writer(self, task: int, stream: int) -> Optional[Writer]:
         if self._out[1].broken and self.step is not None:
@@ -148,9 +148,9 @@ class _Terminal(Sink):
         if self._capture:
             self.kept.setdefault((task, stream), []).append(data)
         elif self._labels is not None:
-            self._out[stream].write(self._labels.of(task, stream, data))
+            self._out[stream].write(self._labels.whole_lines(task, stream, data))
 
-    def ended(self, task: int, rank: int, outcome: Outcome) -> None:
+    def ended(self, task: int, rank: int, outcome: TaskOutcome) -> None:
         self.ranks[task] = rank
         if self._labels is not None:
             for stream, writer in self._out.items():
@@ -168,7 +168,7 @@ class _Terminal(Sink):
     def writers(self) -> Sequence[Writer]:
         return list(self._out.values())
 
-    def report(self, outcomes: Dict[int, Outcome]) -> bytes:
+    def report(self, outcomes: Dict[int, TaskOutcome]) -> bytes:
         """For lockstep_training."""
         rows = [
             {
@@ -198,7 +198,7 @@ def run(arguments: Sequence[str]) -> int:
         gang = read_gang(directory)
         requests = requests_of(options, ranks_of(options, len(gang.peers)))
         sink = _Terminal(gang, options, [task.identity for request in requests for task in request.tasks])
-        step = Step(gang, directory, requests, sink, stdin=0 if options.stdin else -1)
+        step = RunningStep(gang, directory, requests, sink, stdin=0 if options.stdin else -1)
     except (_UsageError, CredentialError, OSError) as error:
         os.write(2, f"lockstep-step: {error}\n".encode("utf-8", "replace"))
         return NOT_STARTED

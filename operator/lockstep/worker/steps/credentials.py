@@ -32,7 +32,7 @@ class Peer(NamedTuple):
     incarnation: int
 
 
-class Gang(NamedTuple):
+class AttemptGang(NamedTuple):
     """All workers of one attempt by rank, and which of them this is."""
 
     run_uid: str
@@ -51,7 +51,7 @@ class Gang(NamedTuple):
         return f"rank {rank} at {peer.address} port {peer.port}"
 
 
-def gang_of(run_uid: str, rank: int, start: JSON, addresses: Sequence[str], ports: Sequence[int]) -> Gang:
+def gang_of(run_uid: str, rank: int, start: JSON, addresses: Sequence[str], ports: Sequence[int]) -> AttemptGang:
     """From START and what comes with it. Raises ValueError, KeyError, TypeError."""
     members: Dict[int, int] = {}
     for member in start["members"]:
@@ -64,7 +64,7 @@ def gang_of(run_uid: str, rank: int, start: JSON, addresses: Sequence[str], port
         Peer(address, int(port), slot, members[slot])
         for slot, address, port in zip(order, addresses, ports)  # noqa: B905, strict is younger than Python 3.8
     ]
-    return Gang(run_uid, int(start["attempt"]), rank, peers)
+    return AttemptGang(run_uid, int(start["attempt"]), rank, peers)
 
 
 def _unfolded(text: str) -> List[int]:
@@ -79,7 +79,7 @@ def _unfolded(text: str) -> List[int]:
     return numbers
 
 
-def write_credentials(directory: str, gang: Gang, authority: str, certificate: str, key: str) -> None:
+def write_credentials(directory: str, gang: AttemptGang, authority: str, certificate: str, key: str) -> None:
     """Into a directory that nobody else reads. Raises OSError."""
     os.mkdir(directory, 0o700)
     peers = json.dumps(dict(gang._asdict(), peers=[list(peer) for peer in gang.peers]))
@@ -89,12 +89,12 @@ def write_credentials(directory: str, gang: Gang, authority: str, certificate: s
             stream.write(text)
 
 
-def read_gang(directory: str) -> Gang:
+def read_gang(directory: str) -> AttemptGang:
     """Raises CredentialError."""
     try:
         with open(os.path.join(directory, _PEERS)) as stream:
             found = json.load(stream)
-        return Gang(found["run_uid"], found["attempt"], found["rank"], [Peer(*peer) for peer in found["peers"]])
+        return AttemptGang(found["run_uid"], found["attempt"], found["rank"], [Peer(*peer) for peer in found["peers"]])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CredentialError(f"who the nodes of the gang are cannot be read in {directory}: {error}") from None
 

@@ -22,7 +22,7 @@ from lockstep.worker.child.processes import STEP_SERVER, name_process
 from lockstep.worker.output import log_line
 from lockstep.worker.settings import JSON
 from lockstep.worker.steps.credentials import VARIABLE, CredentialError, knock_of, read_gang, tls_context
-from lockstep.worker.steps.session import PROVE_SECONDS, REFUSED, Node, pid_told, serve
+from lockstep.worker.steps.session import PROVE_SECONDS, REFUSED, ServedNode, pid_told, serve
 
 SILENT_SECONDS = 10.0  # until a connection has said something
 MAX_SILENT = 256  # connections
@@ -54,7 +54,7 @@ class _Unproven(NamedTuple):
 class Server:
     """Accepts and forks until it is asked to end, and then until no session lives."""
 
-    def __init__(self, listener: socket.socket, node: Node, knock: str, proofs: int) -> None:
+    def __init__(self, listener: socket.socket, node: ServedNode, knock: str, proofs: int) -> None:
         self._listener, self._node, self._knock, self._proofs = listener, node, knock.encode("ascii"), proofs
         self._silent: Dict[int, _Silent] = {}  # by descriptor, oldest first
         self._unproven: Dict[int, _Unproven] = {}  # by PID
@@ -252,7 +252,7 @@ def main(said: str) -> int:
 
     own = {name: os.environ[name] for name in own_names(given.get("own") or [], list(os.environ))}
     members = {gang.identity(rank) for rank in range(len(gang.peers))}
-    node = Node(gang.rank, members, context, dict(os.environ), own, int(given["ends"]), proven)
+    node = ServedNode(gang.rank, members, context, dict(os.environ), own, int(given["ends"]), proven)
     os.set_inheritable(node.ends, False)
     listener = socket.socket(fileno=int(given["listen"]))
     os.set_inheritable(listener.fileno(), False)

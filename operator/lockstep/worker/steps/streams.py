@@ -83,7 +83,7 @@ class Labels:
         self._width = len(str(max(tasks, default=0)))
         self._partial: Dict[Tuple[int, int], List[bytes]] = {}
 
-    def of(self, task: int, stream: int, data: bytes) -> bytes:
+    def whole_lines(self, task: int, stream: int, data: bytes) -> bytes:
         """The lines that are whole by now."""
         head, newline, rest = data.rpartition(b"\n")
         partial = self._partial.setdefault((task, stream), [])
