@@ -32,7 +32,7 @@ command = ssh.parse(sys.argv[1:])
 asked = ssh.request(command, Gang([node["address"] for node in nodes], 0))
 with open("{scratch}/calls", "a") as calls:
     print(json.dumps(sys.argv[1:]), file=calls)
-if not isinstance(asked, ssh.StepRequest):
+if not isinstance(asked, ssh.ShimRequest):
     sys.stderr.write(asked.err)
     sys.exit(asked.code)
 [part] = asked.parts

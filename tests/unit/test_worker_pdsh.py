@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from lockstep.worker.shims.pdsh import PdshCommand, exit_code, exit_line, parse, request
-from lockstep.worker.shims.request import ShimAnswer, StepPart, StepRequest, StepTask
+from lockstep.worker.shims.request import ShimAnswer, ShimPart, ShimRequest, ShimTask
 from lockstep.worker.shims.targets import Gang
 
 GANG = Gang(["10.9.0.1", "10.9.0.2", "10.9.0.3"], 0, ["n1", "n2", "n3"])
@@ -86,8 +86,8 @@ def test_what_it_answers_itself(arguments: list[str], code: int, words: str) -> 
 
 def test_each_host_is_a_task_of_one_step_behind_its_name() -> None:
     made, lines = request(PdshCommand(["n2", "n1"], ["a", "b"]), GANG)
-    parts = [StepPart(1, [StepTask(0)], shell="a"), StepPart(0, [StepTask(1)], shell="b")]
-    assert made == StepRequest(parts, labels={0: "n2: ", 1: "n1: "})
+    parts = [ShimPart(1, [ShimTask(0)], shell="a"), ShimPart(0, [ShimTask(1)], shell="b")]
+    assert made == ShimRequest(parts, labels={0: "n2: ", 1: "n1: "})
     assert lines == []
     assert request(PdshCommand(["n1"], ["a"], labels=False), GANG)[0].labels is None
 

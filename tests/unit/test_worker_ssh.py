@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.worker.shims.request import EVERYBODY, NOBODY, ShimAnswer, StepPart, StepRequest, StepTask
+from lockstep.worker.shims.request import EVERYBODY, NOBODY, ShimAnswer, ShimPart, ShimRequest, ShimTask
 from lockstep.worker.shims.ssh import SshCommand, exit_code, parse, request, unreachable
 from lockstep.worker.shims.targets import Gang
 
@@ -81,7 +81,7 @@ def test_what_it_answers_itself_it_says_as_ssh_does(arguments: list[str], code: 
 )  # fmt: skip
 def test_a_host_is_a_node_by_address_or_name(host: str, rank: int) -> None:
     made = request(SshCommand(host, "x y"), GANG)
-    assert made == StepRequest([StepPart(rank, [StepTask(0)], shell="x y")], stdin=EVERYBODY)
+    assert made == ShimRequest([ShimPart(rank, [ShimTask(0)], shell="x y")], stdin=EVERYBODY)
 
 
 @pytest.mark.parametrize("host", ["10.9.0.3", "n4", "github.com", "10", ""])
@@ -98,7 +98,7 @@ def test_a_short_name_that_two_nodes_have_is_nobodys() -> None:
 
 def test_without_a_command_the_shell_reads_stdin() -> None:
     made = request(SshCommand("n2", ""), GANG)
-    assert made == StepRequest([StepPart(1, [StepTask(0)], shell="exec /bin/sh")], stdin=EVERYBODY)
+    assert made == ShimRequest([ShimPart(1, [ShimTask(0)], shell="exec /bin/sh")], stdin=EVERYBODY)
 
 
 def test_stdin_and_background_are_as_asked() -> None:
@@ -106,8 +106,8 @@ def test_stdin_and_background_are_as_asked() -> None:
         request(SshCommand("n2", "x", stdin=False), GANG),
         request(SshCommand("n2", "x", detached=True), GANG),
     )
-    assert isinstance(quiet, StepRequest)
-    assert isinstance(behind, StepRequest)
+    assert isinstance(quiet, ShimRequest)
+    assert isinstance(behind, ShimRequest)
     assert (quiet.stdin, quiet.detached, behind.detached) == (NOBODY, False, True)
 
 

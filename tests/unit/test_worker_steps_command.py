@@ -14,7 +14,7 @@ from lockstep.worker import lockstep_training
 from lockstep.worker.settings import Settings
 from lockstep.worker.steps.command import Options, options_of, ranks_of
 from lockstep.worker.steps.programs import offer_programs, path_with_programs
-from lockstep.worker.steps.streams import Labels, Writer
+from lockstep.worker.steps.streams import Labels, Writer, numbered
 from support.stepping import gang_of_steps, until
 
 SETTINGS = Settings("https://x", "team", "hello", "u", 0, 1, "pod", ("true",))
@@ -189,7 +189,7 @@ def test_a_writer_takes_what_goes_and_keeps_the_rest() -> None:
 
 
 def test_labels_keep_partial_lines_of_each_stream_apart() -> None:
-    labels = Labels([0, 10])
+    labels = Labels(numbered([0, 10]))
     assert labels.whole_lines(0, 1, b"a") == b""
     assert labels.whole_lines(0, 2, b"e\n") == b" 0: e\n"
     assert labels.whole_lines(0, 1, b"b\n\nc") == b" 0: ab\n 0: \n"

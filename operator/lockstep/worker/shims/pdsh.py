@@ -6,7 +6,7 @@ import re
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from lockstep.slurm import hostlist
-from lockstep.worker.shims.request import ShimAnswer, StepPart, StepRequest, StepTask
+from lockstep.worker.shims.request import ShimAnswer, ShimPart, ShimRequest, ShimTask
 from lockstep.worker.shims.targets import Gang
 
 FLAGS = "abcdhiknqrsACLNSVX"
@@ -59,7 +59,7 @@ def parse(
     return PdshCommand(hosts, texts, "N" not in found, "S" in found, timeout)
 
 
-def request(command: PdshCommand, gang: Gang) -> Tuple[StepRequest, List[str]]:
+def request(command: PdshCommand, gang: Gang) -> Tuple[ShimRequest, List[str]]:
     """(the step: a task for each host that is of the gang, numbered as in -w; lines for those that are not)."""
     parts, lines, labels = [], [], {}
     for number, (host, text) in enumerate(zip(command.hosts, command.texts)):  # noqa: B905, strict is younger than Python 3.8
@@ -68,9 +68,9 @@ def request(command: PdshCommand, gang: Gang) -> Tuple[StepRequest, List[str]]:
             lines.append(f"{host}: ssh: Could not resolve hostname {host}: it is no node of this gang")
             lines.append(exit_line(host, 255))
             continue
-        parts.append(StepPart(rank, [StepTask(number)], shell=text))
+        parts.append(ShimPart(rank, [ShimTask(number)], shell=text))
         labels[number] = f"{host}: "
-    return StepRequest(parts, labels=labels if command.labels else None), lines
+    return ShimRequest(parts, labels=labels if command.labels else None), lines
 
 
 def expanded(text: str, host: str, rank: int, user: str) -> str:

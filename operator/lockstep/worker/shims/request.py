@@ -8,7 +8,7 @@ NOBODY, EVERYBODY = "none", "all"
 SHELL = "/bin/sh"
 
 
-class StepTask(NamedTuple):
+class ShimTask(NamedTuple):
     """One process of a step. Files are opened on its node; empty: the stream goes to the client."""
 
     id: int  # unique in the step
@@ -19,20 +19,20 @@ class StepTask(NamedTuple):
     append: bool = False
 
 
-class StepPart(NamedTuple):
+class ShimPart(NamedTuple):
     """What one node is asked for: one connection, one header. A node may have several parts."""
 
     rank: int
-    tasks: Sequence[StepTask]
+    tasks: Sequence[ShimTask]
     argv: Sequence[str] = ()  # passed on unchanged; empty: ``shell``
     shell: str = ""  # text for SHELL -c, as sshd takes it
     env: Optional[Mapping[str, str]] = None  # None: the node's own
 
 
-class StepRequest(NamedTuple):
+class ShimRequest(NamedTuple):
     """A step."""
 
-    parts: Sequence[StepPart]
+    parts: Sequence[ShimPart]
     cwd: Optional[str] = None  # None: the program's own on each node
     stdin: str = NOBODY  # NOBODY, EVERYBODY, or the id of the one task that gets it
     labels: Optional[Mapping[int, str]] = None  # put in front of each line, by task

@@ -10,7 +10,7 @@ from lockstep.slurm.environment import SlurmJob, exported, step_environment, tas
 from lockstep.slurm.layout import Layout, LayoutError
 from lockstep.slurm.reports import label
 from lockstep.slurm.srun import Step, counted, groups, placed
-from lockstep.worker.shims.request import EVERYBODY, NOBODY, StepPart, StepRequest, StepTask
+from lockstep.worker.shims.request import EVERYBODY, NOBODY, ShimPart, ShimRequest, ShimTask
 
 NULL = "/dev/null"
 
@@ -26,7 +26,7 @@ class OutputSink(NamedTuple):
 class Call(NamedTuple):
     """A step as srun asks for it, and how srun is to behave meanwhile."""
 
-    request: StepRequest
+    request: ShimRequest
     stdout: OutputSink
     stderr: OutputSink
     stdin: str  # path of a file to read; empty: srun's own
@@ -51,7 +51,7 @@ def call(
 ) -> Call:
     """``words``: of each node of the job, by rank, all that mean it. Raises LayoutError with what srun says."""
     lines: List[str] = []
-    parts: List[StepPart] = []
+    parts: List[ShimPart] = []
     nodes: Dict[int, str] = {}
     layouts = []
     for index, step in enumerate(steps):
@@ -75,7 +75,7 @@ def call(
         stdin = leading.input
     elif stdin == NOBODY and leading.input.lower() != "none" and not patterns.is_per_task(leading.input):
         stdin, path = EVERYBODY, patterns.file_name(leading.input, _names(job, place))
-    request = StepRequest(parts, cwd=leading.chdir or place.cwd, stdin=stdin, labels=labels)
+    request = ShimRequest(parts, cwd=leading.chdir or place.cwd, stdin=stdin, labels=labels)
     stdout = _sink(leading.output, leading, job, place, total)
     stderr = _sink(leading.error, leading, job, place, total) if leading.error else stdout
     return Call(
@@ -98,7 +98,7 @@ def _members(step: Step, index: int, job: SlurmJob, several: bool) -> List[int]:
 
 def _parts(
     step: Step, layout: Layout, job: SlurmJob, environ: Mapping[str, str], place: Place, first: int
-) -> List[StepPart]:
+) -> List[ShimPart]:
     base = exported(without_steps(environ), step.export)
     base.update(step_environment(job, place.step, layout, place.address, place.port, step.cpus_per_task))
     parts = []
@@ -110,8 +110,8 @@ def _parts(
                 node=job.nodes[layout.nodes[node]], node_index=node, task=rank, user=job.user
             )
             stdout, stderr = _own_file(step.output, names), _own_file(step.error or step.output, names)
-            tasks.append(StepTask(first + rank, own, stdout, stderr, _own_file(step.input, names), step.append is True))
-        parts.append(StepPart(layout.nodes[node], tasks, argv=step.command, env=base))
+            tasks.append(ShimTask(first + rank, own, stdout, stderr, _own_file(step.input, names), step.append is True))
+        parts.append(ShimPart(layout.nodes[node], tasks, argv=step.command, env=base))
     return parts
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from lockstep.worker.shims.request import EVERYBODY, NOBODY, ShimAnswer, StepPart, StepRequest, StepTask
+from lockstep.worker.shims.request import EVERYBODY, NOBODY, ShimAnswer, ShimPart, ShimRequest, ShimTask
 from lockstep.worker.shims.targets import Gang
 
 FAILED = 255  # of ssh itself, whatever was wrong
@@ -69,13 +69,13 @@ def parse(arguments: Sequence[str]) -> Union[SshCommand, ShimAnswer]:
     return SshCommand(host, " ".join(words), found.get("l", user), stdin, "q" in found, detached)
 
 
-def request(command: SshCommand, gang: Gang) -> Union[StepRequest, ShimAnswer]:
+def request(command: SshCommand, gang: Gang) -> Union[ShimRequest, ShimAnswer]:
     """The step for it: on that node, with its own environment. Of users there is one, whoever is named."""
     rank = gang.rank_of(command.host)
     if rank is None:
         return ShimAnswer(FAILED, err=unknown_host(command.host))
-    part = StepPart(rank, [StepTask(0)], shell=command.text or "exec /bin/sh")
-    return StepRequest([part], stdin=EVERYBODY if command.stdin else NOBODY, detached=command.detached)
+    part = ShimPart(rank, [ShimTask(0)], shell=command.text or "exec /bin/sh")
+    return ShimRequest([part], stdin=EVERYBODY if command.stdin else NOBODY, detached=command.detached)
 
 
 def unknown_host(host: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence, Tu
 from lockstep.worker.steps.client import RunningStep, StepSink, TaskOutcome, forwarded_signals, new_step
 from lockstep.worker.steps.credentials import VARIABLE, AttemptGang, CredentialError, read_gang
 from lockstep.worker.steps.request import MAX_TASKS, NOT_STARTED, StepRequest, TaskAsked
-from lockstep.worker.steps.streams import Labels, Writer
+from lockstep.worker.steps.streams import Labels, Writer, numbered
 
 USAGE = """usage: lockstep-step [-n NODES | --ranks 0-3,5 | --all] [--tasks-per-node N] [--label] [--cwd DIR]
                      [--stdin] [--] program [argument ...]
@@ -134,7 +134,7 @@ class _Terminal(StepSink):
     def __init__(self, gang: AttemptGang, options: Options, tasks: Sequence[int]) -> None:
         self._gang, self._capture = gang, options.capture
         self._out = {1: Writer(1), 2: Writer(2)}
-        self._labels = Labels(tasks) if options.label else None
+        self._labels = Labels(numbered(tasks)) if options.label else None
         self.kept: Dict[Tuple[int, int], List[bytes]] = {}
         self.ranks: Dict[int, int] = {}
         self.step: Optional[RunningStep] = None

@@ -12,7 +12,8 @@ from lockstep.worker.settings import Settings
 
 PROGRAMS: Mapping[str, str] = {"lockstep-step": "lockstep.worker.steps.command"}
 """By name the module whose ``main`` it is."""
-SHIMS: Mapping[str, Mapping[str, str]] = {}
+_REMOTE_SHELLS = {"ssh": "lockstep.worker.steps.ssh", "pdsh": "lockstep.worker.steps.pdsh"}
+SHIMS: Mapping[str, Mapping[str, str]] = {"MPI": _REMOTE_SHELLS, "DeepSpeed": _REMOTE_SHELLS}
 """Of a launcher: programs of the same names as others, found before those."""
 _TEXT = """#!{interpreter} -IS
 import sys

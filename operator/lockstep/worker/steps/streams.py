@@ -7,7 +7,7 @@ import contextlib
 import os
 import select
 import stat
-from typing import Deque, Dict, Iterable, List, Tuple
+from typing import Deque, Dict, List, Mapping, Sequence, Tuple
 
 PIPE_BUF = 4096  # a pipe that can be written to takes so many bytes without waiting
 FULL_BYTES = 1 << 20  # what waits for a descriptor, before nodes are no longer listened to
@@ -77,10 +77,10 @@ def _takes_some(descriptor: int) -> bool:
 
 
 class Labels:
-    """Lines with the number of their task in front, each line whole: ``3: text``."""
+    """Lines with the label of their task in front, each line whole: ``3: text``."""
 
-    def __init__(self, tasks: Iterable[int]) -> None:
-        self._width = len(str(max(tasks, default=0)))
+    def __init__(self, labels: Mapping[int, str]) -> None:
+        self._labels = {task: text.encode("utf-8", "replace") for task, text in labels.items()}
         self._partial: Dict[Tuple[int, int], List[bytes]] = {}
 
     def whole_lines(self, task: int, stream: int, data: bytes) -> bytes:
@@ -92,13 +92,16 @@ class Labels:
             return b""
         lines = (b"".join(partial) + head).split(b"\n")
         partial[:] = [rest] if rest else []
-        label = self._label(task)
+        label = self._labels[task]
         return b"".join(label + line + b"\n" for line in lines)
 
     def rest(self, task: int, stream: int) -> bytes:
         """What is left at the end, made a line."""
         partial = b"".join(self._partial.pop((task, stream), []))
-        return self._label(task) + partial + b"\n" if partial else b""
+        return self._labels[task] + partial + b"\n" if partial else b""
 
-    def _label(self, task: int) -> bytes:
-        return b"%*d: " % (self._width, task)
+
+def numbered(tasks: Sequence[int]) -> Dict[int, str]:
+    """The number of each task as its label, all of them as wide as the highest."""
+    width = len(str(max(tasks, default=0)))
+    return {task: f"{task:>{width}}: " for task in tasks}
