@@ -20,7 +20,7 @@ from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, 
 from lockstep.worker.steps import frames
 from lockstep.worker.steps.credentials import AttemptGang, knock_of, said_identity, tls_context
 from lockstep.worker.steps.frames import ALL, Channel, Frame, ProtocolError
-from lockstep.worker.steps.request import UNREACHABLE, StepRequest
+from lockstep.worker.steps.request import UNREACHABLE, NodeRequest
 from lockstep.worker.steps.streams import Writer
 
 REACH_SECONDS = 20.0  # for a node to answer what it is asked
@@ -88,7 +88,7 @@ class RunningStep:
     """
 
     def __init__(
-        self, gang: AttemptGang, directory: str, requests: Sequence[StepRequest], sink: StepSink, *, stdin: int = -1,
+        self, gang: AttemptGang, directory: str, requests: Sequence[NodeRequest], sink: StepSink, *, stdin: int = -1,
         reach: float = REACH_SECONDS,
     ) -> None:  # fmt: skip
         self.outcomes: Dict[int, TaskOutcome] = {}
@@ -224,7 +224,7 @@ class _Node:
     """One node that is asked: reached, asked, listened to. It fails by itself."""
 
     def __init__(
-        self, gang: AttemptGang, request: StepRequest, greeting: _Greeting, reach: float,
+        self, gang: AttemptGang, request: NodeRequest, greeting: _Greeting, reach: float,
         take: Callable[[int, int, Frame], None],
     ) -> None:  # fmt: skip
         self.request = request

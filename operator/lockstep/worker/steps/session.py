@@ -22,8 +22,8 @@ from lockstep.worker.settings import JSON
 from lockstep.worker.steps import frames
 from lockstep.worker.steps.credentials import said_identity
 from lockstep.worker.steps.frames import ALL, Channel, Frame, ProtocolError
-from lockstep.worker.steps.request import NOT_STARTED, RefusedError, StepRequest, TaskAsked, request_of
-from lockstep.worker.steps.tasks import Descendants, StepTask, send, terminate
+from lockstep.worker.steps.request import NOT_STARTED, NodeRequest, RefusedError, TaskAsked, request_of
+from lockstep.worker.steps.tasks import Descendants, RunningTask, send, terminate
 
 PROVE_SECONDS = 10.0  # for handshake and header together
 LINGER_SECONDS = 5.0  # for the client to hang up first: what it was told last would be lost otherwise
@@ -112,9 +112,9 @@ def _refuse(channel: Channel, error: RefusedError) -> None:
 class Session:
     """Tasks and their client. Single-threaded: nothing here waits for anything but in ``_turn``."""
 
-    def __init__(self, channel: Channel, request: StepRequest, node: ServedNode) -> None:
+    def __init__(self, channel: Channel, request: NodeRequest, node: ServedNode) -> None:
         self._channel, self._request, self._node = channel, request, node
-        self._tasks: List[StepTask] = []
+        self._tasks: List[RunningTask] = []
         self._left_open: Set[int] = set()  # streams that something holds whose task is over: read, and thrown away
         self._connected = True
         self._done = 0.0  # monotonic; everything was told
@@ -159,7 +159,7 @@ class Session:
     def _start(self, asked: TaskAsked, environment: Mapping[str, str]) -> None:
         identity = asked.identity
         try:
-            task = StepTask(self._request, asked, environment)
+            task = RunningTask(self._request, asked, environment)
         except RefusedError as error:
             code, reason, words = error.args
             self._tell(frames.ERROR, identity, {"code": code, "reason": reason, "words": words})
@@ -256,7 +256,7 @@ class Session:
             elif os.WIFSIGNALED(status) and name in LAUNCHERS:  # of others the launcher that they had may be the cause
                 self._note(self._tasks[0].identity, name, 0, os.WTERMSIG(status), b"", asked=self._ending)
 
-    def _has_said_all(self, task: StepTask) -> bool:
+    def _has_said_all(self, task: RunningTask) -> bool:
         """Its output has ended; or who still holds that has left its session, and says nothing at the moment."""
         if not task.streams:
             return True
@@ -270,7 +270,7 @@ class Session:
             return False
         return not any(_is_ready(descriptor, select.POLLIN) for descriptor in task.streams)
 
-    def _tell_end(self, task: StepTask) -> None:
+    def _tell_end(self, task: RunningTask) -> None:
         task.told = True
         self._left_open |= set(task.streams)
         task.streams.clear()
@@ -283,7 +283,7 @@ class Session:
         if code or number:
             self._note(task.identity, self._request.program, code, number, task.last_words(), asked=task.asked)
 
-    def _pass_on(self, task: StepTask, descriptor: int, most: int) -> None:
+    def _pass_on(self, task: RunningTask, descriptor: int, most: int) -> None:
         kind = task.streams[descriptor]
         data = task.read(descriptor, most)
         if data and self._connected:
