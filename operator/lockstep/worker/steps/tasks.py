@@ -14,7 +14,7 @@ from lockstep.worker.child.process import NO_FAULT_OF_THE_COMMAND
 from lockstep.worker.child.processes import Process, other_processes
 from lockstep.worker.errors import open_plain
 from lockstep.worker.steps.frames import CHUNK, STDERR, STDOUT
-from lockstep.worker.steps.request import NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED, NodeRequest, RefusedError, TaskAsked
+from lockstep.worker.steps.request import NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED, AskedOfNode, RefusedError, TaskAsked
 
 TAIL_BYTES = 1024  # of its stderr
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, which Python before 3.10 has no name for
@@ -27,7 +27,7 @@ class RunningTask:
     Raises RefusedError where it cannot be started.
     """
 
-    def __init__(self, request: NodeRequest, asked: TaskAsked, environment: Mapping[str, str]) -> None:
+    def __init__(self, request: AskedOfNode, asked: TaskAsked, environment: Mapping[str, str]) -> None:
         self.identity = asked.identity
         self.status: Optional[int] = None  # as waitpid has it, once it was reaped
         self.told = False  # the client was told how it ended
