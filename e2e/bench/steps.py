@@ -27,7 +27,7 @@ from statistics import median
 from harness.step_gang import StepGang
 from lockstep.worker.steps.client import RunningStep, StepSink, TaskOutcome
 from lockstep.worker.steps.credentials import read_gang
-from lockstep.worker.steps.request import StepRequest, TaskAsked
+from lockstep.worker.steps.request import AskedOfNode, TaskAsked
 
 _NODES = 64
 _PROCESSES = (1, 8)
@@ -107,7 +107,7 @@ def step(gang: StepGang, processes: int) -> float:
     directory = str(gang.nodes[0].directory)
     begun = time.monotonic()
     requests = [
-        StepRequest("bench", rank, [TaskAsked(rank * processes + local, {}) for local in range(processes)], _COMMAND)
+        AskedOfNode("bench", rank, [TaskAsked(rank * processes + local, {}) for local in range(processes)], _COMMAND)
         for rank in range(len(gang.nodes))
     ]
     outcomes = RunningStep(read_gang(directory), directory, requests, StepSink()).run()
@@ -127,7 +127,7 @@ def throughput(gang: StepGang, megabytes: int) -> float:
     """Megabytes a second of one process's stdout."""
     directory, size = str(gang.nodes[0].directory), megabytes * 10**6
     sink = _Counting()
-    request = StepRequest("bench", 1, [TaskAsked(0, {})], ("head", "-c", str(size), "/dev/zero"))
+    request = AskedOfNode("bench", 1, [TaskAsked(0, {})], ("head", "-c", str(size), "/dev/zero"))
     begun = time.monotonic()
     RunningStep(read_gang(directory), directory, [request], sink).run()
     taken = time.monotonic() - begun

@@ -11,7 +11,7 @@ from typing import Any
 from harness.step_gang import StepGang
 from lockstep.worker.steps.client import RunningStep, StepSink, TaskOutcome
 from lockstep.worker.steps.credentials import read_gang
-from lockstep.worker.steps.request import StepRequest, TaskAsked
+from lockstep.worker.steps.request import AskedOfNode, TaskAsked
 
 PATIENCE = 60.0
 
@@ -33,7 +33,7 @@ class Kept(StepSink):
 class Asking:
     """A step that runs in a thread."""
 
-    def __init__(self, directory: Path, requests: Sequence[StepRequest], **options: Any) -> None:
+    def __init__(self, directory: Path, requests: Sequence[AskedOfNode], **options: Any) -> None:
         self.kept = Kept()
         self.outcomes: dict[int, TaskOutcome] = {}
         self.step = RunningStep(read_gang(str(directory)), str(directory), requests, self.kept, **options)
@@ -52,18 +52,18 @@ class Asking:
         return bytes(self.kept.said[task, stream])
 
 
-def asked(rank: int, *argv: str, tasks: Sequence[int] = (), **more: Any) -> StepRequest:
+def asked(rank: int, *argv: str, tasks: Sequence[int] = (), **more: Any) -> AskedOfNode:
     """A program on one node; its tasks have the rank's number where none are said."""
     numbers = tasks or [rank]
-    return StepRequest("step", rank, [TaskAsked(number, {"TASK": str(number)}) for number in numbers], argv, **more)
+    return AskedOfNode("step", rank, [TaskAsked(number, {"TASK": str(number)}) for number in numbers], argv, **more)
 
 
-def shell(rank: int, text: str, **more: Any) -> StepRequest:
+def shell(rank: int, text: str, **more: Any) -> AskedOfNode:
     """Shell text on one node."""
     return asked(rank, **more)._replace(argv=None, shell=text)
 
 
-def run(gang: StepGang, *requests: StepRequest, **options: Any) -> Asking:
+def run(gang: StepGang, *requests: AskedOfNode, **options: Any) -> Asking:
     """A step of rank 0's node, at its end."""
     asking = Asking(gang.nodes[0].directory, requests, **options)
     asking.wait()

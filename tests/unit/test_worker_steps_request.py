@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lockstep.worker.steps.credentials import Peer, gang_of
 from lockstep.worker.steps.frames import packed
-from lockstep.worker.steps.request import RefusedError, StepRequest, TaskAsked, request_of
+from lockstep.worker.steps.request import AskedOfNode, RefusedError, TaskAsked, request_of
 from support.examples import examples
 
 texts = st.text(st.characters(exclude_characters="\0"))
@@ -32,12 +32,12 @@ tasks = st.builds(
     ],
 )  # fmt: skip
 def test_the_program_in_shell_text_is_named_without_the_variables_before_it(text: str, program: str) -> None:
-    assert StepRequest("s", 0, [TaskAsked(0)], shell=text).program == program
+    assert AskedOfNode("s", 0, [TaskAsked(0)], shell=text).program == program
 
 
 @given(
     st.builds(
-        StepRequest, texts.map(lambda text: text[:64]), st.integers(0, 9),
+        AskedOfNode, texts.map(lambda text: text[:64]), st.integers(0, 9),
         st.lists(tasks, min_size=1, max_size=3, unique_by=lambda task: task.identity),
         argv=st.lists(texts, min_size=1, max_size=3).filter(lambda argv: bool(argv[0])),
         environment=st.none() | environments, unset=st.lists(texts, max_size=2), directory=st.none() | texts,
@@ -45,7 +45,7 @@ def test_the_program_in_shell_text_is_named_without_the_variables_before_it(text
     )
 )  # fmt: skip
 @settings(max_examples=examples(100))
-def test_what_is_asked_arrives_as_it_was_said(request: StepRequest) -> None:
+def test_what_is_asked_arrives_as_it_was_said(request: AskedOfNode) -> None:
     assert request_of(json.loads(packed(request.header()))) == request
 
 
@@ -60,7 +60,7 @@ anything = st.recursive(
 @settings(max_examples=examples(200))
 def test_whatever_is_said_is_understood_or_refused(said: object) -> None:
     header = {
-        **StepRequest("s", 0, [TaskAsked(0)], ("true",)).header(),
+        **AskedOfNode("s", 0, [TaskAsked(0)], ("true",)).header(),
         **(said if isinstance(said, dict) else {"tasks": said}),
     }
     try:

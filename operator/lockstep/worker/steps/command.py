@@ -15,7 +15,7 @@ from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence, Tu
 
 from lockstep.worker.steps.client import RunningStep, StepSink, TaskOutcome, forwarded_signals, new_step
 from lockstep.worker.steps.credentials import VARIABLE, AttemptGang, CredentialError, read_gang
-from lockstep.worker.steps.request import MAX_TASKS, NOT_STARTED, StepRequest, TaskAsked
+from lockstep.worker.steps.request import MAX_TASKS, NOT_STARTED, AskedOfNode, TaskAsked
 from lockstep.worker.steps.streams import Labels, Writer, numbered
 
 USAGE = """usage: lockstep-step [-n NODES | --ranks 0-3,5 | --all] [--tasks-per-node N] [--label] [--cwd DIR]
@@ -107,7 +107,7 @@ def ranks_of(options: Options, world: int) -> List[int]:
     return found
 
 
-def requests_of(options: Options, ranks: Sequence[int]) -> List[StepRequest]:
+def requests_of(options: Options, ranks: Sequence[int]) -> List[AskedOfNode]:
     """One for each node, its tasks numbered in the order of the ranks."""
     step, total = new_step(), len(ranks) * options.per_node
     directory = options.directory or os.getcwd()
@@ -120,7 +120,7 @@ def requests_of(options: Options, ranks: Sequence[int]) -> List[StepRequest]:
             own = {"TASK": number, "TASKS": total, "LOCAL_TASK": local}
             tasks.append(TaskAsked(number, {f"LOCKSTEP_STEP_{name}": str(value) for name, value in own.items()}))
         requests.append(
-            StepRequest(
+            AskedOfNode(
                 step, rank, tasks, list(options.program), environment=environment, directory=directory,
                 stdin=options.stdin,
             )

@@ -22,7 +22,7 @@ VERSION = 1
 ALL = 0xFFFFFFFF  # in the place of a task: all of them
 
 # From the client
-HEADER = 1  # JSON: see session.StepRequest
+HEADER = 1  # JSON: see AskedOfNode in request.py
 STDIN = 2  # bytes for a task, or for all; no more of them than CREDIT allows
 STDIN_END = 3
 SIGNAL = 4  # its number, as text, for a task or for all

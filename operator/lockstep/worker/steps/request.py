@@ -49,7 +49,7 @@ class TaskAsked(NamedTuple):
         return {"id": self.identity, "env": self.environment, **more}
 
 
-class StepRequest(NamedTuple):
+class AskedOfNode(NamedTuple):
     """Processes to be started on one node.
 
     Either ``argv`` or ``shell``, which is text for /bin/sh. ``environment`` None: the node's own. ``unset`` is taken
@@ -93,8 +93,8 @@ class StepRequest(NamedTuple):
         }  # fmt: skip
 
 
-def request_of(header: JSON) -> StepRequest:
-    """The inverse of ``StepRequest.header``. Raises RefusedError."""
+def request_of(header: JSON) -> AskedOfNode:
+    """The inverse of ``AskedOfNode.header``. Raises RefusedError."""
     if header.get("version") != VERSION:
         raise RefusedError(NOT_STARTED, "Protocol", f"version {header.get('version')!r} of steps is not spoken here")
     try:
@@ -107,7 +107,7 @@ def request_of(header: JSON) -> StepRequest:
         _require(len({task.identity for task in tasks}) == len(tasks), "tasks of different numbers")
         _require(isinstance(grace, (int, float)) and 0 <= grace <= MAX_GRACE, f"a grace of 0 to {MAX_GRACE:g} s")
         _require(header.get("stdin", "none") in ("none", "all"), "stdin for none or for all")
-        return StepRequest(
+        return AskedOfNode(
             _text(header["step"])[:_MAX_STEP], _number(header["rank"], 0, ALL), tasks,
             None if argv is None else _command(argv), None if shell is None else _text(shell),
             None if environment is None else _texts_by_name(environment), _texts(header.get("unset") or []),

@@ -22,11 +22,10 @@ from lockstep.worker.settings import JSON
 from lockstep.worker.steps import frames
 from lockstep.worker.steps.credentials import said_identity
 from lockstep.worker.steps.frames import ALL, Channel, Frame, ProtocolError
-from lockstep.worker.steps.request import NOT_STARTED, RefusedError, StepRequest, TaskAsked, request_of
-from lockstep.worker.steps.tasks import Descendants, StepTask, send, terminate
+from lockstep.worker.steps.request import NOT_STARTED, AskedOfNode, RefusedError, TaskAsked, request_of
+from lockstep.worker.steps.tasks import Descendants, RunningTask, send, terminate
 
 PROVE_SECONDS = 10.0  # for handshake and header together
-LINGER_SECONDS = 5.0  # for the client to hang up first: what it was told last would be lost otherwise
 LOOK_SECONDS = 0.2
 KILL_SECONDS = 0.1
 UNSENT_BYTES = 256 << 10  # while more is to be sent, the tasks' output is not read
@@ -112,12 +111,12 @@ def _refuse(channel: Channel, error: RefusedError) -> None:
 class Session:
     """Tasks and their client. Single-threaded: nothing here waits for anything but in ``_turn``."""
 
-    def __init__(self, channel: Channel, request: StepRequest, node: ServedNode) -> None:
+    def __init__(self, channel: Channel, request: AskedOfNode, node: ServedNode) -> None:
         self._channel, self._request, self._node = channel, request, node
-        self._tasks: List[StepTask] = []
+        self._tasks: List[RunningTask] = []
         self._left_open: Set[int] = set()  # streams that something holds whose task is over: read, and thrown away
         self._connected = True
-        self._done = 0.0  # monotonic; everything was told
+        self._done = False  # everything was said, if not sent
         self._childless = False
         self._ending = False  # somebody wanted all of it to end
         self._kill_at: Optional[float] = None  # monotonic
@@ -159,7 +158,7 @@ class Session:
     def _start(self, asked: TaskAsked, environment: Mapping[str, str]) -> None:
         identity = asked.identity
         try:
-            task = StepTask(self._request, asked, environment)
+            task = RunningTask(self._request, asked, environment)
         except RefusedError as error:
             code, reason, words = error.args
             self._tell(frames.ERROR, identity, {"code": code, "reason": reason, "words": words})
@@ -212,8 +211,6 @@ class Session:
             if self._channel.has_more():
                 return 0.0
             due += [self._spoke + frames.PING_SECONDS, self._heard + frames.SILENT_SECONDS]
-            if self._done:
-                due.append(self._done + LINGER_SECONDS)
         if self._kill_at is not None:
             due.append(self._kill_at)
         return max(0.0, min(due) - now) * 1000.0 + 1.0 if due else 3_600_000.0
@@ -225,10 +222,10 @@ class Session:
                 self._spoke = now
                 if not self._channel.unsent:
                     self._channel.send(frames.PING)
-            if now >= self._heard + frames.SILENT_SECONDS or (self._done and now >= self._done + LINGER_SECONDS):
+            if now >= self._heard + frames.SILENT_SECONDS:
                 self._lose()
             elif not self._done and all(task.told for task in self._tasks):
-                self._done = now
+                self._done = True  # the client hangs up, once it has read so far: who did it now might lose words
                 if self._request.sweep:
                     self._sweeping = True
                     self._end(self._request.grace)
@@ -256,7 +253,7 @@ class Session:
             elif os.WIFSIGNALED(status) and name in LAUNCHERS:  # of others the launcher that they had may be the cause
                 self._note(self._tasks[0].identity, name, 0, os.WTERMSIG(status), b"", asked=self._ending)
 
-    def _has_said_all(self, task: StepTask) -> bool:
+    def _has_said_all(self, task: RunningTask) -> bool:
         """Its output has ended; or who still holds that has left its session, and says nothing at the moment."""
         if not task.streams:
             return True
@@ -270,7 +267,7 @@ class Session:
             return False
         return not any(_is_ready(descriptor, select.POLLIN) for descriptor in task.streams)
 
-    def _tell_end(self, task: StepTask) -> None:
+    def _tell_end(self, task: RunningTask) -> None:
         task.told = True
         self._left_open |= set(task.streams)
         task.streams.clear()
@@ -283,7 +280,7 @@ class Session:
         if code or number:
             self._note(task.identity, self._request.program, code, number, task.last_words(), asked=task.asked)
 
-    def _pass_on(self, task: StepTask, descriptor: int, most: int) -> None:
+    def _pass_on(self, task: RunningTask, descriptor: int, most: int) -> None:
         kind = task.streams[descriptor]
         data = task.read(descriptor, most)
         if data and self._connected:

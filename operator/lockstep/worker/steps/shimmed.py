@@ -10,7 +10,7 @@ from lockstep.worker.shims import targets
 from lockstep.worker.shims.request import EVERYBODY, NOBODY, ShimAnswer, ShimPart, ShimRequest, ShimTask
 from lockstep.worker.steps.client import RunningStep, StepSink, TaskOutcome, forwarded_signals, new_step
 from lockstep.worker.steps.credentials import VARIABLE, AttemptGang, CredentialError, read_gang
-from lockstep.worker.steps.request import StepRequest, TaskAsked
+from lockstep.worker.steps.request import AskedOfNode, TaskAsked
 from lockstep.worker.steps.streams import Labels, Writer
 
 
@@ -83,8 +83,8 @@ def run(asked: ShimRequest, at: Here, seconds: int = 0) -> Dict[int, TaskOutcome
     return step.run()
 
 
-def _request(step: str, part: ShimPart, asked: ShimRequest) -> StepRequest:
-    return StepRequest(
+def _request(step: str, part: ShimPart, asked: ShimRequest) -> AskedOfNode:
+    return AskedOfNode(
         step, part.rank, [_task(task, asked.stdin) for task in part.tasks], list(part.argv) or None,
         None if part.argv else part.shell, None if part.env is None else dict(part.env), directory=asked.cwd,
         stdin=asked.stdin != NOBODY,

@@ -14,20 +14,20 @@ from lockstep.worker.child.process import NO_FAULT_OF_THE_COMMAND
 from lockstep.worker.child.processes import Process, other_processes
 from lockstep.worker.errors import open_plain
 from lockstep.worker.steps.frames import CHUNK, STDERR, STDOUT
-from lockstep.worker.steps.request import NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED, RefusedError, StepRequest, TaskAsked
+from lockstep.worker.steps.request import NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED, AskedOfNode, RefusedError, TaskAsked
 
 TAIL_BYTES = 1024  # of its stderr
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, which Python before 3.10 has no name for
 _PIPE_BYTES = 256 << 10
 
 
-class StepTask:
+class RunningTask:
     """A process, in a session of its own, which is not its step's: what it starts may leave that.
 
     Raises RefusedError where it cannot be started.
     """
 
-    def __init__(self, request: StepRequest, asked: TaskAsked, environment: Mapping[str, str]) -> None:
+    def __init__(self, request: AskedOfNode, asked: TaskAsked, environment: Mapping[str, str]) -> None:
         self.identity = asked.identity
         self.status: Optional[int] = None  # as waitpid has it, once it was reaped
         self.told = False  # the client was told how it ended
@@ -177,7 +177,7 @@ class _Files:
 class Descendants:
     """What lives below this process, by who holds whom to the step."""
 
-    def __init__(self, tasks: Sequence[StepTask]) -> None:
+    def __init__(self, tasks: Sequence[RunningTask]) -> None:
         self.processes: List[Process] = other_processes()
         self._sessions = {task.pid for task in tasks}
         # A daemon has left the session that it was started in, and its parent is gone: it came to this process.
@@ -197,7 +197,7 @@ class Descendants:
         """Those that end with the step."""
         return {process.pid for process in self.processes} - self.daemons
 
-    def any_in(self, task: StepTask) -> bool:
+    def any_in(self, task: RunningTask) -> bool:
         """Whether anything is left in the session of a task."""
         return any(process.session == task.pid for process in self.processes)
 
