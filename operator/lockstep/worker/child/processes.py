@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
 import time
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Sequence, Set
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Set
 
 from lockstep.worker.output import log_line
 
@@ -32,11 +33,17 @@ def adopt_orphans() -> None:
     """Be the parent of descendants whose own parent died, as PID 1 is by itself."""
     if os.getpid() != 1:
         try:
-            import ctypes
-
-            ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+            c_library().prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
         except (ImportError, OSError, AttributeError) as error:
             log_line(f"cannot adopt orphaned processes: {error}")
+
+
+@functools.lru_cache(maxsize=None)
+def c_library() -> Any:
+    """The C library of this process. Raises ImportError, OSError."""
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def name_process(name: str) -> None:

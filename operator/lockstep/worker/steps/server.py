@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import gc
 import json
+import mmap
 import os
 import select
 import signal
@@ -18,11 +20,11 @@ import socket
 import time
 from typing import Counter, Dict, List, NamedTuple
 
-from lockstep.worker.child.processes import STEP_SERVER, name_process
+from lockstep.worker.child.processes import STEP_SERVER, c_library, name_process
 from lockstep.worker.output import log_line
 from lockstep.worker.settings import JSON
 from lockstep.worker.steps.credentials import VARIABLE, CredentialError, knock_of, read_gang, tls_context
-from lockstep.worker.steps.session import PROVE_SECONDS, REFUSED, ServedNode, pid_told, serve
+from lockstep.worker.steps.session import PROVE_SECONDS, REFUSED, ServedNode, serve
 
 SILENT_SECONDS = 10.0  # until a connection has said something
 MAX_SILENT = 256  # connections
@@ -30,6 +32,7 @@ MAX_SILENT_OF_ONE = 64  # from one address
 MAX_UNPROVEN = 32  # sessions
 MAX_UNPROVEN_OF_ONE = 16  # from one address
 MAX_SESSIONS = 1024
+LOOK_SECONDS = 0.02
 TELL_SECONDS = 10.0  # between two lines about those that were refused
 _HELLO = b"\x16"  # the first byte of a TLS handshake …
 _RECORD_HEAD = 5  # … which is followed by two of its version and two of its length
@@ -49,13 +52,16 @@ class _Silent(NamedTuple):
 class _Unproven(NamedTuple):
     address: str
     until: float  # monotonic
+    mark: int  # where it says that it has proven itself
 
 
 class Server:
     """Accepts and forks until it is asked to end, and then until no session lives."""
 
-    def __init__(self, listener: socket.socket, node: ServedNode, knock: str, proofs: int) -> None:
-        self._listener, self._node, self._knock, self._proofs = listener, node, knock.encode("ascii"), proofs
+    def __init__(self, listener: socket.socket, node: ServedNode, knock: str) -> None:
+        self._listener, self._node, self._knock = listener, node, knock.encode("ascii")
+        # Shared with the sessions, each of which has a byte: nobody has to be woken for it.
+        self._marks = mmap.mmap(-1, MAX_UNPROVEN)
         self._silent: Dict[int, _Silent] = {}  # by descriptor, oldest first
         self._unproven: Dict[int, _Unproven] = {}  # by PID
         self._sessions: Dict[int, str] = {}  # addresses by PID
@@ -79,7 +85,6 @@ class Server:
         while not self._ending or self._sessions:
             poll = select.poll()
             poll.register(self._wake, select.POLLIN)
-            poll.register(self._proofs, select.POLLIN)
             poll.register(self._listener, select.POLLIN)
             for descriptor, each in self._silent.items():
                 if not each.speaks:
@@ -102,6 +107,8 @@ class Server:
         """Milliseconds until the next deadline."""
         due = [each.until for each in self._silent.values()] + [each.until for each in self._unproven.values()]
         due += [self._tell_at] * bool(self._refused)
+        if any(each.speaks for each in self._silent.values()):  # until one more may be answered
+            due.append(time.monotonic() + LOOK_SECONDS)
         return max(0.0, min(due) - time.monotonic()) * 1000.0 + 1.0 if due else 3_600_000.0
 
     def _accept(self) -> None:
@@ -186,20 +193,22 @@ class Server:
 
     def _fork(self, descriptor: int) -> bool:
         each = self._silent[descriptor]
+        mark = min(set(range(MAX_UNPROVEN)) - {unproven.mark for unproven in self._unproven.values()})
+        self._marks[mark] = 0
         try:
             pid = os.fork()
         except OSError as error:  # it is tried again until its deadline
             log_line(f"a session of a step cannot be started: {error}")
             return False
         if pid == 0:
-            os._exit(self._be_session(each))
+            os._exit(self._be_session(each, mark))
         del self._silent[descriptor]
         each.connection.close()
         self._sessions[pid] = each.address
-        self._unproven[pid] = _Unproven(each.address, time.monotonic() + PROVE_SECONDS + 1.0)
+        self._unproven[pid] = _Unproven(each.address, time.monotonic() + PROVE_SECONDS + 1.0, mark)
         return True
 
-    def _be_session(self, each: _Silent) -> int:
+    def _be_session(self, each: _Silent, mark: int) -> int:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -209,16 +218,14 @@ class Server:
                 if other is not each:
                     other.connection.close()
             each.connection.setblocking(True)
-            return serve(each.connection, self._node)
+            return serve(each.connection, self._node, functools.partial(self._marks.__setitem__, mark, 1))
         except BaseException as error:  # this process's end, whatever it was
             log_line(f"defect: a session of a step ended with {error!r}")
             return 1
 
     def _take_proofs(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            said = os.read(self._proofs, 4096)
-            for at in range(0, len(said) - 3, 4):
-                self._unproven.pop(int.from_bytes(said[at : at + 4], "big"), None)
+        for pid in [pid for pid, each in self._unproven.items() if self._marks[each.mark]]:
+            del self._unproven[pid]
 
     def _reap(self) -> None:
         while self._sessions:
@@ -244,23 +251,17 @@ def main(said: str) -> int:
         log_line(f"steps cannot be served: {error}")
         return 125
     name_process(STEP_SERVER)
-    proofs, proof = os.pipe()
-    os.set_blocking(proofs, False)
-
-    def proven() -> None:
-        os.write(proof, pid_told(os.getpid()))
-
     own = {name: os.environ[name] for name in own_names(given.get("own") or [], list(os.environ))}
     members = {gang.identity(rank) for rank in range(len(gang.peers))}
-    node = ServedNode(gang.rank, members, context, dict(os.environ), own, int(given["ends"]), proven)
+    node = ServedNode(gang.rank, members, context, dict(os.environ), own, int(given["ends"]))
     os.set_inheritable(node.ends, False)
     listener = socket.socket(fileno=int(given["listen"]))
     os.set_inheritable(listener.fileno(), False)
-    with contextlib.suppress(ImportError):
-        import ctypes  # noqa: F401, each session needs it, and would load it by itself
+    with contextlib.suppress(ImportError, OSError):
+        c_library()  # each session needs it, and would load it by itself
     gc.collect()
     gc.freeze()  # what sessions share stays shared
-    return Server(listener, node, knock, proofs).run()
+    return Server(listener, node, knock).run()
 
 
 def own_names(named: List[str], present: List[str]) -> List[str]:

@@ -13,7 +13,6 @@ import select
 import signal
 import socket
 import ssl
-import struct
 import time
 from typing import AbstractSet, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set
 
@@ -42,11 +41,13 @@ class ServedNode(NamedTuple):
     environment: Mapping[str, str]
     own: Mapping[str, str]
     ends: int  # a pipe to the worker, for rows of stepEnds
-    proven: Callable[[], None]  # called once the peer is one of the gang, and what it asks has arrived
 
 
-def serve(connection: socket.socket, node: ServedNode) -> int:
-    """The life of a session; returns its exit code. In a process of its own."""
+def serve(connection: socket.socket, node: ServedNode, proven: Callable[[], None]) -> int:
+    """The life of a session; returns its exit code. In a process of its own.
+
+    ``proven`` is called once the peer is one of the gang, and what it asks has arrived.
+    """
     try:
         channel = _handshake(connection, node)
     except (OSError, ValueError):
@@ -59,7 +60,7 @@ def serve(connection: socket.socket, node: ServedNode) -> int:
         request = request_of(header.object())
         if request.rank != node.rank:
             raise RefusedError(NOT_STARTED, "Protocol", f"this is rank {node.rank}, not {request.rank}")
-        node.proven()
+        proven()
     except RefusedError as error:
         _refuse(channel, error)
         return REFUSED
@@ -408,8 +409,3 @@ def _name_of(pid: int) -> str:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as stream:
         return stream.read().strip()
     return ""
-
-
-def pid_told(pid: int) -> bytes:
-    """What a session writes to tell the server that it has proven itself."""
-    return struct.pack("!I", pid)
