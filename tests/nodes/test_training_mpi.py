@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from harness.training import TrainingSite
+from containers.test_anywhere import QUICK
+from harness.training import TRAINER, TrainingRun, TrainingSite
 from support.mpi import MISSING, Installation, installations
 
 pytestmark = pytest.mark.nodes
 
+STEPS = 60
 HELLO = """
 import os, sys
 from mpi4py import MPI
@@ -16,6 +23,13 @@ world = MPI.COMM_WORLD
 total = world.allreduce(world.rank)
 print("rank", world.rank, "of", world.size, "sum", total, "node", os.environ.get("LOCKSTEP_NODE_RANK"), flush=True)
 """
+RANK = """
+import os, sys
+os.environ["LOCKSTEP_NODE_RANK"] = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"]
+os.execv(sys.executable, [sys.executable, "-B", *sys.argv[1:]])
+"""
+"""MPICH and Intel MPI give their ranks all of mpirun's environment, the number of its node included."""
+DAEMONS = ("orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy")
 FOUND = installations()
 
 
@@ -27,13 +41,104 @@ def mpi(request: pytest.FixtureRequest) -> Installation:
     return found
 
 
-def test_mpirun_as_typed_starts_its_ranks_on_all_nodes_of_the_gang(site: TrainingSite, mpi: Installation) -> None:
+def environment(mpi: Installation) -> list[dict[str, str]]:
     path = ":".join([*map(str, mpi.path), "/usr/local/bin", "/usr/bin", "/bin"])
-    env = [{"name": name, "value": value} for name, value in {**mpi.env, "PATH": path}.items()]
+    return [{"name": name, "value": value} for name, value in {**mpi.env, "PATH": path}.items()]
+
+
+def train(site: TrainingSite, mpi: Installation, name: str, *options: str, nodes: int = 3, **spec: Any) -> TrainingRun:
+    """The stub trainer, one rank on each node."""
+    command = [*mpi.mpirun, "-n", str(nodes), "python3", "-c", RANK, f"/app/{TRAINER.name}", f"--steps={STEPS}"]
+    return site.apply(
+        name, nodes, [*command, "--save-every=10", *options, QUICK], launcher={"type": "MPI"}, env=environment(mpi),
+        **spec,
+    )  # fmt: skip
+
+
+def processes(run: TrainingRun) -> dict[int, list[tuple[int, list[str]]]]:
+    """PIDs and commands by the node's rank, of all that the run has started."""
+    found: dict[int, list[tuple[int, list[str]]]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            said = (folder / "environ").read_bytes().split(b"\0")
+            environ = dict(entry.split(b"=", 1) for entry in said if b"=" in entry)
+            command = (folder / "cmdline").read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        if environ.get(b"LOCKSTEP_RUN_UID") == run.uid.encode() and b"LOCKSTEP_NODE_RANK" in environ:
+            found.setdefault(int(environ[b"LOCKSTEP_NODE_RANK"]), []).append((int(folder.name), command))
+    return found
+
+
+def trainer(run: TrainingRun, rank: int) -> int:
+    (pid,) = [pid for pid, command in processes(run)[rank] if command[1:3] == ["-B", f"/app/{TRAINER.name}"]]
+    return pid
+
+
+def daemon(run: TrainingRun, rank: int) -> int:
+    return min(pid for pid, command in processes(run)[rank] if Path(command[0]).name in DAEMONS)
+
+
+def test_mpirun_as_typed_starts_its_ranks_on_all_nodes_of_the_gang(site: TrainingSite, mpi: Installation) -> None:
     run = site.apply(
         "hello", 3, [*mpi.mpirun, "-n", "6", str(mpi.python), "-c", HELLO],
-        launcher={"type": "MPI", "mpi": {"slotsPerNode": 2}}, env=env, checkpoint=None,
+        launcher={"type": "MPI", "mpi": {"slotsPerNode": 2}}, env=environment(mpi), checkpoint=None,
     )  # fmt: skip
     run.wait_until_succeeded()
     said = sorted(line for line in run.log(0).splitlines() if line.startswith("rank "))
     assert [line.partition(" node")[0] for line in said] == [f"rank {rank} of 6 sum 15" for rank in range(6)]
+
+
+def test_a_rank_that_is_killed_ends_the_attempt_and_all_start_again_in_their_pods(
+    site: TrainingSite, mpi: Installation
+) -> None:
+    run = train(site, mpi, "killed", "--hold-after=12")
+    run.wait_until_saved(1, 10)
+    pods = run.pod_uids
+    os.kill(trainer(run, 2), signal.SIGKILL)
+    run.wait_until_succeeded()
+    assert run.pod_uids == pods
+    run.assert_undisturbed(STEPS)
+    assert run.attempts[0]["action"] == "RestartInPlace"
+
+
+def test_a_daemon_that_is_killed_ends_the_attempt_by_its_node(site: TrainingSite, mpi: Installation) -> None:
+    run = train(site, mpi, "daemon", "--hold-after=12")
+    run.wait_until_saved(1, 10)
+    os.kill(daemon(run, 1), signal.SIGKILL)
+    run.wait_until_succeeded()
+    run.assert_undisturbed(STEPS)
+    assert run.attempts[0]["rank"] == 1, run.attempts[0]
+
+
+def test_a_node_that_is_lost_is_replaced_and_all_resume(site: TrainingSite, mpi: Installation) -> None:
+    run = train(site, mpi, "lost", "--hold-after=12")
+    run.wait_until_saved(1, 10)
+    lost = run.nodes[2]
+    site.kill_node(lost)
+    site.declare_not_ready(lost)
+    run.wait_until_succeeded()
+    run.assert_undisturbed(STEPS)
+    assert lost not in run.nodes
+
+
+def test_an_operator_that_is_killed_is_missed_by_nobody(site: TrainingSite, mpi: Installation) -> None:
+    run = train(site, mpi, "alone")
+    run.wait_until_saved(1, 10)
+    site.kill_operator()
+    run.wait_until_succeeded()
+    assert len(run.attempts) == 1
+    run.assert_undisturbed(STEPS)
+
+
+def test_a_run_that_is_suspended_saves_first_and_resumes_there(site: TrainingSite, mpi: Installation) -> None:
+    run = train(site, mpi, "paused", "--listen", "--step-delay=0.2")
+    run.wait_until_step(1, 12)
+    run.change(suspend=True)
+    run.wait("its pods are gone", lambda: run.is_true("Suspended") and not run.pods)
+    save = run.status["checkpoint"]["save"]
+    assert (save["outcome"], save["step"]) == ("Saved", save["atStep"])
+    run.change(suspend=False)
+    run.wait_until_succeeded()
+    assert run.status["start"]["resume"]["step"] == save["step"]
+    run.assert_undisturbed(STEPS)

@@ -97,12 +97,13 @@ class WorldOfWorkers(WorldState):
         ago: float = 0.0,
         asked: bool = False,
         stderr: str = "",
+        program: str = "python",
     ) -> None:
         """A process of a step on the node of a rank has ended so many seconds before now."""
         worker = self.worker(run, rank)
         if worker is not None:
             number = str(len(worker.step_ends) + 1)
-            end = StepEnd(self.now - ago, number, rank, "python", code, signal, stderr, asked)
+            end = StepEnd(self.now - ago, number, rank, program, code, signal, stderr, asked)
             worker.step_ends += (end,)
 
     def show(self, run: str, rank: int, *signs: str, step: int = 0) -> None:

@@ -35,6 +35,7 @@ __all__ = [
     "StepResult", "checkpoint_directory", "report", "resume_path", "saving", "should_checkpoint", "should_stop", "step",
 ]  # fmt: skip
 
+_LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 _READ, _STOPPED = ".read", ".stopped"  # beside the control file: it was asked for, it was told to stop
 
 
@@ -52,7 +53,8 @@ def should_stop() -> bool:
 
 
 def report(step: int, loss: Optional[float] = None, total_steps: Optional[int] = None) -> None:
-    """Tell how far the training is. Of the processes of a node the one with LOCAL_RANK 0 is heard."""
+    """Tell how far the training is. Of the processes of a node the one with local rank 0 is heard, by torchrun's, MPI's
+    or Slurm's count."""
     _training.report(step, loss, total_steps)
 
 
@@ -172,7 +174,7 @@ class _Training:
         self._last_due = -1
         self._marked: Set[str] = set()
         self._resumed = os.environ.get("LOCKSTEP_RESUME_STEP", "")
-        self._speaks = os.environ.get("LOCAL_RANK", "0") == "0"
+        self._speaks = next(filter(None, map(os.environ.get, _LOCAL_RANKS)), "0") == "0"
 
     def should_checkpoint(self, step: int) -> bool:
         self._read()

@@ -34,6 +34,8 @@ _End = tuple[float, int, StepEnd]
 """When, on which slot's node, and what."""
 _DOUBTED = frozenset({"MPI"})
 """Launchers whose command is not taken at its word."""
+_DAEMONS = frozenset({"orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy"})
+"""What mpirun starts on each node. Without it the ranks there go on, which mpirun may not notice."""
 _NOBODY: frozenset[int] = frozenset()
 
 
@@ -45,7 +47,7 @@ def ends(state: RunState, leaving: frozenset[int]) -> list[FailedExit]:
 def with_steps(state: RunState, own: list[FailedExit], attempt: int) -> list[FailedExit]:
     """The ranks' ``own`` exits of an attempt, and beside them the ends of steps that may have brought them about."""
     if not own:
-        return _killed_in_vain(state, attempt)
+        return _killed_in_vain(state, attempt) or _killed_daemons(state, attempt)
     counted = _near(state, own, attempt)
     if counted and _is_doubted(state):  # what the command ends with follows from its processes
         own = [replace(end, follows=_decides(state, end)) for end in own]
@@ -92,8 +94,21 @@ def _killed_in_vain(state: RunState, attempt: int) -> list[FailedExit]:
     if not _is_doubted(state) or not _says_success(state, attempt):
         return []
     note = "the command ended with code 0 all the same"
-    killed = _first(state, [each for each in _of_steps(state, attempt) if each[2].signal])
+    killed = _first(state, [each for each in _of_steps(state, attempt) if _was_killed(each[2])])
     return [replace(end, note=note) for end in killed]
+
+
+def _killed_daemons(state: RunState, attempt: int) -> list[FailedExit]:
+    """By nobody's wish, while the command goes on."""
+    if not _is_doubted(state) or not state.trains:
+        return []
+    ends = _of_steps(state, attempt)
+    return _first(state, [each for each in ends if _was_killed(each[2]) and each[2].program in _DAEMONS])
+
+
+def _was_killed(end: StepEnd) -> bool:
+    """By a signal, or what it ran in the place of was, as a shell says it."""
+    return bool(end.signal) or (end.code or 0) > 128
 
 
 def _says_success(state: RunState, attempt: int) -> bool:

@@ -49,6 +49,26 @@ def test_while_nothing_else_ends_a_step_may_fail(fields: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize(
+    ("fields", "step", "counts"),
+    [
+        (MPI, {"signal": 9, "program": "hydra_pmi_proxy"}, True),
+        (MPI, {"signal": 9, "program": "hydra_pmi_proxy", "asked": True}, False),
+        (MPI, {"code": 137, "program": "hydra_pmi_proxy"}, True),
+        (MPI, {"code": 7, "program": "hydra_pmi_proxy"}, False),
+        (MPI, {"signal": 9, "program": "python"}, False),
+        (STEPS, {"signal": 9, "program": "orted"}, False),
+    ],
+    ids=["killed", "asked for", "below a shell", "a code", "a process", "no mpirun"],
+)
+def test_a_daemon_of_mpirun_that_nobody_wanted_to_end_ends_the_attempt(
+    fields: dict[str, Any], step: dict[str, Any], counts: bool
+) -> None:
+    w = gang(**fields)
+    w.end_step("one", 1, **step)
+    assert found(w) == ([(1, ": hydra_pmi_proxy of step 1")] if counts else [])
+
+
+@pytest.mark.parametrize(
     ("step", "counts"),
     [
         ({"code": 3, "ago": 0.5}, True),
