@@ -35,8 +35,8 @@ def test_it_holds_every_module_and_nothing_else() -> None:
     assert names == sorted(names)
 
 
-def test_it_fits_a_config_map_many_times() -> None:
-    assert len(worker_archive()) < 200_000  # of 1 MiB
+def test_it_fits_a_config_map_three_times_over() -> None:
+    assert len(worker_archive()) < 300_000  # of 1 MiB
 
 
 @pytest.mark.process
