@@ -133,7 +133,7 @@ async def test_a_browser_shows_the_racks_the_queue_and_the_attempts_of_a_run_tha
             assert word in shown, shown
         count = "document.querySelectorAll('{}').length"
         assert await tab.evaluate(count.format(".timeline .attempt")) == 2
-        assert await tab.evaluate(count.format(".timeline .bad")) == 1
+        assert await tab.evaluate(count.format(".timeline .fail")) == 1  # lost work only where no save was just done
         # It trains on: the page follows by itself.
         step = "[...document.querySelectorAll('dt')].find(e => e.textContent === 'Step').nextSibling.innerText"
         before = await tab.evaluate(step)
