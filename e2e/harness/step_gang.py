@@ -86,6 +86,10 @@ class StepNode:
 
     def ends(self) -> list[dict[str, Any]]:
         """The rows for ``stepEnds`` since the last call."""
+        return [row for row in self.rows() if "line" not in row]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All that it tells of, since the last call."""
         with contextlib.suppress(BlockingIOError):
             return [json.loads(line) for line in os.read(self.told, 1 << 16).splitlines()]
         return []

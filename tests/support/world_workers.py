@@ -98,12 +98,16 @@ class WorldOfWorkers(WorldState):
         asked: bool = False,
         stderr: str = "",
         program: str = "python",
+        step: str = "",
+        task: int | None = None,
+        node_rank: int | None = None,
     ) -> None:
         """A process of a step on the node of a rank has ended so many seconds before now."""
         worker = self.worker(run, rank)
         if worker is not None:
             number = str(len(worker.step_ends) + 1)
-            end = StepEnd(self.now - ago, number, rank, program, code, signal, stderr, asked)
+            number, task = step or number, rank if task is None else task
+            end = StepEnd(self.now - ago, number, task, program, code, signal, stderr, asked, node_rank)
             worker.step_ends += (end,)
 
     def show(self, run: str, rank: int, *signs: str, step: int = 0) -> None:

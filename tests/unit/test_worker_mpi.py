@@ -28,6 +28,7 @@ OPEN_MPI_4 = {
     "OMPI_MCA_oob_tcp_if_include": "10.9.0.0/29",
     "OMPI_MCA_btl_tcp_if_include": "10.9.0.0/29",
     "OMPI_MCA_orte_tmpdir_base": "/run/lockstep/a2",
+    "OMPI_MCA_orte_fork_agent": "/run/lockstep/bin/lockstep-rank",
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 }
@@ -36,10 +37,13 @@ OPEN_MPI_5 = {
     "PRTE_MCA_plm_ssh_agent": "/run/lockstep/bin/ssh",
     "PRTE_MCA_prte_if_include": "10.9.0.0/29",
     "PRTE_MCA_prte_tmpdir_base": "/run/lockstep/a2",
+    "PRTE_MCA_prte_fork_agent": "/run/lockstep/bin/lockstep-rank",
+    "PRTE_MCA_prte_rtos": "exec-agent=/run/lockstep/bin/lockstep-rank",
 }
 MPICH = {
     "HYDRA_HOST_FILE": "/run/lockstep/a2/hostfile.hydra",
     "HYDRA_LAUNCHER": "ssh",
+    "HYDRA_LAUNCHER_AUTOFORK": "0",
     "HYDRA_LAUNCHER_EXEC": "/run/lockstep/bin/ssh",
     "HYDRA_IFACE": "eth1",
     "FI_TCP_IFACE": "eth1",
@@ -49,6 +53,7 @@ INTEL = {
     "I_MPI_HYDRA_BOOTSTRAP": "ssh",
     "I_MPI_HYDRA_BOOTSTRAP_EXEC": "/run/lockstep/bin/ssh",
     "I_MPI_HYDRA_IFACE": "eth1",
+    "I_MPI_GTOOL": "/run/lockstep/bin/lockstep-rank:all",
 }
 
 
@@ -66,7 +71,7 @@ def test_what_the_user_has_set_stays() -> None:
 
 def test_in_a_batch_job_mpirun_asks_srun_for_hosts_and_needs_the_rest() -> None:
     made = mpi.surroundings(settings(), LAUNCH, {"HYDRA_IFACE": "ib0"}, "eth1")
-    assert not {name for name in made if "host" in name.lower() or "agent" in name or "EXEC" in name}
+    assert not {name for name in made if "host" in name.lower() or "rsh" in name or "ssh" in name or "EXEC" in name}
     assert made.items() <= mpi.environment(settings(), LAUNCH, {}, "eth1").items()
     assert {"I_MPI_HYDRA_IFACE", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_tmpdir_base"} <= made.keys()
     assert "HYDRA_IFACE" not in made

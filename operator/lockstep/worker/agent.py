@@ -12,6 +12,7 @@ from typing import Callable, List, Optional, Sequence
 from lockstep.worker.checkpoints.removal import Removal
 from lockstep.worker.checkpoints.tiers import NEWEST
 from lockstep.worker.child.launch import (
+    command_environment,
     contract_environment,
     expand,
     is_passed_on,
@@ -354,11 +355,13 @@ class Worker:
         try:
             if self.steps.stands_by(launch):
                 command, serves = self.steps.command(list(rendezvous)), self.steps.passed
-            elif self.steps.wanted:
-                self.steps.serve(environment, list(rendezvous))
+            else:
+                if self.steps.wanted:
+                    self.steps.serve(environment, list(rendezvous))
+                environment = command_environment(self.settings, environment)
             self.training = Training(
                 self.settings, launch, command, environment, rules, self.slow_work.begin, steps=self.steps.wanted,
-                serves=serves,
+                serves=serves, also=self.steps.listener(launch),
             )  # fmt: skip
         except LaunchError as error:
             self._fail_start(error)
@@ -401,6 +404,7 @@ class Worker:
         assert self.training is not None
         child.enforce()
         self.steps.follow(child.kill_at is not None)
+        self.training.take_lines(self.steps.take_lines())
         self.training.observe()
         # Where each attempt saves in a directory of its own, that is the fence: silence never kills training.
         fence = float(self.desired.get("fenceSeconds") or 0) if self.settings.fenced else 0.0
@@ -432,6 +436,8 @@ class Worker:
         if child.stderr_tail and not child.stderr_tail.endswith(b"\n"):
             write_own(b"\n")
         reason = reason or ("Signal" if number else "Error" if code else "Completed")
+        self.steps.hear(reason in ASKED)
+        training.take_lines(self.steps.take_lines())
         self._record_end(code, number, reason, child.stderr_tail, time.monotonic() - child.started)
 
     def _record_end(self, code: int, number: int, reason: str, stderr_tail: bytes, seconds: float) -> None:

@@ -36,6 +36,8 @@ _DOUBTED = frozenset({"MPI"})
 """Launchers whose command is not taken at its word."""
 _DAEMONS = frozenset({"orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy"})
 """What mpirun starts on each node. Without it the ranks there go on, which mpirun may not notice."""
+_BY_MPIRUN = "MPI"
+"""In the place of a step's name: mpirun has started the process, and the task is its rank."""
 _NOBODY: frozenset[int] = frozenset()
 
 
@@ -152,8 +154,9 @@ def _of_steps(state: RunState, attempt: int) -> Iterator[_End]:
         if report is None or not report.step_ends or report.attempt != attempt or was_terminated(report):
             continue
         for end in report.step_ends:
-            if not end.asked and (end.code or end.signal):
-                yield min(end.at, state.now), slot, end
+            if not end.asked and (end.code or end.signal) and (end.node_rank or 0) < state.world:
+                where = slot if end.node_rank is None else slot_of_rank(state.status.assignment, end.node_rank)
+                yield min(end.at, state.now), where, end
 
 
 def _first(state: RunState, found: list[_End]) -> list[FailedExit]:
@@ -163,6 +166,9 @@ def _first(state: RunState, found: list[_End]) -> list[FailedExit]:
 
 def _as_exit(state: RunState, at: float, slot: int, end: StepEnd) -> FailedExit:
     reason = ExitReason.SIGNAL if end.signal else ExitReason.ERROR
-    what = f": {end.program or 'a process'} of {f'step {end.step}' if end.step else 'a step'}"
+    if end.step == _BY_MPIRUN:
+        what = f": {end.program or 'a process'}, rank {end.task} of {end.step},"
+    else:
+        what = f": {end.program or 'a process'} of {f'step {end.step}' if end.step else 'a step'}"
     exit_report = ExitReport(end.code or 0, end.signal or 0, at, reason, end.stderr_tail)
     return FailedExit(slot, state.status.assignment.nodes[slot], exit_report, what)

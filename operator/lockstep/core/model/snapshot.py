@@ -284,7 +284,8 @@ class Sign(Struct, frozen=True, rename="camel"):
 class StepEnd(Struct, frozen=True, rename="camel"):
     """A process of a step that failed on the node of the worker that says so. ``code`` None: ``signal`` ended it.
 
-    ``asked``: somebody wanted it to end. ``program`` is the last part of its first word.
+    ``asked``: somebody wanted it to end. ``program`` is the last part of its first word. ``node_rank``: the node was
+    that of this rank, by what mpirun says; None: it was the worker's own.
     """
 
     at: Moment
@@ -295,6 +296,7 @@ class StepEnd(Struct, frozen=True, rename="camel"):
     signal: Annotated[int, Meta(ge=0, le=255)] | None = None
     stderr_tail: Text = ""
     asked: bool = False
+    node_rank: Count | None = None
 
 
 class StackReport(Struct, frozen=True, rename="camel"):

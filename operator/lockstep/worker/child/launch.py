@@ -93,6 +93,12 @@ def launcher_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
     return environment
 
 
+def command_environment(settings: Settings, environment: Mapping[str, str]) -> Dict[str, str]:
+    """Of the program: where it is mpirun, some give all of that to ranks on any node, which have their own number."""
+    left_out = {"LOCKSTEP_NODE_RANK"} if settings.launcher == "MPI" else set()
+    return {name: value for name, value in environment.items() if name not in left_out}
+
+
 def launcher_command(settings: Settings, launch: Launch) -> List[str]:
     """The command as the launcher wants it: Torchrun replaces the interpreter, DeepSpeed what stands in front of the
     script; the others change nothing."""

@@ -16,6 +16,7 @@ SWEEP_SECONDS = 20.0
 MEMORY_EVENTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")  # of cgroups v2 and v1
 STEP_SERVER = "lockstep-server"  # what the kernel calls the worker's own processes that hold steps
 STEP_CLIENT = "lockstep-step"  # and the programs that ask for them, by whatever names they are called
+RANK_HOLDER = "lockstep-rank"  # and what stands in front of each of mpirun's ranks
 _KERNEL_NAME = 15  # bytes of a process's name that the kernel keeps
 LAUNCHERS = frozenset(
     name[:_KERNEL_NAME]
@@ -26,7 +27,7 @@ LAUNCHERS = frozenset(
     )
 )  # fmt: skip
 """Programs that start others and take them along when they end: they are asked to end last, and never to save."""
-HOLDERS = LAUNCHERS | {STEP_SERVER}
+HOLDERS = LAUNCHERS | {STEP_SERVER, RANK_HOLDER}
 
 
 def adopt_orphans() -> None:

@@ -14,11 +14,11 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Pattern, Sequence, Tuple
 
+from lockstep.worker.child.sign_words import MAX_LINE, SIGN_WORDS
 from lockstep.worker.settings import JSON
 
 MAX_SIGNS = 16
 MAX_TEXT = 256
-MAX_LINE = 4000  # bytes of a line that are looked at; with its time it fits into one atomic write to a pipe
 QUEUED_CHUNKS = 64  # of at most 64 KiB: what is more is passed on, and not looked at
 LAST_LOOK_SECONDS = 1.0
 
@@ -58,16 +58,6 @@ _PLAIN: Sequence[Tuple[str, Pattern[bytes]]] = [
         ("Import:Error", rb"^(?:\[[^\]]{1,32}\]:? ?)?(?:ModuleNotFoundError|ImportError): "),
     )
 ]
-# Every pattern above holds one of these: most output is passed over without a closer look.
-_WORDS = (
-    b"Xid", b"out of memory", b"OUT_OF_MEMORY", b"OutOfMemory", b"Out of memory", b"ECC", b"Ecc", b"ecc",
-    b"Watchdog", b"NCCL", b"nccl", b"cudaError", b"CUDA_ERROR", b"CUDA error", b"No space left", b"quota exceeded",
-    b"Input/output", b"Stale file", b"Remote I/O", b"Read-only file", b"endpoint is not", b"StreamReader",
-    b"SafetensorError", b"UnpicklingError", b"BadZipFile", b"invalid header", b"Ran out of input",
-    b"CheckpointException", b"Rendezvous", b"DistStoreError", b"DistNetworkError", b"Barrier timed", b"has timed out",
-    b"DEADLINE_EXCEEDED", b"already in use", b"EADDRINUSE", b"ModuleNotFoundError", b"ImportError",
-    b"MemoryAllocation", b"JAX distributed", b"NVLink", b"NVLINK", b"nvlink", b"Nvlink",
-)  # fmt: skip
 
 
 class Signs:
@@ -170,7 +160,7 @@ class StderrReader:
 
     def _look_at(self, at: float, data: bytes) -> None:
         text = self._partial + data.replace(b"\r", b"\n")
-        if self._rules is None and not any(word in text for word in _WORDS):
+        if self._rules is None and not any(word in text for word in SIGN_WORDS):
             text = text[max(0, text.rfind(b"\n")) :]  # a flood of lines that tell nothing costs next to nothing
         lines = text.split(b"\n")
         rest = lines.pop()
@@ -185,7 +175,7 @@ class StderrReader:
             if not line:
                 continue
             line = line[:MAX_LINE]
-            if any(word in line for word in _WORDS):
+            if any(word in line for word in SIGN_WORDS):
                 kind = sign_of(line, self._loading())
                 if kind:
                     self._signs.add(kind, at, line.decode("utf-8", "replace"))

@@ -12,7 +12,7 @@ import subprocess
 import time
 from typing import Counter, Dict, List, NamedTuple, Tuple
 
-from lockstep.worker.child.processes import STEP_SERVER, Process, catches, other_processes, output_of
+from lockstep.worker.child.processes import RANK_HOLDER, STEP_SERVER, Process, catches, other_processes, output_of
 
 DIGEST = 2048  # characters
 SECONDS = 10.0  # for all processes together
@@ -44,7 +44,8 @@ def take_stacks(prefix: str, *, leave_out: int = 0) -> StackDump:
     Takes at most about ten seconds. A process is only sent a signal that it catches for this purpose.
     """
     deadline = time.monotonic() + SECONDS
-    others = (process for process in other_processes() if process.name != STEP_SERVER and process.pid != leave_out)
+    ours = (STEP_SERVER, RANK_HOLDER)
+    others = (process for process in other_processes() if process.name not in ours and process.pid != leave_out)
     processes = list(others)[:MAX_PROCESSES]
     offered = _offered(prefix, processes)
     counts: Counter[str] = collections.Counter()

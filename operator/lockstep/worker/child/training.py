@@ -18,7 +18,7 @@ from lockstep.worker.child.loss import LossWatch
 from lockstep.worker.child.process import Child
 from lockstep.worker.child.processes import catching
 from lockstep.worker.child.progress import ProgressTail, Section, is_no_number
-from lockstep.worker.child.signs import LOSS_SPIKE, NOT_A_NUMBER, Signs, StderrReader
+from lockstep.worker.child.signs import LOSS_SPIKE, NOT_A_NUMBER, Signs, StderrReader, sign_of
 from lockstep.worker.child.stacks import StackDump, forget_the_dead, take_stacks
 from lockstep.worker.child.timing import INIT, Timing
 from lockstep.worker.errors import open_plain
@@ -37,12 +37,13 @@ MAX_FRESH = 256  # checkpoints; of those that nobody could be told of the newest
 class Training:
     """What is asked of the program and what is seen of it. Used by the main thread only.
 
-    Raises LaunchError where the program cannot be started.
+    ``also`` hears its output, as ``Child`` has it. Raises LaunchError where the program cannot be started.
     """
 
     def __init__(
         self, settings: Settings, launch: Launch, command: Sequence[str], environment: Dict[str, str],
         rules: Sequence[JSON], in_thread: InThread, *, steps: bool = False, serves: Sequence[int] = (),
+        also: Optional[Callable[[int, bytes], None]] = None,
     ) -> None:  # fmt: skip
         self._settings, self._launch, self._in_thread = settings, launch, in_thread
         files = (environment["LOCKSTEP_CONTROL_FILE"], environment["LOCKSTEP_SAVED_FILE"])
@@ -52,7 +53,7 @@ class Training:
         self._message_before = _stamp(settings.termination_log)
         self._began = time.time()
         self._tail = ProgressTail(environment["LOCKSTEP_PROGRESS_FILE"])
-        self._log = LogProgress()
+        self._log, self._also = LogProgress(), also
         self.signs = Signs()
         self.timing = Timing(time.monotonic())
         self._losses = LossWatch()
@@ -90,6 +91,15 @@ class Training:
         if stream == 2:
             self._reader.feed(data)
         self._log.feed(stream, data)
+        if self._also is not None:
+            self._also(stream, data)
+
+    def take_lines(self, lines: Sequence[Tuple[float, str]]) -> None:
+        """Lines of stderr, with their times, of what steps run on this node."""
+        for at, line in lines:
+            kind = sign_of(line.encode("utf-8", "replace"), self._is_loading())
+            if kind:
+                self.signs.add(kind, at, line)
 
     # What is asked of it
 

@@ -41,6 +41,7 @@ def environment(settings: Settings, launch: Launch, own: Mapping[str, str], inte
         "HYDRA_HOST_FILE": hydra, "I_MPI_HYDRA_HOST_FILE": hydra,
         "OMPI_MCA_plm_rsh_agent": agent, "PRTE_MCA_plm_ssh_agent": agent,
         "HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": agent,
+        "HYDRA_LAUNCHER_AUTOFORK": "0",  # else its daemon here would lack what is this node's own
         "I_MPI_HYDRA_BOOTSTRAP": "ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": agent,
     }  # fmt: skip
     return {
@@ -50,9 +51,13 @@ def environment(settings: Settings, launch: Launch, own: Mapping[str, str], inte
 
 
 def surroundings(settings: Settings, launch: Launch, own: Mapping[str, str], interface: str) -> Dict[str, str]:
-    """What any mpirun has to know beside hosts, which a batch job has from srun: interfaces, and where sockets go."""
+    """What any mpirun has to know beside hosts, which a batch job has from srun: interfaces, where sockets go, and what
+    stands in front of each rank (MPICH has no such thing)."""
     scratch, network = attempt_scratch(settings, launch), common_network(launch.nodelist)
+    holder = os.path.join(settings.scratch, "bin", "lockstep-rank")
     made = {
+        "OMPI_MCA_orte_fork_agent": holder, "I_MPI_GTOOL": f"{holder}:all",
+        "PRTE_MCA_prte_fork_agent": holder, "PRTE_MCA_prte_rtos": f"exec-agent={holder}",  # by version
         "OMPI_MCA_oob_tcp_if_include": network, "PRTE_MCA_prte_if_include": network,
         "OMPI_MCA_btl_tcp_if_include": network,
         "HYDRA_IFACE": interface, "I_MPI_HYDRA_IFACE": interface, "FI_TCP_IFACE": interface,

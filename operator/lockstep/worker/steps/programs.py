@@ -10,7 +10,10 @@ from typing import Dict, List, Mapping
 from lockstep.worker.child.processes import STEP_CLIENT
 from lockstep.worker.settings import Settings
 
-PROGRAMS: Mapping[str, str] = {"lockstep-step": "lockstep.worker.steps.command"}
+PROGRAMS: Mapping[str, str] = {
+    "lockstep-step": "lockstep.worker.steps.command",
+    "lockstep-rank": "lockstep.worker.steps.rank",
+}
 """By name the module whose ``main`` it is."""
 _REMOTE_SHELLS = {"ssh": "lockstep.worker.steps.ssh", "pdsh": "lockstep.worker.steps.pdsh"}
 SHIMS: Mapping[str, Mapping[str, str]] = {"MPI": _REMOTE_SHELLS, "DeepSpeed": _REMOTE_SHELLS}

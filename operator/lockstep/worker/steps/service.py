@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -10,21 +9,23 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from lockstep.worker.child.process import LaunchError
 from lockstep.worker.child.processes import out_of_memory_kills
 from lockstep.worker.errors import trouble
+from lockstep.worker.launchers.mpi_messages import MpiMessages
 from lockstep.worker.output import log_line
 from lockstep.worker.settings import JSON, Settings
 from lockstep.worker.start import Launch
 from lockstep.worker.steps.credentials import VARIABLE, gang_of, write_credentials
 from lockstep.worker.steps.programs import offer_library, offer_programs, path_with_programs, root
+from lockstep.worker.steps.told import Told
 
 MAX_ENDS = 16
 BACKLOG = 512
 AGAIN_SECONDS = 1.0  # before a server that has died is started anew
-_MAX_LINES = 1 << 16  # bytes that are read at once
+MAX_LINES = 256  # that nobody has taken up
 _MAIN = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
@@ -48,9 +49,9 @@ class StepService:
         self.wanted = options.get("steps") is True
         self._stands_by = self.wanted and options.get("standsBy") is True
         self.ends: List[JSON] = []  # of the attempt it runs or last ran: the first ones
-        self.told = -1  # descriptor of what servers and sessions say
-        self._said = b""
-        self._to_tell = -1
+        self.lines: List[Tuple[float, str]] = []  # of stderr that may be signs, with their times, not taken up yet
+        self._told: Optional[Told] = None  # by whatever holds steps and ranks
+        self._messages: Optional[MpiMessages] = None
         self._listener: Optional[socket.socket] = None
         self._used = False  # by an attempt
         self._process: Optional[subprocess.Popen[bytes]] = None
@@ -87,7 +88,7 @@ class StepService:
 
     def begin(self, launch: Launch, start: JSON) -> None:
         """Make ready for an attempt: files and programs. Raises LaunchError."""
-        self.ends, self._said, self._memory_kills = [], b"", out_of_memory_kills()
+        self.ends, self.lines, self._memory_kills = [], [], out_of_memory_kills()
         if not self.wanted:
             return
         if launch.steps is None or self._listener is None:
@@ -97,15 +98,20 @@ class StepService:
             gang = gang_of(self._settings.run_uid, launch.rank, start, launch.nodelist, given["ports"])
             write_credentials(self._directory(launch), gang, given["ca"], given["certificate"], given["key"])
             offer_programs(self._settings)
-            self.told, self._to_tell = os.pipe()
+            self._told = Told(self._directory(launch))
+            self._messages = None
         except OSError as error:
             raise LaunchError(125, "DirectoryNotCreated", trouble(error)) from None
         except (ValueError, KeyError, TypeError) as error:
             raise LaunchError(
                 125, "ProcessNotStarted", f"what START says of steps is not understood: {error!r}"
             ) from None
-        os.set_blocking(self.told, False)
         self._used = True
+
+    @property
+    def told(self) -> int:
+        """Descriptor to be watched for news, or -1."""
+        return self._told.reads if self._told is not None else -1
 
     def environment(self, launch: Launch, environment: Mapping[str, str]) -> Dict[str, str]:
         """What steps add to the environment of the program."""
@@ -120,14 +126,15 @@ class StepService:
 
     def command(self, own: Sequence[str]) -> List[str]:
         """The server's; ``own``: variables besides LOCKSTEP_ ones that tell who this node is."""
-        assert self._listener is not None
-        return server_command(self._listener.fileno(), self._to_tell, own, offer_library(self._settings))
+        listener, told = self.passed
+        return server_command(listener, told, own, offer_library(self._settings))
 
     @property
     def passed(self) -> Sequence[int]:
         """Descriptors that the server has from the worker."""
         assert self._listener is not None
-        return (self._listener.fileno(), self._to_tell)
+        assert self._told is not None
+        return (self._listener.fileno(), self._told.writes)
 
     def serve(self, environment: Mapping[str, str], own: Sequence[str]) -> None:
         """Start the server beside the program. Raises LaunchError."""
@@ -160,20 +167,29 @@ class StepService:
                 self._again_at = time.monotonic() + AGAIN_SECONDS
 
     def hear(self, stopping: bool) -> None:
-        """Take up what sessions tell of failures."""
-        if self.told < 0:
-            return
-        with contextlib.suppress(BlockingIOError):
-            self._said += os.read(self.told, _MAX_LINES)
-        *lines, self._said = self._said.split(b"\n")
-        for line in lines:
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                row = json.loads(line.decode("ascii"))
-                row["asked"] = row["asked"] or stopping
-                if row["signal"] == signal.SIGKILL and out_of_memory_kills() > self._memory_kills:
-                    row["reason"] = "OOMKilled"
-                if len(self.ends) < MAX_ENDS:
-                    self.ends = [*self.ends, row]
+        """Take up what is told of failures, and lines that may say why."""
+        rows = self._told.rows() if self._told is not None else []
+        for row in rows + (self._messages.take() if self._messages is not None else []):
+            if "line" in row:
+                self.lines = [*self.lines[-MAX_LINES:], (row["at"], row["line"])]
+                continue
+            row["asked"] = row["asked"] or stopping
+            if row["signal"] == signal.SIGKILL and out_of_memory_kills() > self._memory_kills:
+                row["reason"] = "OOMKilled"
+            if len(self.ends) < MAX_ENDS:
+                self.ends = [*self.ends, row]
+
+    def listener(self, launch: Launch) -> Optional[Callable[[int, bytes], None]]:
+        """What else hears the program's output: where all start from there, what it prints of others."""
+        if not self._used or not self._stands_by or launch.rank != 0:
+            return None
+        self._messages = MpiMessages(launch.nodelist)
+        return self._messages.feed
+
+    def take_lines(self) -> List[Tuple[float, str]]:
+        """Those that nobody has taken up."""
+        taken, self.lines = self.lines, []
+        return taken
 
     def finish(self, stopping: bool) -> None:
         """The attempt is over, and every process of it is killed."""
@@ -181,10 +197,9 @@ class StepService:
         if self._process is not None:
             self._process.returncode = -signal.SIGKILL  # reaped by the main thread
         self._used, self._again_at, self._process = False, 0.0, None
-        for descriptor in (self.told, self._to_tell):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self.told = self._to_tell = -1
+        if self._told is not None:
+            self._told.close()
+            self._told = None
         self.release()
 
     def _directory(self, launch: Launch) -> str:

@@ -7,14 +7,13 @@ sessions and process groups. Only what became a daemon outlives a client that wa
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
 import socket
 import ssl
 import time
-from typing import AbstractSet, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set
+from typing import AbstractSet, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from lockstep.worker.child.processes import LAUNCHERS, adopt_orphans
 from lockstep.worker.settings import JSON
@@ -23,6 +22,7 @@ from lockstep.worker.steps.credentials import said_identity
 from lockstep.worker.steps.frames import ALL, Channel, Frame, ProtocolError
 from lockstep.worker.steps.request import NOT_STARTED, AskedOfNode, RefusedError, TaskAsked, request_of
 from lockstep.worker.steps.tasks import Descendants, RunningTask, send, terminate
+from lockstep.worker.steps.told import Ended, line_row, tell
 
 PROVE_SECONDS = 10.0  # for handshake and header together
 LOOK_SECONDS = 0.2
@@ -273,6 +273,8 @@ class Session:
         self._left_open |= set(task.streams)
         task.streams.clear()
         task.give_no_more()
+        for line in task.signs.rest():
+            tell(self._node.ends, line_row(line))
         status = task.status or 0
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         code = 0 if number else os.WEXITSTATUS(status)
@@ -284,6 +286,9 @@ class Session:
     def _pass_on(self, task: RunningTask, descriptor: int, most: int) -> None:
         kind = task.streams[descriptor]
         data = task.read(descriptor, most)
+        if kind == frames.STDERR:
+            for line in task.signs.feed(data):
+                tell(self._node.ends, line_row(line))
         if data and self._connected:
             self._channel.send(kind, task.identity, data)
 
@@ -375,33 +380,14 @@ class Session:
 
     def _note(self, identity: int, program: str, code: int, number: int, tail: bytes, *, asked: bool) -> None:
         """For the worker, which tells the operator."""
-        row = {
-            "step": self._request.step, "task": identity, "program": program, "code": None if number else code,
-            "signal": number or None, "at": time.time(), "asked": asked,
-        }  # fmt: skip
-        for text in _ever_less(tail.decode("utf-8", "replace")):
-            line = json.dumps(dict(row, stderrTail=text)).encode("ascii") + b"\n"
-            if len(line) <= PIPE_BUF:
-                break
-        if _is_ready(self._node.ends, select.POLLOUT, 1000.0):  # the worker reads; if it does not, nobody waits
-            with contextlib.suppress(OSError):
-                os.write(self._node.ends, line)
+        ended = Ended(program, code, number, tail, asked=asked)
+        tell(self._node.ends, ended.row(self._request.step, identity))
 
 
-def _is_ready(descriptor: int, events: int, patience: float = 0.0) -> bool:
-    """``patience``: milliseconds."""
+def _is_ready(descriptor: int, events: int) -> bool:
     poll = select.poll()
     poll.register(descriptor, events)
-    return bool(poll.poll(patience))
-
-
-def _ever_less(text: str) -> Iterator[str]:
-    """Its end, ever shorter."""
-    text = text[-1024:]
-    while text:
-        yield text
-        text = text[len(text) // 2 + 1 :]
-    yield ""
+    return bool(poll.poll(0.0))
 
 
 def _name_of(pid: int) -> str:

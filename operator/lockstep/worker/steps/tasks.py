@@ -12,11 +12,12 @@ from typing import Deque, Dict, List, Mapping, Optional, Sequence, Set
 
 from lockstep.worker.child.process import NO_FAULT_OF_THE_COMMAND
 from lockstep.worker.child.processes import Process, other_processes
+from lockstep.worker.child.sign_words import SignLines
 from lockstep.worker.errors import open_plain
 from lockstep.worker.steps.frames import CHUNK, STDERR, STDOUT
 from lockstep.worker.steps.request import NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED, AskedOfNode, RefusedError, TaskAsked
+from lockstep.worker.steps.told import TAIL_BYTES
 
-TAIL_BYTES = 1024  # of its stderr
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, which Python before 3.10 has no name for
 _PIPE_BYTES = 256 << 10
 
@@ -34,6 +35,7 @@ class RunningTask:
         self.asked = False  # somebody wanted it to end, before it did
         self.look_at = 0.0  # monotonic; when to look again at who holds its streams
         self.tail = b""
+        self.signs = SignLines()
         self._input: Deque[memoryview] = collections.deque()
         self.unread = 0  # bytes of stdin
         self._input_ends = False

@@ -104,6 +104,27 @@ def test_a_command_that_was_let_fail_long_before_is_no_reason_where_something_ne
     assert ((2, ": python of step 1") in found(w)) is counts
 
 
+def test_a_rank_of_mpirun_is_named_by_its_number_and_its_own_node() -> None:
+    w = gang(**MPI)
+    w.end_step("one", 2, code=7, ago=0.5, step="MPI", task=5, stderr=TRACEBACK)
+    w.exit_child("one", 0, 7)
+    w.now += 1.0
+    w.settle()
+    entry = w.status("one").attempts[0]
+    assert (entry.rank, entry.node, entry.exit_code, entry.stderr) == (2, "n2", 7, TRACEBACK)
+    assert entry.message.startswith("rank 2 on n2: python, rank 5 of MPI, ended with exit code 7")
+
+
+@pytest.mark.parametrize(
+    ("node_rank", "where"), [(2, [2, 0]), (0, [0, 0]), (3, [0])], ids=["another node", "its own", "none of the gang"]
+)
+def test_what_mpirun_prints_of_another_node_is_of_that_node(node_rank: int, where: list[int]) -> None:
+    w = gang(**MPI)
+    w.end_step("one", 0, signal=9, ago=0.5, program="", step="mpirun", node_rank=node_rank)
+    w.exit_child("one", 0, 9)
+    assert [slot for slot, _ in found(w)] == where
+
+
 def test_the_earliest_step_is_the_cause_with_node_rank_code_and_words() -> None:
     w = gang(**MPI)
     w.end_step("one", 1, signal=15, ago=0.4)
