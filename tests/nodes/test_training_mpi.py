@@ -14,6 +14,7 @@ from harness.training import TRAINER, TrainingRun, TrainingSite
 from support.mpi import MISSING, Installation, installations
 
 pytestmark = pytest.mark.nodes
+nightly = pytest.mark.nightly  # one after the other they take more than every run has
 
 STEPS = 60
 HELLO = """
@@ -23,12 +24,15 @@ world = MPI.COMM_WORLD
 total = world.allreduce(world.rank)
 print("rank", world.rank, "of", world.size, "sum", total, "node", os.environ.get("LOCKSTEP_NODE_RANK"), flush=True)
 """
-RANK = """
+FAILS = """
 import os, sys
-os.environ["LOCKSTEP_NODE_RANK"] = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"]
-os.execv(sys.executable, [sys.executable, "-B", *sys.argv[1:]])
+from mpi4py import MPI
+MPI.COMM_WORLD.Barrier()
+if MPI.COMM_WORLD.rank == 3:
+    print("the sum is wrong", file=sys.stderr, flush=True)
+    os._exit(3)
+MPI.COMM_WORLD.Barrier()
 """
-"""MPICH and Intel MPI give their ranks all of mpirun's environment, the number of its node included."""
 DAEMONS = ("orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy")
 FOUND = installations()
 
@@ -48,7 +52,7 @@ def environment(mpi: Installation) -> list[dict[str, str]]:
 
 def train(site: TrainingSite, mpi: Installation, name: str, *options: str, nodes: int = 3, **spec: Any) -> TrainingRun:
     """The stub trainer, one rank on each node."""
-    command = [*mpi.mpirun, "-n", str(nodes), "python3", "-c", RANK, f"/app/{TRAINER.name}", f"--steps={STEPS}"]
+    command = [*mpi.mpirun, "-n", str(nodes), "python3", "-B", f"/app/{TRAINER.name}", f"--steps={STEPS}"]
     return site.apply(
         name, nodes, [*command, "--save-every=10", *options, QUICK], launcher={"type": "MPI"}, env=environment(mpi),
         **spec,
@@ -86,7 +90,7 @@ def test_mpirun_as_typed_starts_its_ranks_on_all_nodes_of_the_gang(site: Trainin
     )  # fmt: skip
     run.wait_until_succeeded()
     said = sorted(line for line in run.log(0).splitlines() if line.startswith("rank "))
-    assert [line.partition(" node")[0] for line in said] == [f"rank {rank} of 6 sum 15" for rank in range(6)]
+    assert said == [f"rank {rank} of 6 sum 15 node {rank // 2}" for rank in range(6)]
 
 
 def test_a_rank_that_is_killed_ends_the_attempt_and_all_start_again_in_their_pods(
@@ -99,7 +103,26 @@ def test_a_rank_that_is_killed_ends_the_attempt_and_all_start_again_in_their_pod
     run.wait_until_succeeded()
     assert run.pod_uids == pods
     run.assert_undisturbed(STEPS)
-    assert run.attempts[0]["action"] == "RestartInPlace"
+    entry = run.attempts[0]
+    assert (entry["action"], entry["rank"], entry["exitCode"]) == ("RestartInPlace", 2, 137), entry
+    named = "a process of step mpirun" if mpi.name == "MPICH" else "python3, rank 2 of MPI,"
+    assert f"{named} ended with signal 9" in entry["message"]
+
+
+@nightly
+def test_a_rank_that_fails_is_named_with_its_node_its_code_and_its_last_words(
+    site: TrainingSite, mpi: Installation
+) -> None:
+    if mpi.name == "MPICH":
+        pytest.skip("it ends with the code, and says nothing of the rank")
+    run = site.apply(
+        "failed", 3, [*mpi.mpirun, "-n", "6", str(mpi.python), "-c", FAILS],
+        launcher={"type": "MPI", "mpi": {"slotsPerNode": 2}}, env=environment(mpi), checkpoint=None,
+    )  # fmt: skip
+    run.wait("an attempt is over", lambda: bool(run.attempts))
+    entry = run.attempts[0]
+    assert (entry["rank"], entry["exitCode"]) == (1, 3), entry
+    assert ", rank 3 of MPI, ended with exit code 3: the sum is wrong" in entry["message"]
 
 
 def test_a_daemon_that_is_killed_ends_the_attempt_by_its_node(site: TrainingSite, mpi: Installation) -> None:

@@ -20,7 +20,7 @@ SCRATCH = "/run/lockstep"
 ROOT = Path(__file__).parents[2]
 PREFIXES = Path(os.environ.get("LOCKSTEP_TEST_MPI") or ROOT / ".build" / "mpi")
 """A virtual environment for each of the wheels, with mpi4py; in `debian` what its packages of Open MPI unpack to."""
-MISSING = f"no real MPI in {PREFIXES}: see CONTRIBUTING.md"
+MISSING = f"no real MPI in {PREFIXES}: `make mpi-ready`, and see CONTRIBUTING.md"
 _DEBIAN_LIBRARIES = PREFIXES / "debian" / "usr" / "lib" / "x86_64-linux-gnu"
 _SSH = """#!{python} -I
 import json, os, sys
@@ -43,6 +43,12 @@ os.execvpe("nsenter", [*node["enter"], "/bin/sh", "-c", part.shell], node["env"]
 """
 """As the worker of each node would do it: its own environment, and the text for a shell."""
 
+_HOLDER = """#!{python} -IS
+import sys
+sys.path[:0] = {path!r}
+from lockstep.worker.steps.rank import main
+main()
+"""
 
 _SRUN = """#!{python} -I
 import json, os, signal, subprocess, sys
@@ -135,6 +141,7 @@ class Gang:
                 f"{SCRATCH}/nodes.json": json.dumps(nodes),
                 f"{SCRATCH}/bin/ssh": _SSH.format(**ours),
                 f"{SCRATCH}/bin/srun": _SRUN.format(**ours),
+                f"{SCRATCH}/bin/lockstep-rank": _HOLDER.format(**ours),
                 f"{SCRATCH}/train.py": program,
                 **mpi.hostfiles(settings, self._launch(rank)),
             }
@@ -142,7 +149,7 @@ class Gang:
                 there = root / path.lstrip("/")
                 there.parent.mkdir(exist_ok=True)
                 there.write_text(text, encoding="utf-8")
-            for name in ("ssh", "srun"):
+            for name in ("ssh", "srun", "lockstep-rank"):
                 (root / SCRATCH.lstrip("/") / "bin" / name).chmod(0o755)
 
     def become_batch_job(self, slots: int) -> None:
