@@ -67,3 +67,19 @@ def test_a_large_gang_asks_which_ranks_are_meant() -> None:
 def test_a_suspended_gang_still_has_its_ranks() -> None:
     released = view(assignment={"incarnations": [1, 1, 2, 1]})
     assert logs.chosen_ranks(released, "") == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "ranks", "told"), [("MPI", "1-2", True), ("MPI", "0,2", False), ("Torchrun", "1", False)]
+)
+def test_whoever_asks_for_ranks_that_stand_by_is_told_where_the_output_is(
+    launcher: str, ranks: str, told: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = sample.running()
+    raw["spec"] |= {"launcher": {"type": launcher}}
+    cluster: Any = None
+    monkeypatch.setattr(runs, "fetch", lambda cluster, name: raw)
+    monkeypatch.setattr(runs, "whole", lambda cluster, view: view)
+    monkeypatch.setattr(logs, "rank_lines", lambda cluster, run, rank, wanted: iter(()))
+    logs.show(cluster, "llama", ranks, Wanted())
+    assert ("the command is on rank 0" in capsys.readouterr().err) is told

@@ -275,3 +275,16 @@ def test_a_gang_that_leaves_gpus_unused_is_explained_with_them() -> None:
     shown = "\n".join(paged(raw))
     assert "amd.com/gpu, " in shown
     assert "8 amd.com/gpu on gpu-1, gpu-2" in shown
+
+
+@pytest.mark.parametrize(
+    ("launcher", "said"),
+    [({"type": "MPI"}, True), ({"type": "DeepSpeed"}, False), ({"type": "Plain", "steps": True}, False)],
+)
+def test_where_the_others_stand_by_it_is_said_whose_log_has_the_output(launcher: dict[str, Any], said: bool) -> None:
+    raw = sample.running()
+    raw["spec"] |= {"launcher": launcher, "command": ["deepspeed", "train.py"]}
+    words = (
+        "Its command is on rank 0, and ranks 1-3 stand by for what that starts there: its output is in rank 0's log."
+    )
+    assert (words in explained(raw)) is said

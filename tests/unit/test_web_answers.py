@@ -14,7 +14,7 @@ from lockstep.controller.web import array, fleet, queue, run
 from lockstep.controller.web import rows as table_rows
 from lockstep.controller.web.access import Sight
 from lockstep.controller.web.losses import EVERY, MOST_POINTS, Losses, Point
-from lockstep.core.model.snapshot import NodeFailure, PodPhase, PodView, ProgressReport, Verdict, WorkerPhase
+from lockstep.core.model.snapshot import NodeFailure, PodPhase, PodView, ProgressReport, StepEnd, Verdict, WorkerPhase
 from lockstep.core.model.tunables import Tunables
 from lockstep.present.runs import queue_of
 from support import sample_runs, web_site
@@ -374,6 +374,28 @@ def test_ranks_tell_step_phase_silence_and_trouble() -> None:
     assert found["silent"] == [40, 0]
     assert found["problem"] == {"1": "no GPU is seen"}
     assert paged(OWN)["ranks"]["silent"] == [-1, -1]
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ({"step": "7", "program": "prepare", "code": 3}, {"1": "prepare of step 7 ended with exit code 3"}),
+        ({"step": "MPI", "task": 5, "program": "python", "signal": 9},
+         {"1": "python, rank 5 of MPI, ended with signal 9"}),
+        ({"step": "mpirun", "signal": 9, "node_rank": 0}, {"0": "a process of step mpirun ended with signal 9"}),
+        ({"step": "mpirun", "signal": 9, "node_rank": 7}, {}),
+        ({"step": "7", "program": "prepare", "code": 3, "asked": True}, {}),
+        ({"step": "7", "program": "prepare", "code": 0}, {}),
+    ],
+    ids=["a code", "a rank of MPI", "another's node", "nobody's node", "asked for", "none"],
+)  # fmt: skip
+def test_of_a_ranks_steps_the_first_failure_is_told(end: dict[str, Any], said: dict[str, str]) -> None:
+    first = StepEnd(at=NOW - 5, **end)
+    later = StepEnd(at=NOW, step="8", program="later", code=4, asked=bool(end.get("asked")) or not said or "0" in said)
+    reports = {1: report(1, "n1", 398, now=NOW, step_ends=(later, first))}
+    assert paged(OWN, reports)["ranks"]["steps"] == said
+    old = {1: replace(reports[1], attempt=1)}
+    assert paged(OWN, old)["ranks"]["steps"] == {}, "of an earlier attempt"
 
 
 def test_a_loss_that_is_no_number_is_a_gap() -> None:

@@ -15,6 +15,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionReason, ConditionType, WaitReason
 from lockstep.core.model.snapshot import RunView
+from lockstep.core.pods.launchers import others_stand_by
 from lockstep.core.pods.requirement import avoided_nodes
 from lockstep.core.run.backoff import allowed_without_progress
 from lockstep.present import start_estimate
@@ -62,6 +63,7 @@ def sentences(run: RunView, found: LiveAdmission | NotLive | None, now: float) -
     yield from _oddities(run.status)
     if phase is Phase.PENDING or slots.lacking(run.status.assignment):
         yield from _waiting(run, found, now)
+    yield from _steps(run, phase)
     yield from _last_end(run, now)
     yield from _resume(run.status)
     yield from _next(run, phase, now)
@@ -183,6 +185,14 @@ def _holders(found: LiveAdmission, now: float) -> Iterator[str]:
         yield f"  {plural(len(nodes), 'node')} held by {holder}{ended}: {named}"
     if len(found.holders) > _HOLDERS_NAMED:
         yield f"  and by {plural(len(found.holders) - _HOLDERS_NAMED, 'more run')}"
+
+
+def _steps(run: RunView, phase: Phase) -> Iterator[str]:
+    ranks = len(slots.ranked_slots(run.status.assignment))
+    starts_or_runs = phase in (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING)
+    if starts_or_runs and ranks > 1 and run.spec is not None and others_stand_by(run.spec):
+        others = "rank 1 stands" if ranks == 2 else f"ranks 1-{ranks - 1} stand"
+        yield f"Its command is on rank 0, and {others} by for what that starts there: its output is in rank 0's log."
 
 
 def _last_end(run: RunView, now: float) -> Iterator[str]:

@@ -16,6 +16,7 @@ from lockstep.cli.output import note, raise_failures
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.ranges import format_ranges, parse_ranges
 from lockstep.core.model.snapshot import RunView
+from lockstep.core.pods.launchers import others_stand_by
 
 MOST_RANKS = 32
 """Streams that are opened without being asked for by name."""
@@ -48,6 +49,8 @@ def show(cluster: Cluster, name: str, ranks: str, wanted: Wanted) -> None:
     if not run.status.assignment.incarnations:
         raise CliError(f"{name} has had no nodes yet, so nothing has logged", f"lockstep explain {name}")
     chosen = chosen_ranks(run, ranks)
+    if 0 not in chosen and run.spec is not None and others_stand_by(run.spec):
+        note("the command is on rank 0, and so is the output of what it starts on other ranks: --rank 0.")
     lock = threading.Lock()
     failures: list[CliError] = []
 

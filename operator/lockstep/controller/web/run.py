@@ -11,6 +11,7 @@ from lockstep.controller.runtime.recent_events import RecentEvent
 from lockstep.controller.web.losses import Point
 from lockstep.controller.web.timeline import timeline
 from lockstep.core.checkpoints.verdicts import RankView, merge_inventories
+from lockstep.core.failures import step_evidence
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import TYPES, is_true
 from lockstep.core.model.reasons import ConditionType
@@ -150,7 +151,10 @@ def _newest(rows: Sequence[CheckpointReport]) -> tuple[CheckpointReport, ...]:
 
 
 def _ranks(view: RunView, reports: Mapping[int, WorkerReport], now: float) -> dict[str, Any]:
-    """Columns, in rank order. ``silent``: seconds since the last word, in tens; -1: never heard."""
+    """Columns, in rank order. ``silent``: seconds since the last word, in tens; -1: never heard.
+
+    ``steps``: what of a rank's steps failed first.
+    """
     nodes = ranked_nodes(view)[:MOST_RANKS]
     seats = slots.ranked_slots(view.status.assignment)
     heard = [reports.get(seats[rank]) for rank, _ in nodes]
@@ -166,5 +170,11 @@ def _ranks(view: RunView, reports: Mapping[int, WorkerReport], now: float) -> di
             str(rank): report.problem
             for (rank, _), report in zip(nodes, heard, strict=True)
             if report is not None and report.problem
+        },
+        "steps": {
+            str(rank): words
+            for rank, words in step_evidence.failures(
+                reports, slots.slot_ranks(view.status.assignment), view.status.attempt
+            ).items()
         },
     }

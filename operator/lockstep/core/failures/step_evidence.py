@@ -5,7 +5,7 @@ process. A command that starts all of its ranks as steps (``mpirun``) is not bel
 them was killed, or a node is gone: some of them do.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import nsmallest
 
@@ -24,7 +24,7 @@ from lockstep.core.model.assignment import slot_of_rank
 from lockstep.core.model.ranges import parse_ranges
 from lockstep.core.model.reasons import ExitReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import ExitReport, StepEnd
+from lockstep.core.model.snapshot import ExitReport, StepEnd, WorkerReport
 
 NEAR = 30.0
 """Seconds before the first rank's own end in which a step's end may have brought it about, whatever else is known."""
@@ -166,9 +166,29 @@ def _first(state: RunState, found: list[_End]) -> list[FailedExit]:
 
 def _as_exit(state: RunState, at: float, slot: int, end: StepEnd) -> FailedExit:
     reason = ExitReason.SIGNAL if end.signal else ExitReason.ERROR
-    if end.step == _BY_MPIRUN:
-        what = f": {end.program or 'a process'}, rank {end.task} of {end.step},"
-    else:
-        what = f": {end.program or 'a process'} of {f'step {end.step}' if end.step else 'a step'}"
     exit_report = ExitReport(end.code or 0, end.signal or 0, at, reason, end.stderr_tail)
-    return FailedExit(slot, state.status.assignment.nodes[slot], exit_report, what)
+    return FailedExit(slot, state.status.assignment.nodes[slot], exit_report, f": {_named(end)}")
+
+
+def _named(end: StepEnd) -> str:
+    program = end.program or "a process"
+    if end.step == _BY_MPIRUN:
+        return f"{program}, rank {end.task} of {end.step},"
+    return f"{program} of {f'step {end.step}' if end.step else 'a step'}"
+
+
+def failures(reports: Mapping[int, WorkerReport], ranks: Sequence[int], attempt: int) -> dict[int, str]:
+    """By rank, what of its steps failed first in the attempt without having been asked to, in words. ``ranks``: of
+    each slot; those of spares are negative."""
+    found: dict[int, StepEnd] = {}
+    for slot, rank in enumerate(ranks):
+        report = reports.get(slot)
+        for end in report.step_ends if report is not None and report.attempt == attempt else ():
+            where = rank if end.node_rank is None else end.node_rank
+            if where in ranks and where >= 0 and not end.asked and (end.code or end.signal):
+                found[where] = min(found.get(where, end), end, key=lambda each: each.at)
+    return {rank: f"{_named(end)} ended with {_outcome(end)}" for rank, end in sorted(found.items())}
+
+
+def _outcome(end: StepEnd) -> str:
+    return f"signal {end.signal}" if end.signal else f"exit code {end.code}"

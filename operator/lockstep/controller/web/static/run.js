@@ -152,6 +152,7 @@ function rankSection(body) {
 function remark(all, rank, most) {
   const words = [];
   if (all.problem[rank]) words.push(all.problem[rank]);
+  if (all.steps[rank]) words.push(all.steps[rank]);
   if (all.silent[rank] < 0) words.push("never heard of");
   else if (all.silent[rank] >= 30) words.push(`silent for ${duration(all.silent[rank])}`);
   if (all.step[rank] !== null && most - all.step[rank] > 1) words.push(`${count(most - all.step[rank])} steps behind`);

@@ -51,6 +51,11 @@ def launcher_of(spec: TrainingRunSpec) -> Launcher:
     return cast(Launcher, _MODULES[spec.launcher.type])
 
 
+def others_stand_by(spec: TrainingRunSpec) -> bool:
+    """The command is on rank 0 alone: what the other nodes run are its steps."""
+    return launcher_of(spec).options(spec, 0).get("standsBy") is True
+
+
 def worker_options(spec: TrainingRunSpec, gpus_per_node: int) -> Mapping[str, Any]:
     """All that the worker gets of the launcher, as JSON."""
     launcher = launcher_of(spec)
