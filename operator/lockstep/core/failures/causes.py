@@ -22,8 +22,9 @@ from lockstep.core.failures.signs import (
 )
 from lockstep.core.model.reasons import AttemptCause, ExitReason, LossReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import WorkerReport
+from lockstep.core.model.snapshot import Sign, WorkerReport
 from lockstep.core.placement.node_conditions import bad_conditions
+from lockstep.core.pods.launchers import others_stand_by
 
 CASCADE_SECONDS = 30.0
 """An end so long after another may still be its explanation: a node's last heartbeat, a core dump written."""
@@ -199,8 +200,7 @@ def _of_loss(state: RunState, loss: Loss) -> Cause:
 
 
 def _of_exit(state: RunState, end: FailedExit) -> Cause:
-    report = state.report(end.slot)
-    reading = read_exit(end.exit, report.signs if report is not None else ())
+    reading = read_exit(end.exit, _own_signs(state, end.slot))
     reading = replace(reading, symptom=True) if end.follows else reading
     how = f"signal {end.exit.signal}" if end.exit.signal else f"exit code {end.exit.code}"
     words = f"rank {state.rank(end.slot)} on {end.node}{end.what} ended with {how}"
@@ -233,7 +233,7 @@ def _faults_of_machines(state: RunState) -> list[Cause]:
             continue  # a spare
         name = state.status.assignment.nodes[slot]
         node, report = state.snapshot.nodes.get(name), state.report(slot)
-        sign = next((s for s in report.signs if is_hardware(s)), None) if report is not None and report.signs else None
+        sign = next(filter(is_hardware, _own_signs(state, slot)), None)
         if report is not None and sign is not None and report.attempt == state.status.attempt:
             words = f"rank {state.rank(slot)} on {name} logged {sign.kind}: {sign.text}"
             found.append(_fault(Evidence(AttemptCause.HARDWARE, slot, name, sign.at, words, sign.kind)))
@@ -247,6 +247,26 @@ def _faults_of_machines(state: RunState) -> list[Cause]:
             seen = Evidence(AttemptCause.HARDWARE, slot, name, node.conditions_changed_at, words, condition)
             found.append(_fault(seen, condition))
     return found
+
+
+def _own_signs(state: RunState, slot: int) -> Sequence[Sign]:
+    """Those of its own node."""
+    report = state.report(slot)
+    signs = report.signs if report is not None else ()
+    return [sign for sign in signs if not _is_echo(state, slot, sign)] if signs else signs
+
+
+def _is_echo(state: RunState, slot: int, sign: Sign) -> bool:
+    """Rank 0 prints what its steps print elsewhere: the node where that was written has the same line."""
+    if state.rank(slot) != 0 or not others_stand_by(state.spec):
+        return False
+    others = (report for other in state.ranked_slots() if other != slot and (report := state.report(other)) is not None)
+    return any(
+        own.kind == sign.kind and own.text in sign.text
+        for report in others
+        if report.attempt == state.status.attempt
+        for own in report.signs
+    )
 
 
 def _lacking_devices(state: RunState, began: float) -> list[Cause]:

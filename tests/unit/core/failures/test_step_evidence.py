@@ -125,6 +125,28 @@ def test_what_mpirun_prints_of_another_node_is_of_that_node(node_rank: int, wher
     assert [slot for slot, _ in found(w)] == where
 
 
+@pytest.mark.parametrize(("fields", "rank"), [(MPI, 2), (STEPS, 0)], ids=["rank 0 prints for all", "each for itself"])
+def test_a_fault_that_rank_0_only_repeats_is_of_the_node_that_has_it(fields: dict[str, Any], rank: int) -> None:
+    w = gang(**fields)
+    w.show("one", 0, "Xid:79")  # a clock that is behind by less than is known
+    w.now += 0.2
+    w.show("one", 2, "Xid:79")
+    w.exit_child("one", 0, 1)
+    w.now += 1.0
+    w.settle()
+    entry = w.status("one").attempts[0]
+    assert (entry.cause, entry.rank, entry.node) == (AttemptCause.HARDWARE, rank, f"n{rank}")
+
+
+def test_a_fault_that_rank_0_alone_shows_is_its_own() -> None:
+    w = gang(**MPI)
+    w.show("one", 0, "Xid:79")
+    w.exit_child("one", 0, 1)
+    w.now += 1.0
+    w.settle()
+    assert w.status("one").attempts[0].rank == 0
+
+
 def test_the_earliest_step_is_the_cause_with_node_rank_code_and_words() -> None:
     w = gang(**MPI)
     w.end_step("one", 1, signal=15, ago=0.4)
