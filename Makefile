@@ -155,7 +155,7 @@ fuzz: setup ## A million decisions, 100,000 specs and worker reports by random n
 		$(if $(FUZZ_SECONDS),--seconds $(FUZZ_SECONDS))
 
 nightly: ## What is not worth every run: long outages, every fault, all of kind, a million fuzzed decisions, real formats, full benchmarks
-	$(MAKE) test-outages faults-all mpi-all-ready
+	$(MAKE) test-outages faults-all mpi-all-ready formats-ready
 	.venv/bin/pytest tests/cluster tests/nodes -m nightly
 	$(MAKE) e2e-all
 	$(MAKE) test-more ROUNDS=1

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from containers.test_anywhere import QUICK
+from harness.shown_commands import block_on
 from harness.training import TRAINER, TrainingRun, TrainingSite
-from support.mpi import MISSING, Installation, installations
+from support.mpi import MISSING, ROOT, Installation, installations
 
 pytestmark = pytest.mark.nodes
 nightly = pytest.mark.nightly  # one after the other they take more than every run has
@@ -35,6 +37,7 @@ MPI.COMM_WORLD.Barrier()
 """
 DAEMONS = ("orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy")
 FOUND = installations()
+PAGE = ROOT / "docs" / "mpi.md"
 
 
 @pytest.fixture(params=FOUND or [None], ids=[each.name for each in FOUND] or ["none"])
@@ -93,6 +96,20 @@ def test_mpirun_as_typed_starts_its_ranks_on_all_nodes_of_the_gang(site: Trainin
     assert said == [f"rank {rank} of 6 sum 15 node {rank // 2}" for rank in range(6)]
 
 
+def test_the_program_of_the_page_runs_as_it_is_shown(site: TrainingSite, mpi: Installation, tmp_path: Path) -> None:
+    spec = yaml.safe_load(block_on(PAGE, "yaml", "name: with-mpi"))["spec"]
+    tmp_path.chmod(0o755)
+    (tmp_path / "train.py").write_text(block_on(PAGE, "python", "from mpi4py import MPI"))
+    command = [word.replace("train.py", str(tmp_path / "train.py")) for word in spec["command"]]
+    run = site.apply(
+        "shown", spec["nodes"], [*mpi.mpirun, *command[1:]], launcher=spec["launcher"], env=environment(mpi),
+        checkpoint=spec["checkpoint"],
+    )  # fmt: skip
+    run.wait_until_succeeded()
+    assert "the slope is 3.0000" in run.log(0)
+    assert run.status["checkpoint"]["latest"][0]["step"] == 60
+
+
 def test_a_rank_that_is_killed_ends_the_attempt_and_all_start_again_in_their_pods(
     site: TrainingSite, mpi: Installation
 ) -> None:
@@ -125,6 +142,7 @@ def test_a_rank_that_fails_is_named_with_its_node_its_code_and_its_last_words(
     assert ", rank 3 of MPI, ended with exit code 3: the sum is wrong" in entry["message"]
 
 
+@nightly
 def test_a_daemon_that_is_killed_ends_the_attempt_by_its_node(site: TrainingSite, mpi: Installation) -> None:
     run = train(site, mpi, "daemon", "--hold-after=12")
     run.wait_until_saved(1, 10)
@@ -134,6 +152,7 @@ def test_a_daemon_that_is_killed_ends_the_attempt_by_its_node(site: TrainingSite
     assert run.attempts[0]["rank"] == 1, run.attempts[0]
 
 
+@nightly
 def test_a_node_that_is_lost_is_replaced_and_all_resume(site: TrainingSite, mpi: Installation) -> None:
     run = train(site, mpi, "lost", "--hold-after=12")
     run.wait_until_saved(1, 10)
@@ -145,6 +164,7 @@ def test_a_node_that_is_lost_is_replaced_and_all_resume(site: TrainingSite, mpi:
     assert lost not in run.nodes
 
 
+@nightly
 def test_an_operator_that_is_killed_is_missed_by_nobody(site: TrainingSite, mpi: Installation) -> None:
     run = train(site, mpi, "alone")
     run.wait_until_saved(1, 10)
@@ -154,6 +174,7 @@ def test_an_operator_that_is_killed_is_missed_by_nobody(site: TrainingSite, mpi:
     run.assert_undisturbed(STEPS)
 
 
+@nightly
 def test_a_run_that_is_suspended_saves_first_and_resumes_there(site: TrainingSite, mpi: Installation) -> None:
     run = train(site, mpi, "paused", "--listen", "--step-delay=0.2")
     run.wait_until_step(1, 12)
