@@ -168,6 +168,7 @@ def test_a_field_of_a_newer_release_is_passed_over() -> None:
         ({"stepEnds": [{"at": 1, "code": 2**31}]}, "$.stepEnds[0].code"),
         ({"stepEnds": [{"at": 1, "signal": 256}]}, "$.stepEnds[0].signal"),
         ({"stepEnds": [{"at": 1, "task": -1}]}, "$.stepEnds[0].task"),
+        ({"stepEnds": [{"at": 1, "nodeRank": -1}]}, "$.stepEnds[0].nodeRank"),
         ({"stepEnds": [{"at": 1, "asked": 1}]}, "$.stepEnds[0].asked"),
         ({"stepEnds": [{"at": 1}] * 65}, "$.stepEnds"),
         ({"stacks": {"id": "i" * 65}}, "$.stacks.id"),

@@ -10,7 +10,7 @@ import pytest
 
 from lockstep.api.run_spec import LauncherType
 from lockstep.worker.child import progress
-from lockstep.worker.child.launch import expand, launcher_command, launcher_environment
+from lockstep.worker.child.launch import command_environment, expand, launcher_command, launcher_environment
 from lockstep.worker.child.progress import ProgressTail, Section, parse_line
 from lockstep.worker.node.preflight import MASTER_PORTS, hold_port
 from lockstep.worker.settings import Settings
@@ -237,3 +237,12 @@ def test_a_progress_file_that_has_grown_large_is_emptied_once_it_is_read_and_los
             largest = max(largest, path.stat().st_size)
     assert told == list(range(50))
     assert largest < 130
+
+
+@pytest.mark.parametrize(("launcher", "has_it"), [("MPI", False), ("DeepSpeed", True), ("Plain", True)])
+def test_a_command_whose_environment_may_become_that_of_ranks_elsewhere_has_no_nodes_rank(
+    launcher: str, has_it: bool
+) -> None:
+    given = {"LOCKSTEP_NODE_RANK": "0", "LOCKSTEP_NNODES": "4", "A": "b"}
+    made = command_environment(settings(["mpirun"], launcher=launcher), given)
+    assert made == {name: value for name, value in given.items() if has_it or name != "LOCKSTEP_NODE_RANK"}

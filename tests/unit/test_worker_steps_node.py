@@ -130,6 +130,32 @@ def test_a_failure_is_told_by_its_own_node_and_without_secrets(gang: Callable[..
     assert not workers.exited(0).get("stepEnds")
 
 
+def test_a_sign_in_a_steps_stderr_is_of_the_node_where_it_was_written(gang: Callable[..., Workers]) -> None:
+    says = "echo 'NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.' >&2; sleep 60"
+    workers = gang("sh", "-c", f'lockstep-step --ranks 1 -- sh -c "{says}" 2>/dev/null')
+    workers.start()
+    (sign,) = workers.state(1, lambda state: state.get("signs"))["signs"]
+    assert (sign["kind"], sign["text"]) == ("Xid:79", "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.")
+
+
+def test_what_mpirun_prints_of_a_rank_elsewhere_is_told_with_that_nodes_rank(gang: Callable[..., Workers]) -> None:
+    said = (
+        "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 305 RUNNING AT 127.0.0.2\n=   EXIT CODE: 9\n"
+    )
+    workers = gang("sh", "-c", f"printf '{said}'; exit 9")
+    workers.start()
+    (row,) = workers.state(0, lambda state: state["phase"] == "Exited")["stepEnds"]
+    assert (row["nodeRank"], row["signal"], row["code"], row["asked"]) == (1, 9, None, False)
+
+
+def test_the_command_has_no_rank_of_a_node_and_its_steps_have_their_own(gang: Callable[..., Workers]) -> None:
+    script = 'echo "here ${LOCKSTEP_NODE_RANK-none}"; lockstep-step --label -- printenv LOCKSTEP_NODE_RANK'
+    workers = gang("sh", "-c", script, LOCKSTEP_LAUNCHER="MPI")
+    workers.start()
+    workers.exited(0)
+    assert sorted(workers.nodes[0].out.read_text().splitlines()) == ["0: 0", "1: 1", "here none"]
+
+
 def test_a_stop_lets_ranks_save_for_as_long_as_its_grace_whatever_their_launcher_does(
     gang: Callable[..., Workers], tmp_path: Path
 ) -> None:
