@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from lockstep.worker.steps.credentials import VARIABLE, AttemptGang, Peer, write_credentials
+from lockstep.worker.steps.credentials import AttemptGang, Peer, write_credentials
+from lockstep.worker.steps.place import VARIABLE
 from lockstep.worker.steps.service import server_command
 
 RUN_UID = "0d8f5f6e-1111-2222-3333-444455556666"

@@ -9,7 +9,7 @@ import pytest
 
 from harness.step_gang import StepGang
 from lockstep.worker.settings import Settings
-from lockstep.worker.steps.credentials import VARIABLE
+from lockstep.worker.steps.place import VARIABLE
 from lockstep.worker.steps.programs import SHIMS, offer_programs, path_with_programs
 
 pytestmark = pytest.mark.process

@@ -14,7 +14,8 @@ import sys
 from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from lockstep.worker.steps.client import RunningStep, StepSink, TaskOutcome, forwarded_signals, new_step
-from lockstep.worker.steps.credentials import VARIABLE, AttemptGang, CredentialError, read_gang
+from lockstep.worker.steps.credentials import AttemptGang, CredentialError, read_gang
+from lockstep.worker.steps.place import VARIABLE
 from lockstep.worker.steps.request import MAX_TASKS, NOT_STARTED, AskedOfNode, TaskAsked
 from lockstep.worker.steps.streams import Labels, Writer, numbered
 

@@ -8,12 +8,13 @@ import os
 import ssl
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Sequence, Tuple
 
+from lockstep.worker.steps.place import PEERS
+
 if TYPE_CHECKING:  # what starts these programs wants them to start quickly
     from lockstep.worker.settings import JSON
 
 
-VARIABLE = "LOCKSTEP_STEPS_DIR"  # in the environment of the program and of its steps: where the files are
-_AUTHORITY, _NODE, _PEERS = "ca.pem", "node.pem", "peers.json"
+_AUTHORITY, _NODE = "ca.pem", "node.pem"
 _P256_KEY = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d030107034200")  # what is before one in a certificate
 _P256_BYTES = 65
 _MOST_SLOTS = 1 << 17  # as for the operator: what is wrong is not to be unfolded into memory without end
@@ -83,7 +84,7 @@ def write_credentials(directory: str, gang: AttemptGang, authority: str, certifi
     """Into a directory that nobody else reads. Raises OSError."""
     os.mkdir(directory, 0o700)
     peers = json.dumps(dict(gang._asdict(), peers=[list(peer) for peer in gang.peers]))
-    for name, text in ((_AUTHORITY, authority), (_NODE, certificate + "\n" + key), (_PEERS, peers)):
+    for name, text in ((_AUTHORITY, authority), (_NODE, certificate + "\n" + key), (PEERS, peers)):
         descriptor = os.open(os.path.join(directory, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as stream:
             stream.write(text)
@@ -92,7 +93,7 @@ def write_credentials(directory: str, gang: AttemptGang, authority: str, certifi
 def read_gang(directory: str) -> AttemptGang:
     """Raises CredentialError."""
     try:
-        with open(os.path.join(directory, _PEERS)) as stream:
+        with open(os.path.join(directory, PEERS)) as stream:
             found = json.load(stream)
         return AttemptGang(found["run_uid"], found["attempt"], found["rank"], [Peer(*peer) for peer in found["peers"]])
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -18,7 +18,7 @@ from typing import Dict, List, Mapping, NoReturn, Sequence, Tuple
 from lockstep.worker.child.processes import RANK_HOLDER, c_library, name_process
 from lockstep.worker.child.sign_words import SignLines
 from lockstep.worker.output import write_all
-from lockstep.worker.steps.credentials import VARIABLE, CredentialError, read_gang
+from lockstep.worker.steps.place import VARIABLE, own_rank
 from lockstep.worker.steps.told import MPI, TAIL_BYTES, Ended, line_row, open_told, tell
 
 NODE_RANK = "LOCKSTEP_NODE_RANK"
@@ -115,8 +115,9 @@ def outcome_of(status: int) -> Tuple[int, int]:
 def own_environment(environ: Mapping[str, str]) -> Dict[str, str]:
     """With the rank of its own node: some mpiruns give all ranks the environment of theirs."""
     environment = dict(environ)
-    with contextlib.suppress(CredentialError):
-        environment[NODE_RANK] = str(read_gang(environment.get(VARIABLE, "")).rank)
+    rank = own_rank(environment.get(VARIABLE, ""))
+    if rank is not None:
+        environment[NODE_RANK] = str(rank)
     return environment
 
 

@@ -23,7 +23,8 @@ from typing import Counter, Dict, List, NamedTuple
 from lockstep.worker.child.processes import STEP_SERVER, c_library, name_process
 from lockstep.worker.output import log_line
 from lockstep.worker.settings import JSON
-from lockstep.worker.steps.credentials import VARIABLE, CredentialError, knock_of, read_gang, tls_context
+from lockstep.worker.steps.credentials import CredentialError, knock_of, read_gang, tls_context
+from lockstep.worker.steps.place import VARIABLE
 from lockstep.worker.steps.session import PROVE_SECONDS, REFUSED, ServedNode, serve
 
 SILENT_SECONDS = 10.0  # until a connection has said something

@@ -18,7 +18,8 @@ from lockstep.worker.launchers.mpi_messages import MpiMessages
 from lockstep.worker.output import log_line
 from lockstep.worker.settings import JSON, Settings
 from lockstep.worker.start import Launch
-from lockstep.worker.steps.credentials import VARIABLE, gang_of, write_credentials
+from lockstep.worker.steps.credentials import gang_of, write_credentials
+from lockstep.worker.steps.place import VARIABLE
 from lockstep.worker.steps.programs import offer_library, offer_programs, path_with_programs, root
 from lockstep.worker.steps.told import Told
 

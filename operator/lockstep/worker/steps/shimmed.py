@@ -9,7 +9,8 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 from lockstep.worker.shims import targets
 from lockstep.worker.shims.request import EVERYBODY, NOBODY, ShimAnswer, ShimPart, ShimRequest, ShimTask
 from lockstep.worker.steps.client import RunningStep, StepSink, TaskOutcome, forwarded_signals, new_step
-from lockstep.worker.steps.credentials import VARIABLE, AttemptGang, CredentialError, read_gang
+from lockstep.worker.steps.credentials import AttemptGang, CredentialError, read_gang
+from lockstep.worker.steps.place import VARIABLE
 from lockstep.worker.steps.request import AskedOfNode, TaskAsked
 from lockstep.worker.steps.streams import Labels, Writer
 
