@@ -18,12 +18,13 @@ import select
 import signal
 import socket
 import time
-from typing import Counter, Dict, List, NamedTuple
+from typing import Counter, Dict, List, NamedTuple, Optional
 
 from lockstep.worker.child.processes import STEP_SERVER, c_library, name_process
 from lockstep.worker.output import log_line
 from lockstep.worker.settings import JSON
 from lockstep.worker.steps.credentials import CredentialError, knock_of, read_gang, tls_context
+from lockstep.worker.steps.kept import KeptSessions, next_connection
 from lockstep.worker.steps.place import VARIABLE
 from lockstep.worker.steps.session import PROVE_SECONDS, REFUSED, ServedNode, serve
 
@@ -66,6 +67,7 @@ class Server:
         self._silent: Dict[int, _Silent] = {}  # by descriptor, oldest first
         self._unproven: Dict[int, _Unproven] = {}  # by PID
         self._sessions: Dict[int, str] = {}  # addresses by PID
+        self._kept = KeptSessions()
         self._refused: Counter[str] = collections.Counter()
         self._tell_at = 0.0  # monotonic
         self._ending = False
@@ -87,6 +89,8 @@ class Server:
             poll = select.poll()
             poll.register(self._wake, select.POLLIN)
             poll.register(self._listener, select.POLLIN)
+            for descriptor in self._kept.descriptors():
+                poll.register(descriptor, select.POLLIN)
             for descriptor, each in self._silent.items():
                 if not each.speaks:
                     poll.register(descriptor, select.POLLIN)
@@ -96,6 +100,9 @@ class Server:
                     os.read(self._wake, 4096)
             self._take_proofs()
             self._reap()
+            self._kept.hear()
+            if self._ending:
+                self._kept.forget_all()
             if self._listener.fileno() in ready:
                 self._accept()
             for descriptor in ready & set(self._silent):
@@ -189,37 +196,55 @@ class Server:
             if not waiting:
                 return
             chosen = min(waiting, key=lambda descriptor: busy[self._silent[descriptor].address])
-            if not self._fork(chosen):
+            if not self._begin_session(chosen):
                 return
 
-    def _fork(self, descriptor: int) -> bool:
+    def _begin_session(self, descriptor: int) -> bool:
         each = self._silent[descriptor]
         mark = min(set(range(MAX_UNPROVEN)) - {unproven.mark for unproven in self._unproven.values()})
         self._marks[mark] = 0
+        each.connection.setblocking(True)
         try:
-            pid = os.fork()
+            pid = self._kept.give(each.connection, mark) or self._fork(each, mark)
         except OSError as error:  # it is tried again until its deadline
             log_line(f"a session of a step cannot be started: {error}")
             return False
-        if pid == 0:
-            os._exit(self._be_session(each, mark))
         del self._silent[descriptor]
         each.connection.close()
         self._sessions[pid] = each.address
         self._unproven[pid] = _Unproven(each.address, time.monotonic() + PROVE_SECONDS + 1.0, mark)
         return True
 
-    def _be_session(self, each: _Silent, mark: int) -> int:
+    def _fork(self, each: _Silent, mark: int) -> int:
+        """PID. Raises OSError."""
+        ours, theirs = self._kept.pair()
+        with theirs:
+            try:
+                pid = os.fork()
+            except OSError:
+                ours.close()
+                raise
+            if pid == 0:
+                ours.close()
+                os._exit(self._be_session(each, mark, theirs))
+        self._kept.add(pid, ours)
+        return pid
+
+    def _be_session(self, each: _Silent, mark: int, more: socket.socket) -> int:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._listener.close()
             os.close(self._wake)
+            self._kept.forget_all()
             for other in self._silent.values():
                 if other is not each:
                     other.connection.close()
-            each.connection.setblocking(True)
-            return serve(each.connection, self._node, functools.partial(self._marks.__setitem__, mark, 1))
+            connection: Optional[socket.socket] = each.connection
+            while connection is not None:
+                code = serve(connection, self._node, functools.partial(self._marks.__setitem__, mark, 1))
+                connection, mark = (None, 0) if code else next_connection(more)
+            return code
         except BaseException as error:  # this process's end, whatever it was
             log_line(f"defect: a session of a step ended with {error!r}")
             return 1

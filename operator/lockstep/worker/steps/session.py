@@ -29,6 +29,7 @@ LOOK_SECONDS = 0.2
 KILL_SECONDS = 0.1
 UNSENT_BYTES = 256 << 10  # while more is to be sent, the tasks' output is not read
 PIPE_BUF = 4096  # so much is written to a pipe as a whole
+_WAKES = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 REFUSED = 3  # exit code of a session that answered nobody
 
 
@@ -68,7 +69,9 @@ def serve(connection: socket.socket, node: ServedNode, proven: Callable[[], None
         return REFUSED
     signal.setitimer(signal.ITIMER_REAL, 0)
     channel.longest = frames.MAX_FRAME
-    Session(channel, request, node).run(more)
+    session = Session(channel, request, node)
+    session.run(more)
+    session.close()
     return 0
 
 
@@ -125,11 +128,11 @@ class Session:
         self._sweeping = False
         self._credit = frames.FIRST_CREDIT
         self._heard = self._spoke = time.monotonic()
-        self._wake, wake = os.pipe()
-        for descriptor in (self._wake, wake):
+        self._wake, self._waker = os.pipe()
+        for descriptor in (self._wake, self._waker):
             os.set_blocking(descriptor, False)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        for number in _WAKES:
             signal.signal(number, lambda caught, frame: None)  # of its own, as those are not inherited
 
     def run(self, first: Sequence[Frame]) -> None:
@@ -147,6 +150,14 @@ class Session:
         for task in self._tasks:
             if not task.told:
                 self._tell_end(task)
+
+    def close(self) -> None:
+        """Leave the process as it was before. For a session that has run."""
+        for number in _WAKES:
+            signal.signal(number, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        for descriptor in (self._wake, self._waker, *self._left_open):
+            os.close(descriptor)
 
     def _environment(self) -> Dict[str, str]:
         request, node = self._request, self._node
