@@ -4,8 +4,9 @@ On one machine, in turns: a step server for each node, with certificates and han
 each node that takes a command from whoever connects, forks, runs it, and sends back what it says. The same number of
 processes (`true`) is started on all nodes at once, by one client each; from the first connection until the last exit
 code. The last line is JSON with the medians over all rounds; ratio_N is step_N_s / floor_N_s for N processes on each
-node. stdout_mb_s is the output of one step, read by a client that throws it away. What falls behind its bar with 64
-nodes or more is named in `behind`, and the exit code says so.
+node. stdout_mb_s is the output of one step, read by a client that throws it away. ratio_sshd is `mpirun hostname` on 16
+machines by steps over the same by a real sshd on each, left out where there is no sshd or mpirun. What falls behind its
+bar with 64 nodes or more is named in `behind`, and the exit code says so.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 
+from bench import remote_start
 from harness.step_gang import StepGang
 from lockstep.worker.steps.client import RunningStep, StepSink, TaskOutcome
 from lockstep.worker.steps.credentials import read_gang
@@ -34,6 +36,7 @@ _PROCESSES = (1, 8)
 _MOST_RATIO = 1.5
 _LEAST_RATE = 100.0
 _MEGABYTES = 300
+_MACHINES = 16
 _COMMAND = ("true",)
 _AGENT = """
 import gc, json, os, signal, socket, subprocess, sys
@@ -141,6 +144,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=_NODES)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--megabytes", type=int, default=_MEGABYTES)
+    parser.add_argument("--mpirun", default="mpirun", help="of Open MPI")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, agents(options.nodes) as where:
         gang = StepGang(Path(folder), options.nodes)
@@ -162,6 +166,11 @@ def main() -> int:
             gang.close()
     figures["stdout_mb_s"] = round(median(rates), 1)
     behind = [name for name, value in figures.items() if name.startswith("ratio_") and value > _MOST_RATIO]
+    try:
+        figures |= remote_start.compared(options.mpirun, min(_MACHINES, options.nodes), options.rounds)
+    except remote_start.NotHereError as error:
+        print(f"mpirun over sshd is not compared: {error}", flush=True)
+    behind += ["ratio_sshd"] * (figures.get("ratio_sshd", 0.0) > 1.0)
     behind += ["stdout_mb_s"] * (figures["stdout_mb_s"] < _LEAST_RATE)
     load = round(os.getloadavg()[0], 1)
     print(json.dumps({"nodes": options.nodes, "load": load, **figures, "behind": behind}))

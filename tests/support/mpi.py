@@ -14,7 +14,7 @@ from lockstep.slurm.environment import SlurmJob, batch_environment
 from lockstep.worker.launchers import mpi
 from lockstep.worker.settings import Settings
 from lockstep.worker.start import Launch
-from support.machines import Machines
+from harness.machines import Machines
 
 SCRATCH = "/run/lockstep"
 ROOT = Path(__file__).parents[2]

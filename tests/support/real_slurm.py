@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from support.machines import Machines, MachinesError, machines
+from harness.machines import Machines, MachinesError, machines
 from support.mpi import PREFIXES
 
 PREFIX = PREFIXES / "debian"

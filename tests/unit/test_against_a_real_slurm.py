@@ -14,7 +14,7 @@ from lockstep.slurm.layout import Layout, LayoutError
 from lockstep.slurm.srun import counted, parse, placed
 from lockstep.slurm.submission.batch import batches
 from lockstep.slurm.submission.directives import directives
-from support.machines import MachinesError
+from harness.machines import MachinesError
 from support.real_slurm import CPUS, MISSING, NODES, RealSlurm, is_there, real_slurm
 
 pytestmark = [pytest.mark.process, pytest.mark.nightly, pytest.mark.skipif(not is_there(), reason=MISSING)]

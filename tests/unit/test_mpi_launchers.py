@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.machines import Machines, MachinesError, machines
+from harness.machines import Machines, MachinesError, machines
 from support.mpi import MISSING, Gang, Installation, installations
 
 FOUND = installations()
