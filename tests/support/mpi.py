@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.machines import Machines
 from lockstep.slurm.environment import SlurmJob, batch_environment
 from lockstep.worker.launchers import mpi
 from lockstep.worker.settings import Settings
 from lockstep.worker.start import Launch
-from harness.machines import Machines
 
 SCRATCH = "/run/lockstep"
 ROOT = Path(__file__).parents[2]

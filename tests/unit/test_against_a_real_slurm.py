@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.machines import MachinesError
 from lockstep.slurm.environment import SlurmJob, batch_environment, step_environment, task_environment
 from lockstep.slurm.getopt import OptionError
 from lockstep.slurm.layout import Layout, LayoutError
 from lockstep.slurm.srun import counted, parse, placed
 from lockstep.slurm.submission.batch import batches
 from lockstep.slurm.submission.directives import directives
-from harness.machines import MachinesError
 from support.real_slurm import CPUS, MISSING, NODES, RealSlurm, is_there, real_slurm
 
 pytestmark = [pytest.mark.process, pytest.mark.nightly, pytest.mark.skipif(not is_there(), reason=MISSING)]
