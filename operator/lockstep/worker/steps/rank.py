@@ -53,6 +53,8 @@ class Rank:
         self.pid = os.fork()
         if not self.pid:
             _become(argv, own_environment(environ), stderr, mask, parent)
+        with contextlib.suppress(OSError):  # it has done so itself
+            os.setpgid(self.pid, self.pid)
         for number in _FORWARDED:
             signal.signal(number, self._forward)
         signal.signal(signal.SIGCHLD, lambda caught, frame: None)
