@@ -102,7 +102,9 @@ def installations() -> list[Installation]:
     for name, wheel in wheels:
         prefix = PREFIXES / wheel
         if (prefix / "bin" / "mpiexec").exists():
-            found.append(Installation(name, ["mpirun"], prefix / "bin" / "python", {}, [prefix / "bin"]))
+            # Open MPI 4 finds itself by its mpirun alone, which the other nodes do not have.
+            env = {"OPAL_PREFIX": str(prefix)} if wheel == "openmpi4" else {}
+            found.append(Installation(name, ["mpirun"], prefix / "bin" / "python", env, [prefix / "bin"]))
     debian = PREFIXES / "debian" / "usr"
     if (debian / "bin" / "orterun").exists() and (PREFIXES / "openmpi").exists():
         env = {
