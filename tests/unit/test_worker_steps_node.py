@@ -148,9 +148,13 @@ def test_what_mpirun_prints_of_a_rank_elsewhere_is_told_with_that_nodes_rank(gan
     assert (row["nodeRank"], row["signal"], row["code"], row["asked"]) == (1, 9, None, False)
 
 
-def test_the_command_has_no_rank_of_a_node_and_its_steps_have_their_own(gang: Callable[..., Workers]) -> None:
+def test_where_mpirun_is_hydras_the_command_has_no_rank_of_a_node_and_its_steps_have_their_own(
+    gang: Callable[..., Workers], tmp_path: Path
+) -> None:
+    hydra = program(tmp_path / "mpiexec.hydra", "exit 0")
     script = 'echo "here ${LOCKSTEP_NODE_RANK-none}"; lockstep-step --label -- printenv LOCKSTEP_NODE_RANK'
-    workers = gang("sh", "-c", script, LOCKSTEP_LAUNCHER="MPI")
+    path = f"{Path(hydra).parent}:{os.environ['PATH']}"
+    workers = gang("sh", "-c", script, LOCKSTEP_LAUNCHER="MPI", PATH=path)
     workers.start()
     workers.exited(0)
     assert sorted(workers.nodes[0].out.read_text().splitlines()) == ["0: 0", "1: 1", "here none"]

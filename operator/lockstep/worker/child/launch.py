@@ -94,8 +94,9 @@ def launcher_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
 
 
 def command_environment(settings: Settings, environment: Mapping[str, str]) -> Dict[str, str]:
-    """Of the program: where it is mpirun, some give all of that to ranks on any node, which have their own number."""
-    left_out = {"LOCKSTEP_NODE_RANK"} if settings.launcher == "MPI" else set()
+    """Of the program. What MPICH's or Intel's mpirun has becomes the ranks', on nodes with numbers of their own."""
+    path = os.pathsep.join([*map(os.path.dirname, settings.command[:1]), environment.get("PATH", "")])
+    left_out = {"LOCKSTEP_NODE_RANK"} if settings.launcher == "MPI" and mpi.is_hydra(path) else set()
     return {name: value for name, value in environment.items() if name not in left_out}
 
 

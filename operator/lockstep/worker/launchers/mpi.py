@@ -93,8 +93,17 @@ def write_hostfiles(settings: Settings, launch: Launch, path: str, common: str =
             made = f"{common}.lockstep"
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(made)
-            os.symlink(hydra if _only_hydra(path) else open_mpi, made)
+            os.symlink(hydra if is_hydra(path) else open_mpi, made)
             os.rename(made, common)
+
+
+def is_hydra(path: str) -> bool:
+    """What PATH has of mpiruns is MPICH's and Intel's alone."""
+
+    def there(programs: List[str]) -> bool:
+        return any(shutil.which(program, path=path) for program in programs)
+
+    return there(["mpiexec.hydra"]) and not there(["orterun", "prterun", "deepspeed"])
 
 
 def common_network(addresses: Sequence[str]) -> str:
@@ -132,10 +141,3 @@ def _address_of(any_socket: socket.socket, interface: str) -> Optional[str]:
         return socket.inet_ntoa(fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, request)[20:24])
     except OSError:  # it has none
         return None
-
-
-def _only_hydra(path: str) -> bool:
-    def there(programs: List[str]) -> bool:
-        return any(shutil.which(program, path=path) for program in programs)
-
-    return there(["mpiexec.hydra"]) and not there(["orterun", "prterun", "deepspeed"])

@@ -13,7 +13,7 @@ import resource
 import select
 import signal
 import sys
-from typing import Dict, List, Mapping, NoReturn, Sequence, Tuple
+from typing import AbstractSet, Dict, List, Mapping, NoReturn, Sequence, Tuple
 
 from lockstep.worker.child.processes import RANK_HOLDER, c_library, name_process
 from lockstep.worker.child.sign_words import SignLines
@@ -53,6 +53,8 @@ class Rank:
         self.pid = os.fork()
         if not self.pid:
             _become(argv, own_environment(environ), stderr, mask, parent)
+        with contextlib.suppress(OSError):  # it has done so itself
+            os.setpgid(self.pid, self.pid)
         for number in _FORWARDED:
             signal.signal(number, self._forward)
         signal.signal(signal.SIGCHLD, lambda caught, frame: None)
@@ -127,7 +129,7 @@ def _rank_of(environ: Mapping[str, str]) -> int:
 
 
 def _become(
-    argv: Sequence[str], environment: Dict[str, str], stderr: int, mask: "set[signal.Signals]", parent: int
+    argv: Sequence[str], environment: Dict[str, str], stderr: int, mask: AbstractSet[int], parent: int
 ) -> NoReturn:  # fmt: skip
     """In the child: the rank's program."""
     try:
