@@ -16,7 +16,7 @@ from containers.any_cluster import ClusterSite, given, prepare
 from containers.site import KindSite, cluster_of
 from kindcluster.cluster import KindCluster
 from kindcluster.docker import Daemon
-from kindcluster.site import TORCH_IMAGE, TRAINER_IMAGE
+from kindcluster.site import MPI_IMAGE, TORCH_IMAGE, TRAINER_IMAGE
 from localcluster import build
 
 GIVEN = ("KUBECONFIG", "LOCKSTEP_E2E_IMAGE", "LOCKSTEP_E2E_SHARED")
@@ -71,3 +71,9 @@ def site(training_site: ClusterSite) -> Iterator[ClusterSite]:
 def torch_image(kind: KindCluster) -> str:
     """The image with PyTorch."""
     return (kind.folder / TORCH_IMAGE).read_text()
+
+
+@pytest.fixture(scope="session")
+def mpi_image(kind: KindCluster) -> str:
+    """The image with Open MPI."""
+    return (kind.folder / MPI_IMAGE).read_text()

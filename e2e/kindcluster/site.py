@@ -19,6 +19,7 @@ CHART = build.REPOSITORY / "charts" / "lockstep"
 OPERATOR_IMAGE = "operator-image"
 TRAINER_IMAGE = "trainer-image"
 TORCH_IMAGE = "torch-image"
+MPI_IMAGE = "mpi-image"
 TORCH_NODES = 2  # of the workers, from the first: the image is large
 VALUES = Path(__file__).with_name("values.yaml")
 
@@ -34,13 +35,18 @@ def bring_up(docker: Docker, folder: Path, report: Report) -> KindCluster:
         base = at_once.submit(images.base, docker, folder, report)
         operator = at_once.submit(lambda: images.operator(docker, base.result(), report))
         torch = at_once.submit(lambda: images.training(docker, base.result(), report))
+        mpi = at_once.submit(lambda: images.mpi(docker, base.result(), report))
         node = node_image.node(docker, folder, base.result, report)
         cluster.create(node, report)
         trainer = images.trainer(docker, base.result())
         cluster.load([operator.result(), trainer, base.result()], [CONTROL_PLANE, *cluster.workers], report)
         cluster.name(base.result(), images.PUBLISHED_BASE, cluster.workers)
+        cluster.load([mpi.result()], cluster.workers, report)
         loading = at_once.submit(cluster.load, [torch.result()], cluster.workers[:TORCH_NODES], report)
-        named = {OPERATOR_IMAGE: operator.result(), TRAINER_IMAGE: trainer, TORCH_IMAGE: torch.result()}
+        named = {
+            OPERATOR_IMAGE: operator.result(), TRAINER_IMAGE: trainer, TORCH_IMAGE: torch.result(),
+            MPI_IMAGE: mpi.result(),
+        }  # fmt: skip
         for file, name in named.items():
             (folder / file).write_text(name)
         install(cluster, operator.result(), report)
