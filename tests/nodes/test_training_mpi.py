@@ -100,9 +100,10 @@ def test_the_program_of_the_page_runs_as_it_is_shown(site: TrainingSite, mpi: In
     spec = yaml.safe_load(block_on(PAGE, "yaml", "name: with-mpi"))["spec"]
     tmp_path.chmod(0o755)
     (tmp_path / "train.py").write_text(block_on(PAGE, "python", "from mpi4py import MPI"))
-    command = [word.replace("train.py", str(tmp_path / "train.py")) for word in spec["command"]]
+    where = {"mpirun": mpi.mpirun[0], "python3": str(mpi.python), "train.py": str(tmp_path / "train.py")}
+    command = [where[word] for word in spec["command"]]
     run = site.apply(
-        "shown", spec["nodes"], [*mpi.mpirun, *command[1:]], launcher=spec["launcher"], env=environment(mpi),
+        "shown", spec["nodes"], command, launcher=spec["launcher"], env=environment(mpi),
         checkpoint=spec["checkpoint"],
     )  # fmt: skip
     run.wait_until_succeeded()
