@@ -137,7 +137,7 @@ def test_a_rank_that_fails_is_named_with_its_node_its_code_and_its_last_words(
         "failed", 3, [*mpi.mpirun, "-n", "6", str(mpi.python), "-c", FAILS],
         launcher={"type": "MPI", "mpi": {"slotsPerNode": 2}}, env=environment(mpi), checkpoint=None,
     )  # fmt: skip
-    run.wait("an attempt is over", lambda: bool(run.attempts))
+    run.wait("an attempt is over", lambda: "cause" in run.attempts[0] if run.attempts else None)
     entry = run.attempts[0]
     assert (entry["rank"], entry["exitCode"]) == (1, 3), entry
     assert ", rank 3 of MPI, ended with exit code 3: the sum is wrong" in entry["message"]
