@@ -100,9 +100,10 @@ def test_the_program_of_the_page_runs_as_it_is_shown(site: TrainingSite, mpi: In
     spec = yaml.safe_load(block_on(PAGE, "yaml", "name: with-mpi"))["spec"]
     tmp_path.chmod(0o755)
     (tmp_path / "train.py").write_text(block_on(PAGE, "python", "from mpi4py import MPI"))
-    command = [word.replace("train.py", str(tmp_path / "train.py")) for word in spec["command"]]
+    where = {"mpirun": mpi.mpirun[0], "python3": str(mpi.python), "train.py": str(tmp_path / "train.py")}
+    command = [where[word] for word in spec["command"]]
     run = site.apply(
-        "shown", spec["nodes"], [*mpi.mpirun, *command[1:]], launcher=spec["launcher"], env=environment(mpi),
+        "shown", spec["nodes"], command, launcher=spec["launcher"], env=environment(mpi),
         checkpoint=spec["checkpoint"],
     )  # fmt: skip
     run.wait_until_succeeded()
@@ -136,7 +137,7 @@ def test_a_rank_that_fails_is_named_with_its_node_its_code_and_its_last_words(
         "failed", 3, [*mpi.mpirun, "-n", "6", str(mpi.python), "-c", FAILS],
         launcher={"type": "MPI", "mpi": {"slotsPerNode": 2}}, env=environment(mpi), checkpoint=None,
     )  # fmt: skip
-    run.wait("an attempt is over", lambda: bool(run.attempts))
+    run.wait("an attempt is over", lambda: "cause" in run.attempts[0] if run.attempts else None)
     entry = run.attempts[0]
     assert (entry["rank"], entry["exitCode"]) == (1, 3), entry
     assert ", rank 3 of MPI, ended with exit code 3: the sum is wrong" in entry["message"]

@@ -51,6 +51,7 @@ MPICH = {
 INTEL = {
     "I_MPI_HYDRA_HOST_FILE": "/run/lockstep/a2/hostfile.hydra",
     "I_MPI_HYDRA_BOOTSTRAP": "ssh",
+    "I_MPI_PERHOST": "1",
     "I_MPI_HYDRA_BOOTSTRAP_EXEC": "/run/lockstep/bin/ssh",
     "I_MPI_HYDRA_IFACE": "eth1",
     "I_MPI_GTOOL": "/run/lockstep/bin/lockstep-rank:all",

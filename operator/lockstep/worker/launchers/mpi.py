@@ -43,6 +43,7 @@ def environment(settings: Settings, launch: Launch, own: Mapping[str, str], inte
         "HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": agent,
         "HYDRA_LAUNCHER_AUTOFORK": "0",  # else its daemon here would lack what is this node's own
         "I_MPI_HYDRA_BOOTSTRAP": "ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": agent,
+        "I_MPI_PERHOST": str(slots(settings)),  # it takes the names of its host file, and the cores for slots
     }  # fmt: skip
     return {
         **{name: value for name, value in made.items() if name not in own},
