@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from lockstep.slurm.hostlist import compress, compress_counts
 from lockstep.slurm.layout import Layout
@@ -61,6 +61,19 @@ class SlurmJob(NamedTuple):
     group: str = ""
     components: Sequence[int] = ()  # nodes of each, of a heterogeneous job
     topology: Sequence[Tuple[str, str]] = ()  # (SLURM_TOPOLOGY_ADDR, its pattern) of each node
+
+
+def job_of(fields: Mapping[str, Any]) -> SlurmJob:
+    """From JSON of its fields; others are passed over. Raises TypeError, ValueError."""
+    known = {name: fields[name] for name in SlurmJob._fields if name in fields}
+    array = known.get("array")
+    if array is not None:
+        known["array"] = Array(**array) if isinstance(array, dict) else Array(*array)
+    known["topology"] = [(addr, pattern) for addr, pattern in known.get("topology") or ()]
+    job = SlurmJob(**known)
+    if not job.nodes or len(job.nodes) != len(job.cpus):
+        raise ValueError(f"{len(job.nodes)} nodes, CPUs of {len(job.cpus)}")
+    return job
 
 
 def batch_environment(job: SlurmJob) -> Dict[str, str]:
