@@ -159,7 +159,7 @@ def test_a_step_within_a_step_has_nothing_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "job", [JOB, PER_NODE, JOB._replace(array=Array(120, 3, 4, 0, 3), topology=[("a.b", "s.n")] * 2)]
+    "job", [JOB, PER_NODE, JOB._replace(array=Array(120, 3, 4, 0, 3), topology=(("a.b", "s.n"),) * 2)]
 )
 def test_a_job_survives_json(job: SlurmJob) -> None:
     fields = json.loads(json.dumps({**job._asdict(), "more": 1}))

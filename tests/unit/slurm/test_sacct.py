@@ -30,7 +30,10 @@ def test_the_usual_columns_are_those_of_slurm() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["-n", "-P", "-j", "123", "-o", "JobID,State"], ["123|RUNNING", "123.batch|RUNNING", "123.0|FAILED", "123.1|RUNNING"]),
+        (
+            ["-n", "-P", "-j", "123", "-o", "JobID,State"],
+            ["123|RUNNING", "123.batch|RUNNING", "123.0|FAILED", "123.1|RUNNING"],
+        ),
         (["-n", "-p", "-X", "-o", "jobidraw,state,nodelist"], ["123|RUNNING|10.9.0.[1-2]|"]),
         (["-nP", "-j", "123.0", "--format=JobID,ExitCode,Elapsed"], ["123.0|7:0|00:00:10"]),
         (["-n", "-X", "-o", "State%4"], ["RUN+ "]),

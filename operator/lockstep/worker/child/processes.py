@@ -152,7 +152,8 @@ def terminate(child: int, *, launchers: bool, shell: bool = False) -> Set[int]:
         first = pid == child or process.parent in held or process.parent not in processes
         if (pid in held) != launchers or not (launchers or first):
             continue
-        group = [pid] if launchers else [each.pid for each in _group_below(process, processes)]
+        alone = launchers and not (shell and pid == child)
+        group = [pid] if alone else [each.pid for each in _group_below(process, processes)]
         asked.update(group)
         for member in group:
             with contextlib.suppress(OSError):  # it may have ended meanwhile
