@@ -127,7 +127,9 @@ def _steps(status: TrainingRunStatus) -> str:
 def _wishes(run: RunView, spec: TrainingRunSpec) -> Iterator[tuple[str, str]]:
     yield "Queue", spec.queue
     yield "Image", spec.image
-    yield "Command", " ".join((*spec.entrypoint, *spec.command))
+    batch = spec.launcher.batch
+    command = (batch.name or "a batch script", *batch.arguments) if batch is not None else spec.command
+    yield "Command", " ".join((*spec.entrypoint, *command))
     yield "Launcher", spec.launcher.type
     resolved = run.status.resolved
     if resolved.generation:

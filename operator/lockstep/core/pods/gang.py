@@ -28,7 +28,7 @@ from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods import pod_template
 from lockstep.core.pods.array_environment import array_environment
-from lockstep.core.pods.launchers import worker_options
+from lockstep.core.pods.launchers import command_of, worker_options
 from lockstep.core.pods.pod_groups import joined
 
 WORKER_FILE = "worker.pyz"
@@ -301,7 +301,7 @@ def _trainer(
         "name": names.CONTAINER_NAME,
         "image": spec.image,
         "command": list(COMMAND),
-        "args": ["--", *map(_escaped, (*spec.entrypoint, *spec.command))],
+        "args": ["--", *map(_escaped, command_of(spec))],
         "env": [*_environment(run, spec, resolved, settings), *map(_plain, spec.env)],
         "resources": {"requests": amounts, "limits": amounts},
         "volumeMounts": mounts,
