@@ -245,6 +245,7 @@ class Plan:
     directive: Directive | None = None
     events: tuple[Event, ...] = ()
     dry_run: DryRunPod | None = None
+    take_job_id: bool = False  # the run waits for a number, and is looked at again once it has one
     deletes: tuple[DeletePod, ...] = ()  # from here to ``node_failures`` all at the same time
     pod_group: EnsurePodGroup | None = None  # of the pods that are created, and before them
     creates: tuple[CreatePod, ...] = ()
