@@ -53,6 +53,16 @@ class BatchSpec(SpecModel):
     """Memory of a node in MiB, where the submission said how much; SLURM_MEM_PER_NODE. It reserves nothing."""
     components: Annotated[tuple[Annotated[int, Field(ge=1, le=16_384)], ...], Field(max_length=1024)] = ()
     """Nodes of each component of a heterogeneous job, whose components are alike."""
+    signal: (
+        Annotated[
+            str,
+            Field(min_length=6, max_length=9),
+            Rule("self.matches('^SIG[A-Z]+[12]?$')", "write the name of a signal, e.g. SIGUSR1"),
+        ]
+        | None
+    ) = None
+    """Sent onTimeLimit.leadTime before the time limit, and before other stops, as checkpoint.signal is; that is what
+    counts where both are written."""
     output: Pattern | None = None
     """File for what it prints, with patterns such as %j; slurm-%j.out when left out."""
     error: Pattern | None = None

@@ -24,6 +24,7 @@ from lockstep.core.model.accelerators import gpu_request, without_gpus
 from lockstep.core.model.gang_settings import GangSettings, clock_skew_variable
 from lockstep.core.model.plan import EnsureConfigMap
 from lockstep.core.model.quantities import MEMORY, amount, quantity
+from lockstep.core.model.save_signal import save_signal
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods import pod_template
@@ -342,8 +343,8 @@ def _environment(
         "local": f"{names.LOCAL_CHECKPOINTS_MOUNT}/{run.key}" if checkpoint is not None and checkpoint.local else "",
         "runUid": run.uid,
     }
-    if checkpoint is not None and checkpoint.signal is not None:
-        tiers["signal"] = checkpoint.signal
+    if (signal := save_signal(spec)) is not None:
+        tiers["signal"] = signal
     if checkpoint is not None and checkpoint.layout != "PerAttempt":
         tiers["layout"] = checkpoint.layout
     if resolved.start_root:

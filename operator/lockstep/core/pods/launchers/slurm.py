@@ -9,6 +9,7 @@ from typing import Any
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model.problems import Problem
 from lockstep.core.pods.launchers.rendezvous import Rendezvous
+from lockstep.slurm.signals import NUMBERS
 
 COMMAND = ("slurm_script",)
 """What stands in the place of a command; the worker has the script."""
@@ -58,6 +59,8 @@ def _problems(spec: TrainingRunSpec) -> Iterator[Problem]:
         yield Problem(field, "has a NUL character, which no shell reads; take it out")
     if "\r\n" in batch.script:
         yield Problem(field, "has DOS line breaks (\\r\\n), which shells take for a part of words; write \\n")
+    if batch.signal is not None and batch.signal.removeprefix("SIG") not in NUMBERS:
+        yield Problem("spec.launcher.batch.signal", f"{batch.signal} is no signal of Linux; write e.g. SIGUSR1")
     if any("\0" in text for text in (*batch.arguments, *batch.options.values())):
         yield Problem("spec.launcher.batch", "has a NUL character in an argument or an option; take it out")
     if spec.command:
