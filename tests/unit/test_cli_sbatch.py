@@ -7,14 +7,16 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from lockstep.api.base import names
-from lockstep.cli import client
+from lockstep.cli import client, runs
+from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.cli.main import main
+from lockstep.cli.options import Chosen
 from lockstep.cli.submission import job_numbers
 from support import sample_runs as sample
 
@@ -334,3 +336,54 @@ def test_what_is_created_is_plain_json(types: Types) -> None:
     server = Server()
     types(server, "-N", "2-4", "--signal=B:USR1@60", "--export=A=1", "t.sh")
     assert json.loads(json.dumps(server.created[0])) == server.created[0]
+
+
+class Jobs(Server):
+    """Has an array and two runs, one of which is called as if it were a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listed = {
+            "trainingruns": [
+                sample.run("first", status={"jobId": 5}),
+                sample.run("sweep-3", status={"jobId": 7}),
+                sample.run("8", status={"jobId": 9}),
+                sample.run("other", status={"jobId": 8}),
+            ],
+            "trainingrunsets": [{"metadata": {"name": "sweep"}, "status": {"jobId": 6}}],
+        }
+
+    def get(self, path: str, **query: Any) -> dict[str, Any]:
+        name = path.rpartition("/")[2]
+        for raw in self.listed["trainingruns"]:
+            if raw["metadata"]["name"] == name:
+                return raw
+        raise ApiServerError(404, "not found", name=name)
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("5", "first"),
+        ("7", "sweep-3"),
+        ("6", "sweep"),
+        ("6_3", "sweep-3"),
+        ("6_[3-5]", "sweep_[3-5]"),
+        ("5_3", "5_3"),
+        ("9", "8"),
+        ("8", "8"),
+        ("4711", "4711"),
+        ("first", "first"),
+        ("123456789", "123456789"),
+    ],
+)
+def test_verbs_take_a_jobs_number_for_its_name(typed: str, name: str) -> None:
+    assert runs.by_number(cast(Cluster, Jobs()), typed) == name
+    [chosen] = runs.named(cast(Cluster, Jobs()), Chosen([typed]))
+    assert chosen == name
+
+
+def test_a_run_is_found_by_its_number() -> None:
+    assert runs.fetch(cast(Cluster, Jobs()), "5")["metadata"]["name"] == "first"
+    with pytest.raises(CliError, match="there is no run 4711"):
+        runs.fetch(cast(Cluster, Jobs()), "4711")

@@ -10,7 +10,7 @@ from lockstep.api.run_set import TrainingRunSetStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.cli import arrays, runs
 from lockstep.cli.client import Cluster, Json, runs_path
-from lockstep.cli.errors import ApiServerError, CliError, ExitCode
+from lockstep.cli.errors import CliError, ExitCode
 from lockstep.cli.submission.array_manifests import is_set
 from lockstep.core.batch.submission import Job
 from lockstep.core.model.conditions import find, is_true
@@ -33,30 +33,12 @@ class Numbers:
     def job(self, number: str) -> Job:
         """Raises ValueError where nobody has it."""
         if self._jobs is None:
-            self._jobs = jobs_of(self._cluster) if self._cluster is not None else {}
+            self._jobs = runs.jobs_of(self._cluster) if self._cluster is not None else {}
         found = self._jobs.get(int(number))
         if found is None:
             where = f"namespace {self._cluster.namespace}" if self._cluster is not None else "no cluster"
             raise ValueError(f"there is no job {number} in {where}")
         return found
-
-
-def jobs_of(cluster: Cluster) -> dict[int, Job]:
-    """By number, the runs and arrays of the cluster's namespace."""
-    found = {}
-    for raw in cluster.list(runs_path(cluster.namespace))["items"]:
-        if number := (raw.get("status") or {}).get("jobId"):
-            found[number] = Job(raw["metadata"]["name"])
-    try:
-        sets = cluster.list(arrays.sets_path(cluster.namespace))["items"]
-    except ApiServerError as error:
-        if error.status not in (403, 404):
-            raise
-        sets = []
-    for raw in sets:
-        if number := (raw.get("status") or {}).get("jobId"):
-            found[number] = Job(raw["metadata"]["name"], is_array=True)
-    return found
 
 
 def await_number(

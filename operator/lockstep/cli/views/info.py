@@ -87,6 +87,8 @@ def _head(run: RunView, now: float) -> Iterator[tuple[str, str]]:
     status = run.status
     state, reason = state_of(run)
     yield "Name", f"{run.name} (namespace {run.namespace}, made {ago(run.created_at, now)})"
+    if status.job_id is not None:
+        yield "Job", str(status.job_id)
     yield "State", f"{output.state_word(state)}{f': {reason}' if reason else ''}"
     if status.queue.message or status.queue.position:
         place = f"position {status.queue.position}: " if status.queue.position else ""
