@@ -17,10 +17,11 @@ from lockstep.controller.workers.protocol import (
     decode_registration,
     decode_report,
 )
-from lockstep.core.model.plan import DesiredPhase, Directive, VerifyRequest
+from lockstep.core.model.plan import BatchOrder, DesiredPhase, Directive, VerifyRequest
 from lockstep.core.model.ranges import format_order, format_ranges
 from lockstep.core.model.snapshot import WorkerPhase
 from lockstep.core.model.start_record import CollectiveStart, Members, Resume
+from lockstep.slurm.environment import Array, SlurmJob
 
 NOW = 1_800_000_000.0
 RUN_UID = "7f1c2a34-0000-4000-8000-000000000001"
@@ -474,3 +475,43 @@ def test_nothing_that_is_measured_took_longer_than_a_year(field: str) -> None:
 def test_a_body_that_is_nested_is_refused_before_it_is_decoded() -> None:
     with pytest.raises(MalformedError, match="nested deeper than 32 levels"):
         decode_report(report()[:-1] + b',"later":' + b"[" * 40 + b"]" * 40 + b"}")
+
+
+BATCH = BatchOrder(
+    job=SlurmJob(
+        id=7, nodes=("10.0.0.1", "10.0.0.2"), cpus=(8, 8), gpus=4, name="t", user="ada", uid=1000, partition="q",
+        cluster="lockstep", submit_dir="/work", submit_host="login", start_time=5, end_time=0,
+        array=Array(6, 0, 2, 0, 1),
+    ),
+    words=(("gpu-1",), ("gpu-2",)), script="#!/bin/sh\nsrun x\n", arguments=("a",), output="%j.log", directory="/work",
+)  # fmt: skip
+
+
+def test_a_batch_job_is_told_to_those_who_are_yet_to_start_and_its_script_to_rank_0_alone() -> None:
+    orders = Orders(directive(batch=BATCH), 7)
+    first, other = reply(orders, slot=0)["batch"], reply(orders, slot=1)["batch"]
+    assert first == other | {"script": "#!/bin/sh\nsrun x\n"}
+    told = other.pop("job")
+    assert (
+        SlurmJob(**{**told, "array": Array(**told["array"])})._replace(
+            nodes=BATCH.job.nodes, cpus=BATCH.job.cpus, components=(), topology=()
+        )
+        == BATCH.job
+    )
+    assert other == {
+        "words": [["gpu-1"], ["gpu-2"]],
+        "arguments": ["a"],
+        "output": "%j.log",
+        "error": "",
+        "input": "",
+        "append": False,
+        "directory": "/work",
+    }
+    assert "batch" not in reply(orders, slot=0, attempt=2), "it has started"
+    assert "batch" not in reply(orders, slot=0, incarnation=2)
+    assert "batch" not in reply(Orders(directive(), 7), slot=0)
+    swapped = Orders(directive(batch=BATCH, slot_ranks=(1, 0)), 7)
+    assert "script" not in reply(swapped, slot=0)["batch"]
+    assert "script" in reply(swapped, slot=1)["batch"]
+    spare = Orders(directive(batch=BATCH, slot_ranks=(0, -1)), 7)
+    assert "batch" not in reply(spare, slot=1)

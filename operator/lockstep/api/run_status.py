@@ -16,6 +16,7 @@ from lockstep.api.goodput_status import GoodputStatus
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.preemption_status import PreemptionStatus, ReservationStatus
 from lockstep.api.recovery_status import AttemptStatus, RecoveryStatus, Totals
+from lockstep.slurm.environment import MOST_JOB_ID
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 MAX_ATTEMPTS_KEPT = 10
@@ -311,6 +312,8 @@ class TrainingRunStatus(StatusModel):
     """One word for people, made from the conditions; programs read the conditions."""
     reason: str = ""
     """The reason behind `state`."""
+    job_id: Annotated[int, Field(ge=1, le=MOST_JOB_ID)] | None = None
+    """Its number among the cluster's batch jobs, SLURM_JOB_ID; only with launcher.type: Slurm."""
     attempt: int = 0
     """The current attempt; grows, never falls."""
     nodes_ready: str = ""

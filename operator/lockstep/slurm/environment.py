@@ -146,7 +146,7 @@ def task_environment(
 
 def exported(environ: Mapping[str, str], export: str) -> Dict[str, str]:
     """What srun passes on of its own environment, by ``--export``. SLURM_* goes along always."""
-    items = _items(export)
+    items = export_items(export)
     named = {item.partition("=")[0]: item for item in items}
     everything = not items or any(item.upper() == "ALL" for item in items)
     if any(item.upper() == "NONE" for item in items):
@@ -243,7 +243,7 @@ def _of_group(job: SlurmJob, index: int, group: range, tasks: Sequence[int]) -> 
     return {**made, "SLURM_HET_SIZE": str(len(job.components))}
 
 
-def _items(export: str) -> List[str]:
+def export_items(export: str) -> List[str]:
     """What commas separate; quotes keep those inside a value."""
     items = re.findall(r"(?:[^,'\"]|'[^']*'|\"[^\"]*\")+", export)
     return [re.sub(r"'([^']*)'|\"([^\"]*)\"", lambda found: found[1] or found[2] or "", item) for item in items]

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Coroutine, Iterator, Sequence
 from typing import Any
 
-from lockstep.api.base import nesting
+from lockstep.api.base import names, nesting
 from lockstep.api.base.nesting import read_object
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.kube.client import KubeClient
@@ -35,6 +35,7 @@ from lockstep.controller.runtime.patches import dropped, status_patch
 from lockstep.controller.runtime.resources import JOBS, PODS, QUEUES, RUNS
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.store.archive_jobs import parse_job
+from lockstep.controller.store.job_ids import JobIds
 from lockstep.controller.store.pod_groups import PodGroups
 from lockstep.controller.store.scale_ups import ProvisioningRequests
 from lockstep.controller.store.store import Store
@@ -88,7 +89,9 @@ class Executor:
         history: History,
         queue: WorkQueue,
         pace: RunPace | None = None,
+        job_ids: JobIds | None = None,
     ) -> None:
+        self._job_ids = job_ids or JobIds(kube, store, "")
         self._queue = queue
         self.pace = pace or RunPace(clock, tallies)
         self._workloads = WorkloadWriter(kube, store.kueue, queue, clock)
@@ -142,6 +145,8 @@ class Executor:
             _log_decision(run, (plan.status or run.status).attempt, event.reason, event.note)
         if plan.dry_run is not None:
             await self._dry_run(run, plan.dry_run)
+        if plan.take_job_id:
+            await self._take_job_id(run)
         await _all_of(
             [
                 *(self._delete(pod) for pod in plan.deletes),
@@ -388,6 +393,16 @@ class Executor:
                 return
             raise
         self._store.forget_refused_create(run.uid, what)
+
+    async def _take_job_id(self, run: RunView) -> None:
+        what = f"ConfigMap {names.JOB_IDS_CONFIG_MAP}: "
+        try:
+            await self._job_ids.take(run.uid)
+        except KubeError as error:
+            self._warn(run, what, error, EventReason.CONFIG_MAP_REFUSED, ActionWord.CREATE_CONFIG_MAP)
+            raise
+        self._store.forget_refused_create(run.uid, what)
+        self._queue.add(run_key(run.namespace, run.name))
 
     async def _dry_run(self, run: RunView, asked: DryRunPod) -> None:
         try:

@@ -115,6 +115,7 @@ class Store:
         self._placeholder_gone: dict[str, float] = {}  # run UID -> when the last of its placeholders went
         self.node_flaps = NodeFlaps(clock)
         self.placed: Callable[[float], None] = lambda seconds: None  # told after how long a gang's pod was placed
+        self.job_id_of: Callable[[str], int] = lambda uid: 0  # a number that was taken for a run or array
         self.refusals = Refusals(clock)
         self._run_uids: dict[str, str] = {}  # namespace/name -> UID
         self._nodes_by_name: dict[str, NodeView] = {}
@@ -358,6 +359,7 @@ class Store:
             placeholders=self._pods.placeholders_for(run),
             placeholder_gone_at=self._placeholder_gone.get(run.uid, 0.0),
             provisioning=self.scale_ups.seen(run),
+            job_id=self.job_id_of(run.uid),
         )
 
     def _origin(self, run: RunView) -> RunView | None:

@@ -57,6 +57,7 @@ class PlanBuilder(RunState):
         self.events: list[Event] = []
         self.directive: Directive | None = None
         self.dry_run: DryRunPod | None = None
+        self.take_job_id = False
         self.node_failures: list[RememberFailure] = []
         self.workload: WorkloadWrite | None = None  # the Workload's next write
         self.admission_changed = False
@@ -140,6 +141,7 @@ class PlanBuilder(RunState):
             directive=self.directive,
             events=tuple(self.events),
             dry_run=self.dry_run,
+            take_job_id=self.take_job_id,
             deletes=tuple(self.deletes),
             pod_group=self.pod_group,
             creates=tuple(self.creates),

@@ -528,6 +528,7 @@ class RunSnapshot:
     placeholder_gone_at: float = 0.0  # when the last of the run was seen to go; 0: none was
     provisioning: ProvisioningView | None = None  # None: it was not asked for
     kueue: Kueue = field(default_factory=Kueue)
+    job_id: int = 0  # a number that was taken for it and is in no status yet; 0: none was
 
 
 @dataclass(frozen=True, slots=True)

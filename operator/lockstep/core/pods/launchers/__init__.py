@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model.problems import Problem
-from lockstep.core.pods.launchers import deepspeed, jax, mpi, plain, torchrun
+from lockstep.core.pods.launchers import deepspeed, jax, mpi, plain, slurm, torchrun
 from lockstep.core.pods.launchers.rendezvous import Rendezvous
 
 
@@ -43,12 +43,18 @@ _MODULES: Mapping[str, ModuleType] = {
     "JAX": jax,
     "MPI": mpi,
     "DeepSpeed": deepspeed,
+    "Slurm": slurm,
 }
 
 
 def launcher_of(spec: TrainingRunSpec) -> Launcher:
     """The launcher that ``spec.launcher.type`` names."""
     return cast(Launcher, _MODULES[spec.launcher.type])
+
+
+def command_of(spec: TrainingRunSpec) -> Sequence[str]:
+    """What pods with a worker have as their command."""
+    return (*spec.entrypoint, *(spec.command or slurm.COMMAND))
 
 
 def worker_options(spec: TrainingRunSpec, gpus_per_node: int) -> Mapping[str, Any]:
