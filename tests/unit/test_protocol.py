@@ -525,7 +525,7 @@ def test_what_a_batch_job_asks_for_is_understood_and_bounded() -> None:
     ask = {"id": "a-1", "kind": "submit", "body": {"options": ["-N", "2"], "script": "#!/bin/sh\n"}}
     decoded = decode_report(report(asks=[ask, {"id": "b", "kind": "re\u001b[2Jqueue"}]))
     assert [(each.id, each.kind) for each in decoded.asks] == [("a-1", "submit"), ("b", "requeue")]
-    assert json.loads(decoded.asks[0].body) == ask["body"]
+    assert json.loads(bytes(decoded.asks[0].body)) == ask["body"]
     assert len(decode_report(report(asks=[{"id": str(n), "kind": "hold"} for n in range(16)])).asks) == 4
 
 
