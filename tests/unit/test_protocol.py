@@ -1,6 +1,7 @@
 """Decoding what workers send, and encoding what they are answered."""
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +18,7 @@ from lockstep.controller.workers.protocol import (
     decode_registration,
     decode_report,
 )
-from lockstep.core.model.plan import BatchOrder, DesiredPhase, Directive, VerifyRequest
+from lockstep.core.model.plan import Answer, BatchOrder, DesiredPhase, Directive, VerifyRequest
 from lockstep.core.model.ranges import format_order, format_ranges
 from lockstep.core.model.snapshot import WorkerPhase
 from lockstep.core.model.start_record import CollectiveStart, Members, Resume
@@ -306,7 +307,9 @@ def directive(**changes: Any) -> Directive:
     return Directive(**{**fields, **changes})
 
 
-def reply(orders: Orders | None, *, slot: int = 1, incarnation: int = 1, attempt: int = 1) -> dict[str, Any]:
+def reply(
+    orders: Orders | None, *, slot: int = 1, incarnation: int = 1, attempt: int = 1, asks: Sequence[str] = ()
+) -> dict[str, Any]:
     encoded = encode_reply(
         orders,
         slot=slot,
@@ -316,6 +319,7 @@ def reply(orders: Orders | None, *, slot: int = 1, incarnation: int = 1, attempt
         now=1000.5,
         heartbeat_seconds=2.0,
         fence_seconds=60.0,
+        asks=asks,
     )
     decoded: dict[str, Any] = json.loads(encoded)
     return decoded
@@ -515,3 +519,39 @@ def test_a_batch_job_is_told_to_those_who_are_yet_to_start_and_its_script_to_ran
     assert "script" in reply(swapped, slot=1)["batch"]
     spare = Orders(directive(batch=BATCH, slot_ranks=(0, -1)), 7)
     assert "batch" not in reply(spare, slot=1)
+
+
+def test_what_a_batch_job_asks_for_is_understood_and_bounded() -> None:
+    ask = {"id": "a-1", "kind": "submit", "body": {"options": ["-N", "2"], "script": "#!/bin/sh\n"}}
+    decoded = decode_report(report(asks=[ask, {"id": "b", "kind": "re\u001b[2Jqueue"}]))
+    assert [(each.id, each.kind) for each in decoded.asks] == [("a-1", "submit"), ("b", "requeue")]
+    assert json.loads(bytes(decoded.asks[0].body)) == ask["body"]
+    assert len(decode_report(report(asks=[{"id": str(n), "kind": "hold"} for n in range(16)])).asks) == 4
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        [{"id": "", "kind": "requeue"}],
+        [{"id": "a" * 37, "kind": "requeue"}],
+        [{"id": "../a", "kind": "requeue"}],
+        [{"id": "a", "kind": "x" * 65}],
+        [{"kind": "requeue"}],
+        [{"id": str(number), "kind": "hold"} for number in range(17)],
+    ],
+)
+def test_a_request_that_is_none_is_refused(asks: list[dict[str, str]]) -> None:
+    with pytest.raises(MalformedError):
+        decode_report(report(asks=asks))
+
+
+def test_a_worker_is_answered_what_it_asks_for_and_nobody_else_is() -> None:
+    answers = (Answer("a", True, "", 8), Answer("b", False, "no"))
+    orders = Orders(directive(asked=answers), 7)
+    assert "asked" not in reply(orders)
+    assert reply(orders, asks=["b", "x"])["asked"] == [{"id": "b", "ok": False, "words": "no"}]
+    assert reply(orders, asks=["a"])["asked"] == [{"id": "a", "ok": True, "words": "", "jobId": 8}]
+    assert "asked" not in reply(orders, asks=["x"])
+    assert "asked" not in reply(None, asks=["a"])
+    stopped = Orders(directive(asked=answers, phase=DesiredPhase.STOP), 7)
+    assert reply(stopped, asks=["a"])["asked"]

@@ -39,6 +39,7 @@ from lockstep.core.pods.plain_pods import plain_dry_run_body
 from lockstep.core.pods.pod_groups import delete_ended_groups, let_go_of_group
 from lockstep.core.pods.pod_policy import remedy_for
 from lockstep.core.pods.validation import KnownNames, validate
+from lockstep.core.run.asks import obey_asks
 from lockstep.core.run.barrier import gather
 from lockstep.core.run.cadence_orders import follow_cadence
 from lockstep.core.run.debug_hold import held_until
@@ -242,6 +243,7 @@ def _dry_run(state: RunState) -> DryRunPod:
 def obey_requests(plan: PlanBuilder, known: Handover) -> Handover:
     """cancel, suspend, limits, and the one-shot requests by annotation; what a gang is stopped for is saved first."""
     settle_save(plan)
+    obey_asks(plan)
     leaving = save_before_leaving(plan)
     return replace(known, leaving=leaving, is_last=_stop_as_asked(plan, leaving))
 

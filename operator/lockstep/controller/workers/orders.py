@@ -1,5 +1,6 @@
 """What workers are answered: a run's directive as one slot is to see it, encoded."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
@@ -7,7 +8,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from lockstep.controller.workers.protocol import PROTOCOL, Epoch
 from lockstep.controller.workers.step_certificates import StepIdentity
-from lockstep.core.model.plan import BatchOrder, DesiredPhase, Directive, VerifyRequest
+from lockstep.core.model.plan import Answer, BatchOrder, DesiredPhase, Directive, VerifyRequest
 from lockstep.core.run.batch_job import fields_of
 
 HOLD = "Hold"
@@ -58,6 +59,7 @@ class _Reply(Struct, rename="camel", kw_only=True):
     retention: Raw | UnsetType = UNSET
     steps: _Steps | UnsetType = UNSET
     batch: Raw | UnsetType = UNSET
+    asked: list[Answer] | UnsetType = UNSET
 
 
 class Orders:
@@ -165,14 +167,18 @@ def encode_reply(
     heartbeat_seconds: float,
     fence_seconds: float,
     identity: StepIdentity | None = None,
+    asks: Collection[str] = (),
 ) -> bytes:
     """The reply to one worker: ``Hold`` when there is no order for it.
 
-    ``attempt`` is that of the child it runs or last ran; ``identity`` that of this very worker in the next one.
+    ``attempt`` is that of the child it runs or last ran; ``identity`` that of this very worker in the next one;
+    ``asks`` are the ids of what it asks for.
     """
     reply = _Reply(epoch=epoch, server_time=now, heartbeat_seconds=heartbeat_seconds, fence_seconds=fence_seconds)
     if orders is not None:
         orders.tell(reply, slot, incarnation, attempt, identity)
+        if asks:
+            reply.asked = [answer for answer in orders.directive.asked if answer.id in asks] or UNSET
     return _encoder.encode(reply)
 
 

@@ -189,6 +189,15 @@ class WarmUpRequest(Struct, frozen=True, rename="camel"):
     ports: tuple[int, ...]
 
 
+class Answer(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """To what a batch job asked for from inside."""
+
+    id: str
+    ok: bool
+    words: str
+    job_id: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class BatchOrder:
     """A batch job and its script, which is rank 0's alone. Patterns of files are as they were typed; empty: not said.
@@ -228,6 +237,7 @@ class Directive:
     warm_up: WarmUpRequest | None = None  # with PREPARE
     jitter: float = 0.0  # with RUN: seconds over which the ranks spread their start
     retention: RetentionOrder | None = None  # with RUN
+    asked: tuple[Answer, ...] = ()  # to what programs of the current attempt asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from lockstep.core.model.plan import DesiredPhase, Directive, SaveRequest
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.start_record import to_record
 from lockstep.core.pods.launchers import launcher_of
+from lockstep.core.run.asks import answers
 from lockstep.core.run.batch_job import batch_order
 from lockstep.core.run.cadence_orders import cadence_order
 from lockstep.core.run.debug_hold import held_until
@@ -49,6 +50,7 @@ def _directed(state: RunState, phase: DesiredPhase, known: Handover) -> Directiv
         warm_up=gathering.warm_up,
         stop_grace=state.tunables.stop_grace,
         stacks=known.stacks,
+        asked=answers(state),
     )
 
 
