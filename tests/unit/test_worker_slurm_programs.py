@@ -190,8 +190,9 @@ def test_a_step_hears_signals_and_scancel(gang: SlurmGang, then: str, code: int,
 
 
 def test_what_a_task_leaves_behind_ends_with_its_step(gang: SlurmGang) -> None:
-    ran = gang.run("srun -N1 -n1 bash -c 'setsid sleep 300 >/dev/null 2>&1 & echo $!'")
-    until(lambda: registry.born_of(int(ran.stdout)) == "")
+    for keeps in (">/dev/null 2>&1", ""):
+        ran = gang.run(f"srun -N1 -n1 bash -c 'setsid sleep 300 {keeps} & sleep 301 {keeps} & echo $!'")
+        until(lambda pid=int(ran.stdout): registry.born_of(pid) == "")
 
 
 def test_no_step_begins_in_a_job_that_is_being_stopped(gang: SlurmGang) -> None:
@@ -228,6 +229,8 @@ def test_the_components_of_a_heterogeneous_job_are_one_step(tmp_path: Path) -> N
     try:
         ran = gang.run("srun -l bash -c 'echo a$SLURM_PROCID' : bash -c 'echo b$SLURMD_NODENAME'")
         assert sorted(ran.stdout.splitlines()) == ["0: a0", "1: b127.0.0.2"], ran.stderr
+        assert gang.run("srun -o a -e c sh -c 'echo a; echo c >&2' : -o b echo b").returncode == 0
+        assert [(gang.folder / name).read_text() for name in "abc"] == ["a\n", "b\n", "c\n"]
     finally:
         gang.close()
 

@@ -212,6 +212,7 @@ class BatchOrder:
     input: str = ""
     append: bool = False
     directory: str = ""
+    name: str = ""  # of the script's file, as it was submitted
 
 
 @dataclass(frozen=True, slots=True)

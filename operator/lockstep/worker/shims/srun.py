@@ -23,6 +23,14 @@ class OutputSink(NamedTuple):
     only: int = -1
 
 
+class Outlets(NamedTuple):
+    """Where the streams of a component go, whose tasks are ``first`` and what follows."""
+
+    first: int
+    stdout: OutputSink
+    stderr: OutputSink
+
+
 class Call(NamedTuple):
     """A step as srun asks for it, and how srun is to behave meanwhile."""
 
@@ -35,6 +43,7 @@ class Call(NamedTuple):
     wait: int  # seconds after the first end; 0: for ever
     time_limit: int  # seconds; 0: none
     lines: Sequence[str]  # to say first, on stderr
+    others: Sequence[Outlets] = ()  # of the components behind the first
 
 
 class Place(NamedTuple):
@@ -76,11 +85,15 @@ def call(
     elif stdin == NOBODY and leading.input.lower() != "none" and not patterns.is_per_task(leading.input):
         stdin, path = EVERYBODY, patterns.file_name(leading.input, _names(job, place))
     request = ShimRequest(parts, cwd=leading.chdir or place.cwd, stdin=stdin, labels=labels)
-    stdout = _sink(leading.output, leading, job, place, total)
-    stderr = _sink(leading.error, leading, job, place, total) if leading.error else stdout
+    first = 0
+    outlets = []
+    for step, layout in zip(steps, layouts):  # noqa: B905, strict is younger than Python 3.8
+        stdout = _sink(step.output, step, job, place, total)
+        outlets.append(Outlets(first, stdout, _sink(step.error, step, job, place, total) if step.error else stdout))
+        first += layout.total
     return Call(
-        request, stdout, stderr, path, nodes, any(step.kill_on_bad_exit for step in steps), leading.wait,
-        leading.time_limit or 0, lines,
+        request, outlets[0].stdout, outlets[0].stderr, path, nodes, any(step.kill_on_bad_exit for step in steps),
+        leading.wait, leading.time_limit or 0, lines, outlets[1:],
     )  # fmt: skip
 
 

@@ -266,7 +266,7 @@ class Session:
             task.look_at = now + LOOK_SECONDS
         if first or now < due:
             return False
-        if Descendants(self._tasks).any_in(task):
+        if not self._request.sweep and Descendants(self._tasks).any_in(task):
             return False
         return not any(_is_ready(descriptor, select.POLLIN) for descriptor in task.streams)
 

@@ -52,7 +52,7 @@ def test_a_job_is_told_as_slurm_would_know_it() -> None:
         restarts=2, account="llm", gid=100,
     )  # fmt: skip
     assert (made.script, made.arguments, made.output, made.append) == (SCRIPT, ("a b",), "%j.log", True)
-    assert (made.error, made.input, made.directory) == ("", "", "/work")
+    assert (made.error, made.input, made.directory, made.name) == ("", "", "/work", "train.sbatch")
 
 
 def test_every_variable_follows_from_what_is_told() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import collections
 import os
 import time
-from typing import Callable, Deque, List, Optional, Sequence, Set, Tuple
+from typing import Callable, Deque, Dict, List, Optional, Sequence, Set, Tuple
 
 from lockstep.slurm import reports, times
 from lockstep.slurm.reports import TaskEnd
 from lockstep.slurm.srun import Step
-from lockstep.worker.shims.srun import Call, OutputSink
+from lockstep.worker.shims.srun import Call, Outlets, OutputSink
 from lockstep.worker.steps.client import RunningStep, StepSink, TaskOutcome
 from lockstep.worker.steps.session import OUT_OF_MEMORY
 from lockstep.worker.steps.slurm import registry
@@ -33,10 +33,10 @@ class StepOutput(StepSink):
         self._call, self._options, self._here, self._number, self._clock = call, step, here, number, clock
         self.state = RUNNING
         self._own = Writer(2)
-        stdout = _opened(call.stdout) or Writer(1)
-        together = call.stdout.path and call.stderr == call.stdout
-        self._out = {1: stdout, 2: stdout if together else _opened(call.stderr) or self._own}
-        self._only = {1: call.stdout.only, 2: call.stderr.only}
+        self._writers: Dict[str, Writer] = {}  # by path of a file
+        self._screen = {1: Writer(1), 2: self._own}
+        self._outlets = [Outlets(0, call.stdout, call.stderr), *call.others]
+        self._out = {task: self._outlets_of(task) for task in call.nodes}
         self._labels = Labels(call.request.labels) if call.request.labels is not None else None
         self._step: Optional[RunningStep] = None
         self._running: Set[int] = set(call.nodes)
@@ -59,20 +59,31 @@ class StepOutput(StepSink):
 
     # What the nodes say
 
+    def _outlets_of(self, task: int) -> Dict[int, Optional[Writer]]:
+        """Writers by stream; None: it is not listened to. Raises OSError."""
+        mine = [outlets for outlets in self._outlets if outlets.first <= task][-1]
+        found: Dict[int, Optional[Writer]] = {}
+        for stream, sink in ((1, mine.stdout), (2, mine.stderr)):
+            if sink.path and sink.path not in self._writers:
+                self._writers[sink.path] = _opened(sink)
+            heard = sink.only in (-1, task)
+            found[stream] = (self._writers[sink.path] if sink.path else self._screen[stream]) if heard else None
+        return found
+
     def writer(self, task: int, stream: int) -> Optional[Writer]:
-        if self._out[stream].broken:
+        writer = self._out[task][stream]
+        if writer is not None and writer.broken:
             self._end(0.0)  # whoever read this has gone, as in a pipe to head
-        if self._labels is not None or self._only[stream] not in (-1, task):
-            return None
-        return self._out[stream]
+        return None if self._labels is not None else writer
 
     def output(self, task: int, stream: int, data: bytes) -> None:
-        if self._labels is not None and self._only[stream] in (-1, task):
-            self._out[stream].write(self._labels.whole_lines(task, stream, data))
+        writer = self._out[task][stream]
+        if self._labels is not None and writer is not None:
+            writer.write(self._labels.whole_lines(task, stream, data))
 
     def ended(self, task: int, rank: int, outcome: TaskOutcome) -> None:
-        if self._labels is not None:
-            for stream, writer in self._out.items():
+        for stream, writer in self._out[task].items():
+            if self._labels is not None and writer is not None:
                 writer.write(self._labels.rest(task, stream))
         if task not in self._running:
             return
@@ -105,7 +116,7 @@ class StepOutput(StepSink):
         return TaskEnd(task, node, code, outcome.signal or None, outcome.reason == OUT_OF_MEMORY)
 
     def writers(self) -> Sequence[Writer]:
-        return list({id(writer): writer for writer in (*self._out.values(), self._own)}.values())
+        return [*self._screen.values(), *self._writers.values()]
 
     # When something is due
 
@@ -262,9 +273,7 @@ class StepOutput(StepSink):
         return self._call.nodes[min(self._call.nodes)]
 
 
-def _opened(sink: OutputSink) -> Optional[Writer]:
+def _opened(sink: OutputSink) -> Writer:
     """Raises OSError."""
-    if not sink.path:
-        return None
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOCTTY
     return Writer(os.open(sink.path, flags | (0 if sink.append else os.O_TRUNC), 0o666))
