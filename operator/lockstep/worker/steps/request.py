@@ -121,10 +121,11 @@ def request_of(header: JSON) -> AskedOfNode:
 
 
 def _task(value: Any) -> TaskAsked:
-    stdin, stdout, stderr = (_text(value.get(name, "")) for name in ("stdin", "stdout", "stderr"))
+    stdin, stdout, stderr, pid_in = (_text(value.get(name, "")) for name in ("stdin", "stdout", "stderr", "pid_in"))
+    _require("=" not in pid_in, "names of variables")
     return TaskAsked(
         _number(value["id"], 0, ALL - 1), _texts_by_name(value["env"]), value.get("reads", True) is True, stdin, stdout,
-        stderr, value.get("append") is True, _text(value.get("pid_in", "")),
+        stderr, value.get("append") is True, pid_in,
     )  # fmt: skip
 
 
