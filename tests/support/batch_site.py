@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,7 @@ class Job:
         self.run = TrainingRun(site.world, metadata["name"], metadata["uid"], body["spec"]["nodes"])
         site.runs.append(self.run)
 
-    def _runs(self, site: TrainingSite) -> list[dict[str, object]]:
+    def _runs(self, site: TrainingSite) -> list[dict[str, Any]]:
         listed = site.world.cluster.api.get(RUNS)["items"]
         return [body for body in listed if body.get("status", {}).get("jobId") == self.number]
 

@@ -130,7 +130,8 @@ def test_a_new_attempt_runs_the_script_from_its_start_and_knows_its_number(job: 
 def test_at_a_stop_the_shell_outlives_what_it_waits_for_and_begins_nothing_else(job: BatchJob) -> None:
     task = 'trap "sleep 1; echo saved >> end; exit 0" TERM; touch up.$SLURM_PROCID; while :; do sleep 0.1; done'
     job.submit(
-        f"#!/bin/bash\ntrap 'echo shell >> end; exit 1' TERM\nsrun bash -c '{task}'\nsrun -N1 -n1 touch next\nsleep 100\n"
+        f"#!/bin/bash\ntrap 'echo shell >> end; exit 1' TERM\nsrun bash -c '{task}'\n"
+        "srun -N1 -n1 touch next\nsleep 100\n"
     )
     until(lambda: all((job.folder / f"up.{rank}").exists() for rank in range(2)))
     began = time.monotonic()

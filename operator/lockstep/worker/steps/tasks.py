@@ -147,7 +147,7 @@ def _knowing_its_pid(command: Sequence[str], environment: Mapping[str, str], var
 
     def become() -> None:
         with contextlib.suppress(OSError):  # it is tried once more, and then heard of
-            os.execvpe(command[0], command, {**environment, variable: str(os.getpid())})
+            os.execvpe(command[0], list(command), {**environment, variable: str(os.getpid())})
 
     return become
 
