@@ -97,7 +97,7 @@ def test_tasks_have_what_the_script_exports_and_nothing_that_python_adds(shared:
             ["srun: error: Unable to confirm allocation for job 77: Invalid job id specified"],
         ),
         ("--bogus true", 1, ["srun: unrecognized option '--bogus'"]),
-        ("-o no/such/folder true", 1, ["srun: error: [Errno 2] No such file or directory: 'no/such/folder'"]),
+        ("-o no/such/folder true", 1, ["srun: error: Could not open file no/such/folder: No such file or directory"]),
         ("-D /no/such/folder -N1 true", 1, ["srun: error: 127.0.0.1: /no/such/folder: there is no such directory"]),
     ],
     ids=["codes", "signals", "no command", "no program", "nodes", "node", "job", "option", "file", "directory"],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import errno
 import os
+import re
 import time
 from typing import Callable, Deque, Dict, List, Optional, Sequence, Set, Tuple
 
@@ -20,7 +22,8 @@ from lockstep.worker.steps.streams import Labels, Writer
 KILL_SECONDS = 30  # between TERM and KILL, as Slurm's KillWait is mostly
 GATHER_SECONDS = 0.2  # tasks of a node that end together are told in one line
 WARN_SECONDS = 60  # after the first end, where nothing ends the others
-NO_SUCH_FILE, NOT_PERMITTED = 2, 13  # what a task ends with that could not be started: the system's numbers
+FAILED_TO_START = 1
+_ERRNO = re.compile(r"\[Errno ([0-9]{1,3})\]")
 RUNNING, COMPLETED, FAILED, CANCELLED, TIMEOUT = "RUNNING", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"
 
 
@@ -102,18 +105,15 @@ class StepOutput(StepSink):
 
     def _as_end(self, task: int, outcome: TaskOutcome) -> TaskEnd:
         node = self._call.nodes[task]
-        code = outcome.code
-        if outcome.reason == "CommandNotFound":
-            code = NO_SUCH_FILE
-        elif outcome.reason == "CommandNotExecutable":
-            code = NOT_PERMITTED
-        elif outcome.words:
+        if not outcome.words:
+            return TaskEnd(task, node, outcome.code, outcome.signal or None, outcome.reason == OUT_OF_MEMORY)
+        said = _ERRNO.search(outcome.words)
+        number = {"CommandNotFound": errno.ENOENT}.get(outcome.reason, int(said[1]) if said else errno.EACCES)
+        if outcome.reason not in ("CommandNotFound", "CommandNotExecutable"):
             self._say(f"srun: error: {node}: {outcome.words}")
-            return TaskEnd(task, node, 1)
-        if outcome.words:
-            program, _, words = outcome.words.rpartition(": ")
-            self._say(reports.not_started(program, words.partition("] ")[2] or words))
-        return TaskEnd(task, node, code, outcome.signal or None, outcome.reason == OUT_OF_MEMORY)
+            return TaskEnd(task, node, FAILED_TO_START)
+        self._say(reports.not_started(outcome.words.partition(": ")[0], os.strerror(number)))
+        return TaskEnd(task, node, number)  # as the system calls it
 
     def writers(self) -> Sequence[Writer]:
         return [*self._screen.values(), *self._writers.values()]

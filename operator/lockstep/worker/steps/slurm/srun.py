@@ -42,8 +42,10 @@ def run(arguments: Sequence[str]) -> int:
         return _run(here, components, environ)
     except OptionError as error:
         shimmed.say(str(error))
-    except (LayoutError, CredentialError, OSError) as error:
+    except (LayoutError, CredentialError) as error:
         shimmed.say(f"srun: error: {error}\n")
+    except OSError as error:
+        shimmed.say(f"srun: error: Could not open file {error.filename}: {error.strerror}\n")
     return FAILED
 
 
