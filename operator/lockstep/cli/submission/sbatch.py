@@ -18,8 +18,8 @@ from lockstep.cli.errors import ApiServerError, CliError, ExitCode
 from lockstep.cli.submission import array_manifests, slurm_syntax, submit, test_only
 from lockstep.cli.submission.job_numbers import Numbers, await_end, await_number
 from lockstep.cli.submission.refusals import refuse_bad
+from lockstep.core.batch.inside import CLUSTER
 from lockstep.core.batch.submission import Submitted, Surroundings, Wanted, gang_of, wanted
-from lockstep.core.run.batch_job import CLUSTER
 from lockstep.slurm import getopt, scontrol
 from lockstep.slurm.submission.batch import BatchRequest, Row, batches
 from lockstep.slurm.submission.directives import ScriptError, check_script, directives, wrapped
