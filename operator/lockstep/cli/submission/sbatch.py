@@ -60,9 +60,14 @@ def run(arguments: Sequence[str]) -> int:
     except ScriptError as error:
         _complain(str(error))
     except CliError as error:
-        _complain(*str(error).split("\n"), *([error.remedy] if error.remedy else []))
+        _complain(*str(error).split("\n"), *_remedy(error))
         return error.exit_code if error.exit_code is ExitCode.TIMED_OUT else ExitCode.FAILED
     return ExitCode.FAILED
+
+
+def _remedy(error: CliError) -> list[str]:
+    """With the flags that are called otherwise here."""
+    return [error.remedy.replace(" --context", " --kube-context")] if error.remedy else []
 
 
 def _read(arguments: Sequence[str]) -> _Typed:

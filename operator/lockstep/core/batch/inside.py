@@ -63,6 +63,9 @@ def manifest_of(run: RunView, ask: Ask, jobs: Mapping[int, Job]) -> dict[str, An
     except RecursionError:
         raise RefusedError("the request is not understood") from None
     spec = {field: own[field] for field in _INHERITED if field in own} | made["spec"]
+    if "podTemplate" in own and "podTemplate" in made["spec"]:  # labels that nodes must have
+        theirs = own["podTemplate"]
+        spec["podTemplate"] = {**theirs, "spec": {**theirs.get("spec", {}), **made["spec"]["podTemplate"]["spec"]}}
     if run.spec.queue != names.DEFAULT_QUEUE:
         spec["queue"] = run.spec.queue
     assert batch is not None

@@ -86,6 +86,14 @@ def test_a_job_that_is_submitted_has_what_its_parent_has_and_what_it_asks_for() 
     assert (batch["user"], batch["uid"], batch["gid"], batch["host"]) == ("ada", 1000, 100, "login")
 
 
+def test_labels_that_nodes_must_have_stand_beside_the_parents_template() -> None:
+    made = manifest_of(parent(), ask(options=["-C", "ib"]), JOBS)
+    assert made["spec"]["podTemplate"]["spec"] == {
+        "securityContext": {"runAsUser": 1000},
+        "nodeSelector": {"ib": "true"},
+    }
+
+
 def test_it_is_one_that_the_operator_takes() -> None:
     made = manifest_of(parent(), ask(), JOBS)
     assert validate(TrainingRunSpec.model_validate(made["spec"]), {}) == []
