@@ -84,7 +84,7 @@ def types(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Captur
     def typed(server: Server | None, *words: str, stdin: str = "") -> tuple[int, str, str]:
         def connect(*_: Any) -> Any:
             if server is None:
-                raise CliError("no usable kubeconfig")
+                raise CliError("no usable kubeconfig", "pass --kubeconfig and --context")
             return server
 
         monkeypatch.setattr(client, "connect", connect)
@@ -322,6 +322,12 @@ def test_version_and_help_need_nothing(types: Types, word: str, said: str) -> No
     code, out, err = types(None, word)
     assert (code, err) == (0, "")
     assert said in out
+
+
+def test_what_is_called_otherwise_here_is_named_so(types: Types) -> None:
+    code, _, err = types(None, "--wrap=x")
+    assert code == 1
+    assert "sbatch: error: pass --kubeconfig and --kube-context" in err
 
 
 def test_a_dry_run_of_admission_says_when_it_would_start(types: Types) -> None:

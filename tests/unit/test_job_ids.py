@@ -13,8 +13,10 @@ from lockstep.controller.kube.workqueue import WorkQueue, run_key, set_key
 from lockstep.controller.reconcile.execute import Executor
 from lockstep.controller.store.job_ids import JobIds, UsedUpError
 from lockstep.controller.store.store import Store
+from lockstep.core.batch.inside import submitted_name
 from lockstep.core.model.job_ids import BLOCK, GAP
-from lockstep.core.model.plan import Plan
+from lockstep.core.model.plan import Plan, SubmitRun
+from lockstep.core.model.snapshot import Ask, WorkerPhase, WorkerReport
 from lockstep.slurm.environment import MOST_JOB_ID
 from support.manual_clock import ManualClock
 from support.plans_at_work import World
@@ -190,3 +192,48 @@ async def test_an_array_has_its_number_before_any_of_its_runs_is_made(kube: Kube
     assert len(operator.api.created) == 5
     made = operator.api.objects["sweep-2"]["metadata"]["annotations"]
     assert made["lockstep.dev/array-job"] == "job=1 step=2"
+
+
+SUBMIT = SubmitRun("team", "llama-12345678", {"metadata": {"name": "llama-12345678"}})
+
+
+async def test_a_run_that_a_job_submits_is_there_once_and_a_refusal_is_kept_for_who_asked() -> None:
+    world = World()
+    view = stored(world.store)
+    made = run(20, uid="u2", spec=BATCH)
+    made["metadata"]["name"] = SUBMIT.name
+    world.kube.created = made
+    await world.executor.run_plan(view, Plan(runs=(SUBMIT,)))
+    assert world.store.run("team", SUBMIT.name) is not None
+    world.kube.creation, world.kube.read = ApiError(409, "AlreadyExists", "exists"), made
+    await world.executor.run_plan(view, Plan(runs=(SUBMIT,)))
+    world.queue.clear()
+    world.kube.creation = ApiError(403, "Forbidden", "exceeded quota")
+    await world.executor.run_plan(view, Plan(runs=(SUBMIT,)))
+    assert await world.queue.get() == run_key("team", "llama")
+    snapshot = world.store.snapshot_run("team", "llama", {}, world.reconciler._leadership)
+    assert snapshot is not None
+    assert snapshot.refused_creates[SUBMIT.name].message == "exceeded quota"
+    world.kube.creation = ApiError(503, "ServiceUnavailable", "busy")
+    with pytest.raises(ApiError):
+        await world.executor.run_plan(view, Plan(runs=(SUBMIT,)))
+
+
+def asking(kind: str) -> WorkerReport:
+    return WorkerReport(0, 1, "pod", "n0", WorkerPhase.RUNNING, 1.0, asks=(Ask("a", kind),))
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "told"), [(BATCH, "submit", True), (BATCH, "cancel", False), (None, "submit", False)]
+)
+async def test_who_submits_is_told_of_jobs_by_their_numbers(spec: Any, kind: str, told: bool) -> None:
+    world = World()
+    world.store.apply_run(run(11, generation=2, **({"spec": spec} if spec else {})))
+    name = submitted_name(stored(world.store), Ask("a", kind))
+    child = run(12, uid="u2", spec=BATCH, status={"jobId": 8})
+    child["metadata"]["name"] = name
+    world.store.apply_run(child)
+    snapshot = world.store.snapshot_run("team", "llama", {0: asking(kind)}, world.reconciler._leadership)
+    assert snapshot is not None
+    assert set(snapshot.submitted) == ({name} if told else set())
+    assert snapshot.numbers == ({8: (name, False)} if told else {})

@@ -334,13 +334,14 @@ class TrainingRunSpec(SpecModel):
             field=".gpusPerNode",
         ),
         Rule(
-            "(size(self.command) == 0) == (has(self.launcher) && self.launcher.type == 'Slurm')",
+            "(has(self.command) && size(self.command) > 0) != (has(self.launcher) && self.launcher.type == 'Slurm')",
             "write what is to run, e.g. [torchrun, train.py]; with launcher.type: Slurm leave it out, as the script in "
             "launcher.batch is what runs",
             field=".command",
         ),
         Rule(
-            "!has(self.launcher) || self.launcher.type != 'Torchrun' || size(self.command) == 0 || "
+            "!has(self.launcher) || self.launcher.type != 'Torchrun' || !has(self.command) || "
+            "size(self.command) == 0 || "
             "!(self.command[0] == 'torchrun' || self.command[0].endsWith('/torchrun'))",
             "launcher.type Torchrun starts torchrun itself: write command: [train.py], "
             "or keep [torchrun, train.py] and leave launcher out",

@@ -35,6 +35,8 @@ ANNOTATION_PAUSED = f"{GROUP}/paused"
 ANNOTATION_ARRAY = f"{GROUP}/array"
 # There as well, of a batch array: "job=12 step=2", its number and the step of its indices.
 ANNOTATION_ARRAY_JOB = f"{GROUP}/array-job"
+# On a run that a batch job submitted from inside: UID of that job's run, and the request.
+ANNOTATION_SUBMITTED_BY = f"{GROUP}/submitted-by"
 # "true" on a run that had no nodes yet: it is told when it would start, never starts, and is deleted after a while.
 ANNOTATION_TEST_ONLY = f"{GROUP}/test-only"
 ANNOTATION_RESTART_REQUEST = f"{GROUP}/restart-request"

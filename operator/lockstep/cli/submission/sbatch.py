@@ -18,8 +18,8 @@ from lockstep.cli.errors import ApiServerError, CliError, ExitCode
 from lockstep.cli.submission import array_manifests, slurm_syntax, submit, test_only
 from lockstep.cli.submission.job_numbers import Numbers, await_end, await_number
 from lockstep.cli.submission.refusals import refuse_bad
+from lockstep.core.batch.inside import CLUSTER
 from lockstep.core.batch.submission import Submitted, Surroundings, Wanted, gang_of, wanted
-from lockstep.core.run.batch_job import CLUSTER
 from lockstep.slurm import getopt, scontrol
 from lockstep.slurm.submission.batch import BatchRequest, Row, batches
 from lockstep.slurm.submission.directives import ScriptError, check_script, directives, wrapped
@@ -60,9 +60,14 @@ def run(arguments: Sequence[str]) -> int:
     except ScriptError as error:
         _complain(str(error))
     except CliError as error:
-        _complain(*str(error).split("\n"), *([error.remedy] if error.remedy else []))
+        _complain(*str(error).split("\n"), *_remedy(error))
         return error.exit_code if error.exit_code is ExitCode.TIMED_OUT else ExitCode.FAILED
     return ExitCode.FAILED
+
+
+def _remedy(error: CliError) -> list[str]:
+    """With the flags that are called otherwise here."""
+    return [error.remedy.replace(" --context", " --kube-context")] if error.remedy else []
 
 
 def _read(arguments: Sequence[str]) -> _Typed:

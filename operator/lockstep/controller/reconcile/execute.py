@@ -57,6 +57,7 @@ from lockstep.core.model.plan import (
     Plan,
     QueueStatusWrite,
     StatusWrite,
+    SubmitRun,
 )
 from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.snapshot import DryRunResult, PlaceholderView, PodView, RefusedCreate, RunView
@@ -152,6 +153,7 @@ class Executor:
                 *(self._delete(pod) for pod in plan.deletes),
                 self._create_pods(run, plan),
                 *(self._create_job(run, job) for job in plan.jobs),
+                *(self._submit_run(run, made) for made in plan.runs),
                 self._create_placeholders(run, plan.placeholders),
                 self._provision(run, plan.provisioning),
                 *(self._nodes.remember(failure) for failure in plan.node_failures),
@@ -510,6 +512,22 @@ class Executor:
             return
         self._store.forget_refused_create(run.uid, what)
         self._store.archive_jobs.cache.upsert(parse_job(reply))
+
+    async def _submit_run(self, run: RunView, made: SubmitRun) -> None:
+        """One that is refused is told to who asked for it."""
+        try:
+            reply = await self._kube.create(RUNS, made.body, made.namespace)
+        except ApiError as error:
+            if error.reason == "AlreadyExists":
+                reply = await self._kube.get(RUNS, made.name, made.namespace)
+            elif error.is_verdict:
+                refused = RefusedCreate(self._clock.now(), error.words)
+                self._store.note_refused_create(run.uid, made.name, refused)
+                self._queue.add(run_key(run.namespace, run.name))
+                return
+            else:
+                raise
+        self._store.apply_run(read_object(reply))
 
     async def _create_placeholders(self, run: RunView, wanted: Sequence[CreatePlaceholder]) -> None:
         """One that is refused holds up nothing else: it is said, and made again when the run is next looked at."""

@@ -100,6 +100,16 @@ class CreateJob:
 
 
 @dataclass(frozen=True, slots=True)
+class SubmitRun:
+    """Create the run that a batch job submits; one that exists under the name is the same by construction, or in its
+    way."""
+
+    namespace: str
+    name: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class DeletePod:
     """Delete one pod, with its UID as precondition. ``grace`` in seconds; None leaves the pod's own."""
 
@@ -279,6 +289,7 @@ class Plan:
     pod_group: EnsurePodGroup | None = None  # of the pods that are created, and before them
     creates: tuple[CreatePod, ...] = ()
     jobs: tuple[CreateJob, ...] = ()
+    runs: tuple[SubmitRun, ...] = ()
     placeholders: tuple[CreatePlaceholder, ...] = ()
     provisioning: EnsureProvisioning | DeleteProvisioning | None = None
     node_failures: tuple[RememberFailure, ...] = ()

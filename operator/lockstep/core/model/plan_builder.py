@@ -21,6 +21,7 @@ from lockstep.core.model.plan import (
     Event,
     Plan,
     RememberFailure,
+    SubmitRun,
 )
 from lockstep.core.model.reasons import (
     ActionWord,
@@ -52,6 +53,7 @@ class PlanBuilder(RunState):
         self.pod_group: EnsurePodGroup | None = None
         self.pod_group_deletes: list[DeletePodGroup] = []
         self.jobs: list[CreateJob] = []
+        self.runs: list[SubmitRun] = []
         self.placeholders: list[CreatePlaceholder] = []
         self.provisioning: EnsureProvisioning | DeleteProvisioning | None = None
         self.events: list[Event] = []
@@ -146,6 +148,7 @@ class PlanBuilder(RunState):
             pod_group=self.pod_group,
             creates=tuple(self.creates),
             jobs=tuple(self.jobs),
+            runs=tuple(self.runs),
             placeholders=tuple(self.placeholders),
             provisioning=self.provisioning,
             node_failures=tuple(self.node_failures),

@@ -537,6 +537,8 @@ class RunSnapshot:
     placeholder_gone_at: float = 0.0  # when the last of the run was seen to go; 0: none was
     provisioning: ProvisioningView | None = None  # None: it was not asked for
     kueue: Kueue = field(default_factory=Kueue)
+    submitted: Mapping[str, RunView] = field(default_factory=dict)  # what it asks to submit, by name, as far as there
+    numbers: Mapping[int, tuple[str, bool]] = field(default_factory=dict)  # then: jobs by number: name, is an array
     job_id: int = 0  # a number that was taken for it and is in no status yet; 0: none was
 
 

@@ -1,4 +1,5 @@
-"""What a batch job asks for from inside: to be requeued or cancelled, as ``scontrol requeue`` and ``scancel`` do.
+"""What a batch job asks for from inside: to be requeued or cancelled, as ``scontrol requeue`` and ``scancel`` do, or
+that another one is submitted, as ``sbatch`` does.
 
 A worker repeats what its programs ask for until it is answered. An answer is in status before anybody hears of it, so
 that the same request, told twice or to two leaders, is one. It concerns the run whose worker tells it, and no other.
@@ -6,17 +7,23 @@ that the same request, told twice or to two leaders, is one. It concerns the run
 
 from collections.abc import Iterator
 
+from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import AskStatus, StopStatus
+from lockstep.core.batch.inside import RefusedError, manifest_of, mark_of, submitted_name
+from lockstep.core.batch.submission import Job
+from lockstep.core.model.conditions import find
 from lockstep.core.model.job_ids import has_job_id
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.plan import Answer
+from lockstep.core.model.plan import Answer, SubmitRun
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import ActionWord, EventReason, StopReason
+from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import Ask
 from lockstep.core.run.stopping import OUT_OF_SHARE, REQUEUES, begin_stop
 
+_SOON = 0.5
+"""Seconds until it is looked at again what has become of a job that was submitted."""
 MOST_KEPT = 8
 """Answers that status keeps. A worker asks for four things at a time, and forgets what is answered."""
 
@@ -26,9 +33,17 @@ def obey_asks(plan: PlanBuilder) -> None:
     if not has_job_id(plan.run.spec) or plan.phase not in (Phase.RUNNING, Phase.STOPPING):
         return
     for ask in _new(plan):
-        words = _obeyed(plan, ask)
+        words, number = (_obeyed(plan, ask), None) if ask.kind != "submit" else _submit(plan, ask)
+        if words is None:
+            continue
         row = AskStatus(
-            id=ask.id, kind=ask.kind, attempt=plan.status.attempt, ok=not words, words=words, time=plan.stamp
+            id=ask.id,
+            kind=ask.kind,
+            attempt=plan.status.attempt,
+            ok=not words,
+            words=words[:512],
+            job_id=number,
+            time=plan.stamp,
         )
         plan.status = changed(plan.status, asks=(*plan.status.asks, row)[-MOST_KEPT:])
 
@@ -82,6 +97,32 @@ def _cancel(plan: PlanBuilder) -> str:
     elif stop.reason in REQUEUES or stop.reason == StopReason.SUSPENDED:
         _turn(plan, stop, StopReason.CANCELLED)
     return ""
+
+
+def _submit(plan: PlanBuilder, ask: Ask) -> tuple[str | None, int | None]:
+    """(why it is not done, its number). None: it is under way, and is looked at again."""
+    snapshot, name = plan.snapshot, submitted_name(plan.run, ask)
+    queue = snapshot.queue.spec if snapshot.queue is not None else None
+    if queue is None or queue.batch is None or not queue.batch.submit_from_inside:
+        return f"queue {plan.spec.queue} lets no job submit others (batch.submitFromInside)", None
+    there, refused = snapshot.submitted.get(name), snapshot.refused_creates.get(name)
+    plan.wake(plan.now + _SOON)
+    if there is not None:
+        if there.annotations.get(names.ANNOTATION_SUBMITTED_BY) != mark_of(plan.run, ask):
+            return f"a run {name} is in its way; delete or rename that", None
+        accepted = find(there.status, ConditionType.ACCEPTED)
+        if accepted is not None and accepted.status == "False":
+            return accepted.message, None
+        return ("", there.status.job_id) if there.status.job_id is not None else (None, None)
+    if refused is not None and refused.is_verdict:
+        return refused.message, None
+    if not plan.runs:  # one at a time, as many as a script may ask for
+        jobs = {number: Job(*known) for number, known in snapshot.numbers.items()}
+        try:
+            plan.runs.append(SubmitRun(plan.run.namespace, name, manifest_of(plan.run, ask, jobs)))
+        except RefusedError as error:
+            return str(error), None
+    return None, None
 
 
 def _turn(plan: PlanBuilder, stop: StopStatus, reason: StopReason) -> None:

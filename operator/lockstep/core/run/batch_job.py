@@ -6,14 +6,12 @@ from typing import Any
 from lockstep.api.base import names
 from lockstep.api.base.quantities import parse_quantity
 from lockstep.api.batch_spec import BatchSpec
+from lockstep.core.batch.inside import CLUSTER
 from lockstep.core.model.plan import BatchOrder
 from lockstep.core.model.run_state import RunState
 from lockstep.core.pods.array_environment import array_shape
 from lockstep.core.run.time_limit import time_is_over
 from lockstep.slurm.environment import MOST_JOB_ID, Array, SlurmJob
-
-CLUSTER = "lockstep"
-"""SLURM_CLUSTER_NAME."""
 
 
 def batch_order(state: RunState, nodelist: tuple[str, ...]) -> BatchOrder | None:

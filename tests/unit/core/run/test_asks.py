@@ -1,17 +1,23 @@
 """What a batch job asks for from inside: taken up once, by the run whose worker tells it, and answered from status."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from msgspec import Raw
 
+from lockstep.api.base import names
 from lockstep.api.base.changes import changed
-from lockstep.api.run_status import AskStatus, StopStatus
+from lockstep.api.queue import TrainingQueueSpec
+from lockstep.api.run_status import AskStatus, StopStatus, TrainingRunStatus
+from lockstep.core.batch.inside import mark_of, submitted_name
+from lockstep.core.model.conditions import with_condition
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import Answer
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import StopReason
+from lockstep.core.model.reasons import ConditionReason, ConditionType, StopReason
 from lockstep.core.model.run_state import RunContext
-from lockstep.core.model.snapshot import Ask
+from lockstep.core.model.snapshot import Ask, QueueView, RefusedCreate, RunView
 from lockstep.core.run.asks import MOST_KEPT, answers, obey_asks
 from lockstep.core.run.directive import directive_for
 from lockstep.core.run.handover import Handover
@@ -134,3 +140,80 @@ def test_of_very_many_requests_a_few_are_taken_up_at_a_time_and_kept() -> None:
     plan = plan_of(w, asks=(AskStatus(id="old", kind="hold", attempt=1),))
     assert len(plan.status.asks) == MOST_KEPT
     assert "old" not in {row.id for row in plan.status.asks}
+
+
+OPEN = QueueView("default", TrainingQueueSpec.model_validate({"batch": {"submitFromInside": True}}))
+SUBMIT = Ask("s-1", "submit", Raw(b'{"script": "#!/bin/sh\\nsrun x\\n", "options": ["-N", "2"]}'))
+
+
+def submitting(w: World, queue: QueueView | None = OPEN, **seen: Any) -> PlanBuilder:
+    snapshot = replace(asking(w, SUBMIT).snapshot("one"), queue=queue, **seen)
+    plan = PlanBuilder(RunContext(snapshot, w.tunables, w.now))
+    obey_asks(plan)
+    return plan
+
+
+def child(w: World, **changes: Any) -> dict[str, RunView]:
+    one = w.runs["one"]
+    name = submitted_name(one, SUBMIT)
+    marks = {names.ANNOTATION_SUBMITTED_BY: mark_of(one, SUBMIT)}
+    return {name: replace(one, name=name, uid="child", annotations=marks, **changes)}
+
+
+@pytest.mark.parametrize(
+    "queue", [None, QueueView("default", TrainingQueueSpec()), QueueView("default", changed(OPEN.spec, batch=None))]
+)
+def test_a_job_submits_others_only_where_its_queue_lets_it(queue: QueueView | None) -> None:
+    plan = submitting(world_with_gang(**BATCH), queue)
+    assert not plan.runs
+    assert "submitFromInside" in plan.status.asks[0].words
+
+
+def test_a_job_is_created_once_and_answered_once_it_has_its_number() -> None:
+    w = world_with_gang(**BATCH)
+    first = submitting(w)
+    [made] = first.runs
+    assert (made.name, first.status.asks) == (submitted_name(w.runs["one"], SUBMIT), ())
+    assert made.body["spec"]["nodes"] == 2
+    waits = submitting(w, submitted=child(w, status=TrainingRunStatus()))
+    assert (waits.runs, waits.status.asks) == ([], ())
+    assert not_none(waits.build().wake_at) <= w.now + 1
+    there = submitting(w, submitted=child(w, status=TrainingRunStatus(job_id=44)))
+    assert (there.runs, [(row.ok, row.job_id) for row in there.status.asks]) == ([], [(True, 44)])
+    assert answers(there) == (Answer("s-1", True, "", 44),)
+
+
+def test_a_job_that_is_refused_is_told_why() -> None:
+    w = world_with_gang(**BATCH)
+    refused = with_condition(
+        TrainingRunStatus(), ConditionType.ACCEPTED, False, ConditionReason.INVALID_SPEC, "no", now=1.0, generation=1
+    )
+    told = [
+        submitting(w, submitted=child(w, status=refused)),
+        submitting(w, refused_creates={submitted_name(w.runs["one"], SUBMIT): RefusedCreate(1.0, "no")}),
+    ]
+    for plan in told:
+        assert [(row.ok, row.words, row.job_id) for row in plan.status.asks] == [(False, "no", None)]
+        assert not plan.runs
+    passing = RefusedCreate(1.0, "busy", is_verdict=False)
+    again = submitting(w, refused_creates={submitted_name(w.runs["one"], SUBMIT): passing})
+    assert len(again.runs) == 1
+
+
+def test_a_foreign_run_in_its_way_is_named() -> None:
+    w = world_with_gang(**BATCH)
+    in_the_way = {name: replace(view, annotations={}) for name, view in child(w, status=TrainingRunStatus()).items()}
+    assert "in its way" in submitting(w, submitted=in_the_way).status.asks[0].words
+
+
+def test_jobs_are_submitted_one_at_a_time() -> None:
+    w = world_with_gang(**BATCH)
+    asking(w, SUBMIT, replace_id("s-2"))
+    snapshot = replace(w.snapshot("one"), queue=OPEN)
+    plan = PlanBuilder(RunContext(snapshot, w.tunables, w.now))
+    obey_asks(plan)
+    assert len(plan.runs) == 1
+
+
+def replace_id(identity: str) -> Ask:
+    return Ask(identity, SUBMIT.kind, SUBMIT.body)
