@@ -80,6 +80,8 @@ class BatchSite:
         self.inside = f"{MOUNT}/{name}"
         (self.folder / "meet.py").write_text(MEET)
         monkeypatch.setenv("KUBECONFIG", str(site.world.cluster.kubeconfig))
+        monkeypatch.setenv("SBATCH_PARTITION", QUEUE)
+        monkeypatch.setenv("SBATCH_GPUS_PER_NODE", "0")
         monkeypatch.chdir(self.folder)
         volume = {"name": "work", "mountPath": MOUNT, "persistentVolumeClaim": {"claimName": CLAIM}}
         spec = {"batch": {"image": "none", "volumes": [volume], "submitFromInside": True}}
@@ -95,13 +97,18 @@ class BatchSite:
         with pytest.raises(SystemExit, match="0"):
             main(
                 [
-                    "sbatch", f"--kube-namespace={NAMESPACE}", f"--chdir={self.inside}", f"--partition={QUEUE}",
-                    "--gpus-per-node=0", *options, name, *arguments,
+                    "sbatch", f"--kube-namespace={NAMESPACE}", f"--chdir={self.inside}", *options, name, *arguments,
                 ]
             )  # fmt: skip
         found = re.search(r"Submitted batch job ([0-9]+)", self._capsys.readouterr().out)
         assert found is not None
         return int(found[1])
+
+    def close(self) -> None:
+        """Arrays are gone, and make no more runs."""
+        api, path = self.site.world.cluster.api, f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/{names.RUN_SETS}"
+        for body in api.get(path)["items"]:
+            api.send(Request("DELETE", f"{path}/{body['metadata']['name']}", absence_is_fine=True))
 
     def submit(self, name: str, script: str, *options: str, arguments: Sequence[str] = ()) -> Job:
         return Job(self.site, self.sbatch(name, script, *options, arguments=arguments), self.folder)

@@ -149,3 +149,8 @@ def test_each_component_has_its_own_output() -> None:
     made = call(parse(["-o", "a", "x", ":", "-e", "c", "y"], environ), job, words, environ, PLACE)
     assert (made.stdout, made.stderr) == (OutputSink("a"), OutputSink("a"))
     assert made.others == [(1, OutputSink(), OutputSink("c"))]
+    places = [
+        [task.env[f"SLURM_{name}"] for name in ("PROCID", "NODEID", "GTIDS", "LOCALID")]
+        for part in made.request.parts for task in part.tasks
+    ]  # fmt: skip
+    assert places == [["0", "0", "0", "0"], ["1", "1", "1", "0"]], "counted on"

@@ -381,4 +381,7 @@ def _as_name(text: str) -> str:
 
 
 def _but_size(request: BatchRequest) -> BatchRequest:
+    """Without what a component may have for itself: its size, and what is said of the script, which the first one
+    has."""
+    request = replace(request, chdir="", output="", error="", input="", append=None)
     return replace(request, nodes=0, most_nodes=0, nodes_said=False, ntasks=None, job_name="", said=(), nodelist=())

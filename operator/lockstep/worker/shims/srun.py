@@ -71,11 +71,11 @@ def call(
         found = placed(step, count, [words[member] for member in members])
         layouts.append(Layout([members[node] for node in found.nodes], found.tasks))
     total = sum(layout.total for layout in layouts)
-    first = 0
+    first = first_node = 0
     for step, layout in zip(steps, layouts):  # noqa: B905, strict is younger than Python 3.8
-        parts += _parts(step, layout, job, environ, place, first)
+        parts += _parts(step, layout, job, environ, place, first, first_node)
         nodes.update(_nodes(layout, job, first))
-        first += layout.total
+        first, first_node = first + layout.total, first_node + len(layout.nodes)
     leading = steps[0]
     labels = {task: label(task, total) for task in range(total)} if leading.label else None
     stdin = EVERYBODY if not leading.input or leading.input.lower() == "all" else NOBODY
@@ -110,8 +110,10 @@ def _members(step: Step, index: int, job: SlurmJob, several: bool) -> List[int]:
 
 
 def _parts(
-    step: Step, layout: Layout, job: SlurmJob, environ: Mapping[str, str], place: Place, first: int
-) -> List[ShimPart]:
+    step: Step, layout: Layout, job: SlurmJob, environ: Mapping[str, str], place: Place, first: int,
+    first_node: int,
+) -> List[ShimPart]:  # fmt: skip
+    """Of a component, whose tasks and nodes are counted on from those before it."""
     base = exported(without_steps(environ), step.export)
     base.update(step_environment(job, place.step, layout, place.address, place.port, step.cpus_per_task))
     parts = []
@@ -119,6 +121,8 @@ def _parts(
         tasks = []
         for local, rank in enumerate(ranks):
             own = task_environment(job, layout, node, local, step.gpus_per_task)
+            own["SLURM_PROCID"], own["SLURM_NODEID"] = str(first + rank), str(first_node + node)
+            own["SLURM_GTIDS"] = ",".join(str(first + each) for each in ranks)
             names = _names(job, place)._replace(
                 node=job.nodes[layout.nodes[node]], node_index=node, task=rank, user=job.user
             )
