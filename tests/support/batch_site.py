@@ -16,7 +16,7 @@ from lockstep.api.base import names
 from lockstep.cli.main import main
 
 QUEUE = "batch"
-MOUNT = "/work"
+MOUNT = "/gpfs"
 RUNS = f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/{names.RUNS}"
 MEET = """
 import os, socket, sys, time
