@@ -9,7 +9,7 @@ import pytest
 
 from harness.training import TrainingSite
 from harness.waiting import wait_for
-from support.batch_site import BatchSite
+from support.batch_site import BatchSite, Job
 from support.mpi import MISSING, installations
 
 pytestmark = pytest.mark.nodes
@@ -311,6 +311,42 @@ srun --kill-on-bad-exit bash -c 'touch up.$SLURM_PROCID; if [ ${SLURM_RESTART_CO
     assert lost not in job.run.nodes
     assert len(job.run.pod_uids - kept) == 1, "the others go on in their pods"
     assert [line for line in job.lines() if line.startswith("attempt")] == ["attempt 0", "attempt 1"]
+
+
+def test_a_trap_for_the_signal_before_the_time_limit_has_the_job_queued_again(login: BatchSite) -> None:
+    job = login.submit(
+        "requeue.sh",
+        """#!/bin/bash
+#SBATCH --nodes=2
+#SBATCH --time=00:01:00
+#SBATCH --signal=B:USR1@40
+#SBATCH --requeue
+#SBATCH --open-mode=append
+echo "attempt ${SLURM_RESTART_COUNT:-0}"
+[ ${SLURM_RESTART_COUNT:-0} = 0 ] || exit 0
+trap 'echo "saving"; scontrol requeue $SLURM_JOB_ID && echo "requeued"' USR1
+srun bash -c 'trap "echo a step was told" USR1; while :; do sleep 0.2; done' &
+wait
+wait
+""",
+    ).is_done()
+    said = [line for line in job.lines() if not line.startswith(("srun:", "slurmstepd:"))]
+    assert said == ["attempt 0", "saving", "requeued", "attempt 1"]
+
+
+def test_a_script_may_submit_the_next_one(login: BatchSite) -> None:
+    (login.folder / "second.sh").write_text("#!/bin/bash\n#SBATCH -N1\necho second > second.out\n")
+    job = login.submit(
+        "first.sh",
+        """#!/bin/bash
+#SBATCH --nodes=1
+#SBATCH --output=first.out
+jid=$(sbatch --parsable --dependency=afterok:$SLURM_JOB_ID second.sh) || exit 1
+echo $jid
+""",
+    ).is_done()
+    Job(login.site, int(job.output("first.out")), login.folder).is_done()
+    assert job.output("second.out") == "second\n"
 
 
 def test_an_operator_that_is_killed_is_missed_by_no_step(login: BatchSite) -> None:

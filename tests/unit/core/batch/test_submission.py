@@ -240,7 +240,9 @@ def test_the_image_of_the_first_step_is_the_jobs() -> None:
     assert spec(script=script)["image"] == "ghcr.io/x/y:1"
 
 
-TORCHX = "#!/bin/sh\n#SBATCH --nodes=1 --ntasks=1 --output=a\n#SBATCH hetjob\n#SBATCH --nodes=2 --ntasks=2\nsrun a : b\n"
+TORCHX = (
+    "#!/bin/sh\n#SBATCH --nodes=1 --ntasks=1 --output=a\n#SBATCH hetjob\n#SBATCH --nodes=2 --ntasks=2\nsrun a : b\n"
+)
 
 
 def test_alike_components_are_one_gang_and_its_steps_know_them() -> None:
