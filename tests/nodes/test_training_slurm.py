@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.training import TrainingSite
+from containers.test_anywhere import QUICK
+from harness.training import TRAINER, TrainingRun, TrainingSite
 from harness.waiting import wait_for
 from support.batch_site import BatchSite, Job
 from support.mpi import MISSING, installations
 
 pytestmark = pytest.mark.nodes
 
-NODES = 3
+NODES, STEPS = 3, 60
 MPIS = installations()
 
 
@@ -28,6 +29,41 @@ def login(
     made = BatchSite(site, monkeypatch, capsys, str(request.node.name).partition("[")[0])
     yield made
     made.close()
+
+
+def train(site: TrainingSite, name: str, *options: str) -> TrainingRun:
+    """The stub trainer, one rank on each node, as a manifest says it, with checkpoints."""
+    program = f"python3 -B /app/{TRAINER.name} --steps={STEPS} --save-every=10 {' '.join(options)} {QUICK}"
+    script = f"#!/bin/bash\nset -e\necho resume $LOCKSTEP_RESUME_STEP\nsrun --kill-on-bad-exit=1 {program}\n"
+    launcher = {"type": "Slurm", "batch": {"script": script, "output": "/dev/null"}}
+    return site.apply(name, NODES, [], launcher=launcher)
+
+
+def test_a_rank_that_is_killed_ends_the_attempt_and_all_go_on_from_a_checkpoint_in_their_pods(
+    site: TrainingSite,
+) -> None:
+    run = train(site, "killed", "--hold-after=12")
+    run.wait_until_saved(1, 10)
+    pods = run.pod_uids
+    run.kill_process(2)
+    run.wait_until_succeeded()
+    assert run.pod_uids == pods
+    run.assert_undisturbed(STEPS)
+    first = run.attempts[0]
+    assert (first["action"], first["rank"]) == ("RestartInPlace", 2), first
+
+
+def test_a_job_that_is_suspended_saves_first_and_resumes_there(site: TrainingSite) -> None:
+    run = train(site, "paused", "--listen", "--step-delay=0.2")
+    run.wait_until_step(1, 12)
+    run.change(suspend=True)
+    run.wait("its pods are gone", lambda: run.is_true("Suspended") and not run.pods)
+    save = run.status["checkpoint"]["save"]
+    assert (save["outcome"], save["step"]) == ("Saved", save["atStep"])
+    run.change(suspend=False)
+    run.wait_until_succeeded()
+    assert run.status["start"]["resume"]["step"] == save["step"]
+    run.assert_undisturbed(STEPS)
 
 
 def sums(lines: list[str], world: int) -> None:

@@ -300,13 +300,17 @@ def test_sbatch_asks_the_operator_for_another_job(gang: SlurmGang) -> None:
     assert operator.asked == {
         "kind": "submit",
         "body": {
-            "options": ["--dependency=afterok:123", "-o", "next.out"], "script": "#!/bin/bash\ntrue\n",
+            "options": ["--dependency=afterok:123", "--output=next.out"], "script": "#!/bin/bash\ntrue\n",
             "name": "next.sh", "arguments": ["a", "b c"], "directory": str(gang.folder),
             "environment": {"SBATCH_PARTITION": "gpu"},
         },
     }  # fmt: skip
-    Operator(gang, {"ok": True, "words": "", "jobId": 125})
+    operator = Operator(gang, {"ok": True, "words": "", "jobId": 125})
     assert gang.run("sbatch --parsable --wrap 'echo x'").stdout == "125\n"
+    assert (operator.asked["body"]["options"], operator.asked["body"]["script"]) == (
+        ["--parsable", "--wrap=echo x"],
+        "",
+    )
     assert "does not look like a batch script" in gang.run("echo x > n; sbatch n").stderr
     large = gang.run("(echo '#!/bin/sh'; head -c 60000 /dev/zero | tr '\\0' x) > l; sbatch l")
     assert (large.returncode, "larger than" in large.stderr) == (1, True)

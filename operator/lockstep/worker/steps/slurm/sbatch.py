@@ -7,7 +7,7 @@ import sys
 from typing import Dict, List, Mapping, NoReturn, Sequence
 
 from lockstep.slurm import scontrol
-from lockstep.slurm.getopt import OptionError, read
+from lockstep.slurm.getopt import Found, OptionError, read
 from lockstep.slurm.submission.options import OPTIONS
 from lockstep.worker.settings import JSON
 from lockstep.worker.steps import shimmed
@@ -30,7 +30,7 @@ def run(arguments: Sequence[str]) -> int:
             os.write(1, scontrol.version().encode("ascii"))
             return 0
         here = job_here(environ)
-        answer = ask(here.directory, "submit", body_of(arguments, words, environ, "wrap" in said))
+        answer = ask(here.directory, "submit", body_of(found, words, environ))
     except OptionError as error:
         shimmed.say(str(error))
         return FAILED
@@ -51,15 +51,15 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def body_of(arguments: Sequence[str], words: List[str], environ: Mapping[str, str], wrapped: bool) -> JSON:
+def body_of(found: Sequence[Found], words: List[str], environ: Mapping[str, str]) -> JSON:
     """What the operator gets: the command line in its two parts, the script, and where all of that was.
 
     Raises OptionError, OSError.
     """
     own: Dict[str, str] = {name: value for name, value in environ.items() if name.startswith("SBATCH_")}
-    options = list(arguments[: len(arguments) - len(words)])
+    options = [f"--{name}" if value is None else f"--{name}={value}" for name, value in found]
     body: JSON = {"options": options, "directory": os.getcwd(), "environment": own}
-    if wrapped:
+    if any(name == "wrap" for name, _ in found):
         if words:
             raise OptionError("sbatch: fatal: Script arguments not permitted with --wrap option\n")
         return {**body, "script": "", "name": "wrap", "arguments": []}
