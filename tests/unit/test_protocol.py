@@ -494,7 +494,7 @@ BATCH = BatchOrder(
 def test_a_batch_job_is_told_to_those_who_are_yet_to_start_and_its_script_to_rank_0_alone() -> None:
     orders = Orders(directive(batch=BATCH), 7)
     first, other = reply(orders, slot=0)["batch"], reply(orders, slot=1)["batch"]
-    assert first == other | {"script": "#!/bin/sh\nsrun x\n"}
+    assert first == other | {"script": "#!/bin/sh\nsrun x\n", "arguments": ["a"]}
     told = other.pop("job")
     assert (
         SlurmJob(**{**told, "array": Array(**told["array"])})._replace(
@@ -504,7 +504,6 @@ def test_a_batch_job_is_told_to_those_who_are_yet_to_start_and_its_script_to_ran
     )
     assert other == {
         "words": [["gpu-1"], ["gpu-2"]],
-        "arguments": ["a"],
         "output": "%j.log",
         "error": "",
         "input": "",

@@ -10,7 +10,7 @@ from lockstep.api.base.schema import Rule, SpecModel
 
 MOST_CHARACTERS = 131_072
 """Of a script. An array has it in each of its runs."""
-Option = Annotated[str, Field(max_length=4096)]
+Option = Annotated[str, Field(max_length=1024)]
 Pattern = Annotated[str, Field(min_length=1, max_length=4096)]
 
 

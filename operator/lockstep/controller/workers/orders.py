@@ -25,7 +25,7 @@ class _Steps(Struct):
 
 
 class _Batch(NamedTuple):
-    """Encoded once. The script, which may be long, is for rank 0 alone."""
+    """Encoded once. The script and its arguments, which may be long, are for rank 0 alone."""
 
     of_first: Raw
     of_others: Raw
@@ -183,9 +183,10 @@ def encode_reply(
 
 
 def _batch(order: BatchOrder) -> _Batch:
-    told = {field: getattr(order, field) for field in BatchOrder.__slots__ if field not in ("job", "script")}
+    told = {field: getattr(order, field) for field in BatchOrder.__slots__}
     told["job"] = fields_of(order.job)
-    return _Batch(_encoded(told | {"script": order.script}), _encoded(told))
+    others = {field: value for field, value in told.items() if field not in ("script", "arguments")}
+    return _Batch(_encoded(told), _encoded(others))
 
 
 def _encoded(value: object) -> Raw:

@@ -24,7 +24,7 @@ RACK = "rack"
 _SIGNALS = {number: f"SIG{name}" for name, number in signals.NUMBERS.items()}
 _CONDITIONS = {"after": "Started", "afterany": "Finished", "afterok": "Succeeded", "afternotok": "Failed"}
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_LONGEST_OPTION = 4096
+_LONGEST_OPTION = 1024  # as the API has it
 
 
 class Job(NamedTuple):
