@@ -33,6 +33,7 @@ ELSEWHERE = {
     r"uv ": "packages of a checkout; the image's build makes and installs the same wheel",
     r"curl -s http://OPERATOR:8080/": "the probes, and the metrics in tests/cluster/test_monitoring.py",
     r"lockstep-step ": "for programs inside a gang: tests/unit/test_worker_steps_command.py",
+    r"lockstep (sbatch |logs -f 4711|cancel 4711)": "of a script that is shown: tests/cluster/test_job_ids.py",
     r"python -m lockstep\.archive ": "the program of the jobs, by tests/archive with an object store",
     r"lockstep ui$": "waits for a browser: test_page.py brings one",
     r"kubectl get trun -w$": "never ends",

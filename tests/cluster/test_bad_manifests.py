@@ -38,6 +38,7 @@ def topology(**rule: Any) -> dict[str, Any]:
     return spec(placement={"topology": [{"level": "rack"} | rule]})
 
 
+BATCH: dict[str, Any] = {"type": "Slurm", "batch": {"script": "#!/bin/sh\nsrun hostname\n"}}
 # what is wrong -> the spec, the field that the refusal names, and what it says about it
 BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
     "no nodes": (spec(nodes=ABSENT), "spec.nodes", "Required value"),
@@ -46,8 +47,8 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
     "more nodes than Lockstep runs": (spec(nodes=20_000), "spec.nodes", "less than or equal to 16384"),
     "no image": (spec(image=ABSENT), "spec.image", "Required value"),
     "an empty image": (spec(image=""), "spec.image", "at least 1 chars"),
-    "no command": (spec(command=ABSENT), "spec.command", "Required value"),
-    "an empty command": (spec(command=[]), "spec.command", "at least 1 items"),
+    "no command": (spec(command=ABSENT), "spec.command", "write what is to run"),
+    "an empty command": (spec(command=[]), "spec.command", "write what is to run"),
     "a command as one string": (spec(command="torchrun train.py"), "spec.command", "must be of type array"),
     "a misspelt field": (spec(gpuPerNode=8), "spec.gpuPerNode", "unknown field"),
     "a misspelt field deep inside": (
@@ -172,7 +173,7 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a launcher that does not exist": (
         spec(launcher={"type": "torchrun"}),
         "spec.launcher.type",
-        'supported values: "Plain", "Torchrun", "JAX", "MPI", "DeepSpeed"',
+        'supported values: "Plain", "Torchrun", "JAX", "MPI", "DeepSpeed", "Slurm"',
     ),
     "torchrun started by torchrun": (
         spec(launcher={"type": "Torchrun"}),
@@ -198,6 +199,41 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
         spec(launcher={"type": "MPI"}, command=["mpirun", "t"], worker="Disabled"),
         "spec.launcher.type",
         "leave one of them out",
+    ),
+    "a batch script without the worker": (
+        spec(launcher=BATCH, command=ABSENT, worker="Disabled"),
+        "spec.launcher.type",
+        "leave one of them out",
+    ),
+    "a batch script and a command": (
+        spec(launcher=BATCH),
+        "spec.command",
+        "the script in launcher.batch is what runs",
+    ),
+    "Slurm without a script": (
+        spec(launcher={"type": "Slurm"}, command=ABSENT),
+        "spec.launcher.batch",
+        "write both, or leave both out",
+    ),
+    "a batch script for another launcher": (
+        spec(launcher={**BATCH, "type": "MPI"}),
+        "spec.launcher.batch",
+        "write both, or leave both out",
+    ),
+    "a batch script without an interpreter": (
+        spec(launcher={"type": "Slurm", "batch": {"script": "srun x"}}, command=ABSENT),
+        "spec.launcher.batch.script",
+        "begin with #!",
+    ),
+    "a batch script that is too long": (
+        spec(launcher={"type": "Slurm", "batch": {"script": "#!/bin/sh\n" + 131_072 * "#"}}, command=ABSENT),
+        "spec.launcher.batch.script",
+        "may not be more than 131072",
+    ),
+    "a directory from nowhere": (
+        spec(launcher={"type": "Slurm", "batch": {"script": "#!/bin/sh", "directory": "work"}}, command=ABSENT),
+        "spec.launcher.batch.directory",
+        "write a path from the root",
     ),
     "steps without the worker": (
         spec(launcher={"steps": True}, worker="Disabled"),

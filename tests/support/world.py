@@ -79,6 +79,7 @@ class World(WorldOfWorkers):
         self.reports.clear()
         self.directives.clear()
         self.dry_runs.clear()
+        self.job_ids.clear()
         self.leader_since = self.now
 
     def snapshot(self, name: str) -> RunSnapshot:
@@ -95,6 +96,7 @@ class World(WorldOfWorkers):
             nodes=self.nodes,
             leadership=self._leadership(),
             dry_run=self.dry_runs.get(run.uid),
+            job_id=self.job_ids.get(run.uid, 0),
             jobs=self.jobs.get(name, ()),
             origin=self._origin(run),
             queue=self.queues.get(run.spec.queue) if run.spec is not None else None,
@@ -317,6 +319,9 @@ class World(WorldOfWorkers):
 
     def _execute(self, name: str, plan: Plan, crash_after: int | None) -> None:
         run = self.runs[name]
+        if plan.take_job_id and run.uid not in self.job_ids:
+            self.last_job_id += 1
+            self.job_ids[run.uid] = self.last_job_id
         writes = 0
 
         def dies() -> bool:

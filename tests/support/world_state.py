@@ -119,6 +119,8 @@ class WorldState:
     reports: dict[str, dict[int, WorkerReport]] = field(default_factory=dict)
     directives: dict[str, Directive] = field(default_factory=dict)
     dry_runs: dict[str, DryRunResult] = field(default_factory=dict)
+    job_ids: dict[str, int] = field(default_factory=dict)  # by run UID: numbers taken, and in no status yet
+    last_job_id: int = 0
     leader_since: float = 0.0
     lag: Lag = field(default_factory=Lag)  # as the operator measures it
     delays: Callable[[int], tuple[float, float, float, float]] | None = None

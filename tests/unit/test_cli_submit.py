@@ -26,7 +26,7 @@ HELLO = str(MANIFESTS / "hello.yaml")
 def test_every_launcher_can_be_asked_for() -> None:
     """The flag spells them out, as the API's models take long to import."""
     asked = {word for words in get_args(get_type_hints(Flags)["launcher"]) for word in get_args(words)}
-    assert asked == set(get_args(LauncherType)), "the words of --launcher stand in cli/submission/flags.py"
+    assert asked == {*get_args(LauncherType)} - {"Slurm"}, "the words of --launcher stand in cli/submission/flags.py"
 
 
 def test_flags_make_the_manifest_that_a_user_would_have_written() -> None:

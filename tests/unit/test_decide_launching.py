@@ -342,3 +342,51 @@ def test_a_run_goes_on_by_itself_once_it_is_judged() -> None:
     w.reconcile("one")
     w.settle()
     assert phase(w) is Phase.RUNNING
+
+
+BATCH = {"launcher": {"type": "Slurm", "batch": {"script": "#!/bin/sh\nsrun x\n"}}, "command": []}
+
+
+def test_a_batch_job_has_its_number_in_status_before_it_is_accepted() -> None:
+    w = world(2)
+    w.apply("one", spec(2, **BATCH))
+    while not w.job_ids:
+        w.reconcile("one")
+        w.admit()
+    assert not w.pods
+    assert not is_true(w.status("one"), ConditionType.ACCEPTED)
+    snapshot = replace(w.snapshot("one"), job_id=0)
+    asking = decide(snapshot, w.tunables, w.now)
+    assert asking.take_job_id
+    given = decide(replace(snapshot, job_id=7), w.tunables, w.now)
+    assert not given.take_job_id
+    assert given.status is not None
+    assert given.status.job_id == 7
+    assert is_true(given.status, ConditionType.ACCEPTED)
+    w.settle()
+    assert (w.status("one").job_id, len(w.pods)) == (1, 2)
+
+
+def test_the_number_of_a_batch_job_never_changes_and_others_take_none() -> None:
+    w = world(2)
+    w.apply("one", spec(2, **BATCH))
+    w.reconcile("one")
+    snapshot = w.snapshot("one")
+    known = replace(snapshot, run=replace(snapshot.run, status=TrainingRunStatus(job_id=5)), job_id=9)
+    plan = decide(known, w.tunables, w.now)
+    assert not plan.take_job_id
+    assert plan.status is None or plan.status.job_id == 5
+    w.apply("two", spec(2))
+    w.reconcile("two")
+    plain = decide(replace(w.snapshot("two"), job_id=9), w.tunables, w.now)
+    assert not plain.take_job_id
+    assert plain.status is None or plain.status.job_id is None
+
+
+def test_a_batch_job_that_only_asks_when_it_would_start_takes_no_number() -> None:
+    w = world(2)
+    w.apply("one", spec(2, **BATCH))
+    w.reconcile("one")
+    snapshot = w.snapshot("one")
+    asks = replace(snapshot, run=replace(snapshot.run, annotations={"lockstep.dev/test-only": "true"}))
+    assert not decide(asks, w.tunables, w.now).take_job_id

@@ -1,6 +1,7 @@
 """Decoding what workers send, and encoding what they are answered."""
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,10 +18,11 @@ from lockstep.controller.workers.protocol import (
     decode_registration,
     decode_report,
 )
-from lockstep.core.model.plan import DesiredPhase, Directive, VerifyRequest
+from lockstep.core.model.plan import Answer, BatchOrder, DesiredPhase, Directive, VerifyRequest
 from lockstep.core.model.ranges import format_order, format_ranges
 from lockstep.core.model.snapshot import WorkerPhase
 from lockstep.core.model.start_record import CollectiveStart, Members, Resume
+from lockstep.slurm.environment import Array, SlurmJob
 
 NOW = 1_800_000_000.0
 RUN_UID = "7f1c2a34-0000-4000-8000-000000000001"
@@ -306,7 +308,9 @@ def directive(**changes: Any) -> Directive:
     return Directive(**{**fields, **changes})
 
 
-def reply(orders: Orders | None, *, slot: int = 1, incarnation: int = 1, attempt: int = 1) -> dict[str, Any]:
+def reply(
+    orders: Orders | None, *, slot: int = 1, incarnation: int = 1, attempt: int = 1, asks: Sequence[str] = ()
+) -> dict[str, Any]:
     encoded = encode_reply(
         orders,
         slot=slot,
@@ -316,6 +320,7 @@ def reply(orders: Orders | None, *, slot: int = 1, incarnation: int = 1, attempt
         now=1000.5,
         heartbeat_seconds=2.0,
         fence_seconds=60.0,
+        asks=asks,
     )
     decoded: dict[str, Any] = json.loads(encoded)
     return decoded
@@ -475,3 +480,79 @@ def test_nothing_that_is_measured_took_longer_than_a_year(field: str) -> None:
 def test_a_body_that_is_nested_is_refused_before_it_is_decoded() -> None:
     with pytest.raises(MalformedError, match="nested deeper than 32 levels"):
         decode_report(report()[:-1] + b',"later":' + b"[" * 40 + b"]" * 40 + b"}")
+
+
+BATCH = BatchOrder(
+    job=SlurmJob(
+        id=7, nodes=("10.0.0.1", "10.0.0.2"), cpus=(8, 8), gpus=4, name="t", user="ada", uid=1000, partition="q",
+        cluster="lockstep", submit_dir="/work", submit_host="login", start_time=5, end_time=0,
+        array=Array(6, 0, 2, 0, 1),
+    ),
+    words=(("gpu-1",), ("gpu-2",)), script="#!/bin/sh\nsrun x\n", arguments=("a",), output="%j.log", directory="/work",
+)  # fmt: skip
+
+
+def test_a_batch_job_is_told_to_those_who_are_yet_to_start_and_its_script_to_rank_0_alone() -> None:
+    orders = Orders(directive(batch=BATCH), 7)
+    first, other = reply(orders, slot=0)["batch"], reply(orders, slot=1)["batch"]
+    assert first == other | {"script": "#!/bin/sh\nsrun x\n", "arguments": ["a"]}
+    told = other.pop("job")
+    assert (
+        SlurmJob(**{**told, "array": Array(**told["array"])})._replace(
+            nodes=BATCH.job.nodes, cpus=BATCH.job.cpus, components=(), topology=()
+        )
+        == BATCH.job
+    )
+    assert other == {
+        "words": [["gpu-1"], ["gpu-2"]],
+        "output": "%j.log",
+        "error": "",
+        "input": "",
+        "append": False,
+        "directory": "/work",
+        "name": "",
+    }
+    assert "batch" not in reply(orders, slot=0, attempt=2), "it has started"
+    assert "batch" not in reply(orders, slot=0, incarnation=2)
+    assert "batch" not in reply(Orders(directive(), 7), slot=0)
+    swapped = Orders(directive(batch=BATCH, slot_ranks=(1, 0)), 7)
+    assert "script" not in reply(swapped, slot=0)["batch"]
+    assert "script" in reply(swapped, slot=1)["batch"]
+    spare = Orders(directive(batch=BATCH, slot_ranks=(0, -1)), 7)
+    assert "batch" not in reply(spare, slot=1)
+
+
+def test_what_a_batch_job_asks_for_is_understood_and_bounded() -> None:
+    ask = {"id": "a-1", "kind": "submit", "body": {"options": ["-N", "2"], "script": "#!/bin/sh\n"}}
+    decoded = decode_report(report(asks=[ask, {"id": "b", "kind": "re\u001b[2Jqueue"}]))
+    assert [(each.id, each.kind) for each in decoded.asks] == [("a-1", "submit"), ("b", "requeue")]
+    assert json.loads(bytes(decoded.asks[0].body)) == ask["body"]
+    assert len(decode_report(report(asks=[{"id": str(n), "kind": "hold"} for n in range(16)])).asks) == 4
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        [{"id": "", "kind": "requeue"}],
+        [{"id": "a" * 37, "kind": "requeue"}],
+        [{"id": "../a", "kind": "requeue"}],
+        [{"id": "a", "kind": "x" * 65}],
+        [{"kind": "requeue"}],
+        [{"id": str(number), "kind": "hold"} for number in range(17)],
+    ],
+)
+def test_a_request_that_is_none_is_refused(asks: list[dict[str, str]]) -> None:
+    with pytest.raises(MalformedError):
+        decode_report(report(asks=asks))
+
+
+def test_a_worker_is_answered_what_it_asks_for_and_nobody_else_is() -> None:
+    answers = (Answer("a", True, "", 8), Answer("b", False, "no"))
+    orders = Orders(directive(asked=answers), 7)
+    assert "asked" not in reply(orders)
+    assert reply(orders, asks=["b", "x"])["asked"] == [{"id": "b", "ok": False, "words": "no"}]
+    assert reply(orders, asks=["a"])["asked"] == [{"id": "a", "ok": True, "words": "", "jobId": 8}]
+    assert "asked" not in reply(orders, asks=["x"])
+    assert "asked" not in reply(None, asks=["a"])
+    stopped = Orders(directive(asked=answers, phase=DesiredPhase.STOP), 7)
+    assert reply(stopped, asks=["a"])["asked"]

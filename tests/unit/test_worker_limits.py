@@ -112,3 +112,14 @@ def test_the_last_words_of_steps_are_cut_before_a_report_is_too_large() -> None:
     told = json.loads(content)["stepEnds"]
     assert len(told) == 16
     assert all(each["stderrTail"].endswith("\0!") for each in told)
+
+
+def test_requests_of_a_job_fit_beside_everything_else_or_wait() -> None:
+    def ask(size: int) -> dict[str, Any]:
+        return {"id": "one", "kind": "submit", "body": {"script": "x" * size}}
+
+    for size, told in ((20_000, True), (7000, True), (23_000, False)):
+        full = report(BINARY * 5000 if size != 20_000 else "words", [row(step) for step in range(32)])
+        content, _ = fitted_report({**IDENTITY, **full, "asks": [ask(size)]})
+        assert len(content) <= REPORT_BYTES
+        assert bool(protocol.decode_report(content).asks) is told, size

@@ -140,3 +140,17 @@ def test_components_run_on_their_nodes_with_one_numbering_of_tasks() -> None:
 def test_files_of_an_array_are_named_by_it() -> None:
     array = JOB._replace(array=Array(120, 3, 10, 0, 9))
     assert step("-o", "%A_%a", job=array).stdout == OutputSink("120_3")
+
+
+def test_each_component_has_its_own_output() -> None:
+    job = JOB._replace(components=[1, 1], ntasks=None, said={})
+    environ = {**batch_environment(job), "PATH": "/bin"}
+    words = [[node] for node in job.nodes]
+    made = call(parse(["-o", "a", "x", ":", "-e", "c", "y"], environ), job, words, environ, PLACE)
+    assert (made.stdout, made.stderr) == (OutputSink("a"), OutputSink("a"))
+    assert made.others == [(1, OutputSink(), OutputSink("c"))]
+    places = [
+        [task.env[f"SLURM_{name}"] for name in ("PROCID", "NODEID", "GTIDS", "LOCALID")]
+        for part in made.request.parts for task in part.tasks
+    ]  # fmt: skip
+    assert places == [["0", "0", "0", "0"], ["1", "1", "1", "0"]], "counted on"

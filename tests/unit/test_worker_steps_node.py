@@ -7,62 +7,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness.fake_operator import FakeOperator
-from harness.running_worker import RUN_UID, RunningWorker, is_alive, pid_in, until
-from harness.step_gang import Authority
+from harness.running_worker import RUN_UID, is_alive, pid_in, until
+from support.worker_gang import NODES, Workers
 
 pytestmark = pytest.mark.process
-
-NODES = 2
-STANDS_BY = json.dumps({"steps": True, "standsBy": True})
-
-
-class Workers:
-    """Workers of one gang, of which all but rank 0 stand by."""
-
-    def __init__(self, directory: Path, operator: FakeOperator, command: list[str], **environ: str) -> None:
-        self.operator = operator
-        operator.ranks = {slot: slot for slot in range(NODES)}
-        self.nodes: list[RunningWorker] = []
-        for slot in range(NODES):
-            (directory / f"w{slot}").mkdir()
-            own = {
-                "LOCKSTEP_SLOT": str(slot), "LOCKSTEP_HOST_IP": f"127.0.0.{slot + 1}",
-                "LOCKSTEP_NODE_NAME": f"node-{slot}", "LOCKSTEP_POD_UID": f"pod-{slot}",
-                "LOCKSTEP_LAUNCHER_OPTIONS": STANDS_BY,
-            }  # fmt: skip
-            self.nodes.append(RunningWorker(directory / f"w{slot}", operator, command, **{**own, **environ}))
-
-    def state(self, slot: int, what: Callable[[dict[str, Any]], Any], since: int = 0) -> dict[str, Any]:
-        return self.operator.wait_for(lambda state: state["slot"] == slot and what(state), since)
-
-    def ready(self, attempt: int = 1) -> list[int]:
-        """Their ports, at the barrier."""
-        self.operator.desire("Prepare", attempt, world=NODES)
-        states = [self.state(slot, lambda state: state["readyFor"] == attempt) for slot in range(NODES)]
-        return [state["stepsPort"] for state in states]
-
-    def start(self, attempt: int = 1, **more: Any) -> list[int]:
-        ports = self.ready(attempt)
-        authority = Authority()
-        for slot in range(NODES):
-            issued = authority.issue(f"lockstep://run/{RUN_UID}/attempt/{attempt}/slot/{slot}/incarnation/1")
-            steps = {"ca": authority.certificate, "certificate": issued[0], "key": issued[1], "ports": ports}
-            self.operator.given[slot] = {"steps": steps}
-        start = {
-            "attempt": attempt, "assignmentHash": "abc", "masterAddress": "127.0.0.1", "masterPort": 40123,
-            "resume": None, "members": [{"slots": "0-1", "incarnation": 1}],
-        }  # fmt: skip
-        nodelist = [f"127.0.0.{slot + 1}" for slot in range(NODES)]
-        self.operator.desire("Run", attempt, world=NODES, start=start, nodelist=nodelist, **more)
-        return ports
-
-    def exited(self, slot: int, attempt: int = 1) -> dict[str, Any]:
-        return self.state(slot, lambda state: state["phase"] == "Exited" and state["attempt"] == attempt)
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ texts = st.text(st.characters(exclude_characters="\0"))
 names = st.text(st.characters(exclude_characters="\0="), min_size=1)
 environments = st.dictionaries(names, texts, max_size=3)
 tasks = st.builds(
-    TaskAsked, st.integers(0, 1 << 31), environments, st.booleans(), texts, texts, texts, st.booleans()
+    TaskAsked, st.integers(0, 1 << 31), environments, st.booleans(), texts, texts, texts, st.booleans(),
+    st.just("") | names,
 )  # fmt: skip
 
 

@@ -103,4 +103,4 @@ def test_a_command_of_pdsh_that_takes_too_long_is_ended(programs: Programs) -> N
 
 
 def test_only_launchers_that_need_them_put_them_first() -> None:
-    assert set(SHIMS) == {"MPI", "DeepSpeed"}
+    assert set(SHIMS) == {"MPI", "DeepSpeed", "Slurm"}

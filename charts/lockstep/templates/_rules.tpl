@@ -146,13 +146,13 @@ too: a gang keeps the kind of group that it was launched with. */}}
   resources: [secrets]
   resourceNames: [lockstep-worker-tls]
   verbs: [get, update]
-# Usage of late, for fair share.
+# Usage of late, for fair share, and the next number of a batch job.
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [create]
 - apiGroups: [""]
   resources: [configmaps]
-  resourceNames: [lockstep-usage]
+  resourceNames: [lockstep-job-ids, lockstep-usage]
   verbs: [get, update]
 {{- end }}
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from lockstep.api.base.core_shapes import EnvList, VolumeList
 from lockstep.api.base.schema import Duration, MapList, Rule, SetList, SpecModel, StatusModel, Timestamp
 from lockstep.api.run_status import Condition
 
@@ -116,6 +117,24 @@ class LabelSelector(SpecModel):
     """Further rules, all of which have to hold."""
 
 
+class BatchDefaults(SpecModel):
+    """What batch scripts find that are submitted to the queue, so that nothing has to be added to them."""
+
+    image: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    """Image of those that name none."""
+    volumes: VolumeList = ()
+    """Volumes of their runs, at the paths that scripts expect, e.g. /home by a claim of the run's namespace."""
+    env: EnvList = ()
+    """Environment of their runs; what the submission carries of the same name comes first."""
+    carry: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=253)], ...], SetList(), Field(max_length=64)
+    ] = ()
+    """Variables of the submitter's shell that go along, e.g. HF_TOKEN or WANDB_*; none when left out, whatever
+    --export=ALL says, as they are those of another host."""
+    submit_from_inside: bool = False
+    """Let a running batch job submit others, to this queue and for its own user (sbatch in a script)."""
+
+
 class TrainingQueueSpec(SpecModel):
     """A line that runs wait in, and the nodes it may use."""
 
@@ -150,6 +169,8 @@ class TrainingQueueSpec(SpecModel):
     scale_up: ScaleUp = "Disabled"
     """Enabled: a gang that waits for nodes which do not exist asks the cluster's autoscaler for them, within the
     quotas: by a ProvisioningRequest where the operator may make those and they are served, else by placeholder pods."""
+    batch: BatchDefaults | None = None
+    """For batch scripts of Slurm: read where they are submitted."""
     provisioning_class: ProvisioningClass | None = None
     """The class of those ProvisioningRequests; best-effort-atomic-scale-up.autoscaling.x-k8s.io when left out."""
 

@@ -11,6 +11,7 @@ from lockstep.api.base.schema import Changeable, Duration, MapList, ObjectName, 
 from lockstep.api.queue import LabelValue
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import Condition
+from lockstep.slurm.environment import MOST_JOB_ID
 
 OnUnsatisfiable = Literal["Hold", "Cancel"]
 CancelScope = Literal["Waiting", "All"]
@@ -217,6 +218,8 @@ class TrainingRunSetStatus(StatusModel):
     """One word for people, made from the rest; programs read the conditions."""
     reason: str = ""
     """The reason behind `state`."""
+    job_id: Annotated[int, Field(ge=1, le=MOST_JOB_ID)] | None = None
+    """The array's number among the cluster's batch jobs, SLURM_ARRAY_JOB_ID; only with launcher.type: Slurm."""
     done: str = ""
     """Indices with an outcome, of all, e.g. 41/100."""
     counts: SetCounts = SetCounts()

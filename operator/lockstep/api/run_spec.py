@@ -21,6 +21,7 @@ from lockstep.api.base.schema import (
     SpecModel,
     Timestamp,
 )
+from lockstep.api.batch_spec import BatchSpec
 from lockstep.api.checkpoint_spec import CheckpointSpec
 from lockstep.api.recovery_spec import PreflightSpec, RecoverySpec
 
@@ -30,7 +31,7 @@ MOST_GPUS = 128
 RESOURCE_PATTERN = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 """An extended resource, as device plugins name them."""
 
-LauncherType = Literal["Plain", "Torchrun", "JAX", "MPI", "DeepSpeed"]
+LauncherType = Literal["Plain", "Torchrun", "JAX", "MPI", "DeepSpeed", "Slurm"]
 TopologyPolicy = Literal["Any", "Pack", "Contiguous", "Spread"]
 PlacementMode = Literal["Preferred", "Required"]
 Network = Literal["Host", "Pod"]
@@ -70,14 +71,17 @@ class LauncherSpec(SpecModel):
     once per node, with what jax.distributed.initialize() is to be given in JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES
     and JAX_PROCESS_ID. MPI runs the command on rank 0 alone, so that [mpirun, python, train.py] works as typed; the
     other nodes stand by, and mpirun starts its processes there without ssh. DeepSpeed runs DeepSpeed's own launcher on
-    every node, so that [deepspeed, train.py, --deepspeed, ds.json] works as typed."""
+    every node, so that [deepspeed, train.py, --deepspeed, ds.json] works as typed. Slurm runs the script of batch on
+    rank 0, with srun, scontrol and the like on its PATH and SLURM_* in its environment; the other nodes stand by."""
     torchrun: Annotated[TorchrunSpec, WhileSuspended] | None = None
     """Settings for Torchrun."""
     mpi: Annotated[MpiSpec, WhileSuspended] | None = None
     """Settings for MPI."""
+    batch: Annotated[BatchSpec, WhileSuspended] | None = None
+    """What Slurm runs; lockstep sbatch makes it of a script as it is."""
     steps: Annotated[bool, WhileSuspended] = False
-    """Let programs of the gang start others on its nodes, by lockstep-step or lockstep_training.step(). With MPI and
-    DeepSpeed they may in any case."""
+    """Let programs of the gang start others on its nodes, by lockstep-step or lockstep_training.step(). With MPI,
+    DeepSpeed and Slurm they may in any case."""
 
     cross_field_rules: ClassVar = (
         Rule(
@@ -89,6 +93,11 @@ class LauncherSpec(SpecModel):
             "!has(self.mpi) || self.type == 'MPI'",
             "these settings need launcher.type: MPI; set it or leave mpi out",
             field=".mpi",
+        ),
+        Rule(
+            "has(self.batch) == (self.type == 'Slurm')",
+            "a batch script and launcher.type: Slurm go together; write both, or leave both out",
+            field=".batch",
         ),
     )
 
@@ -254,8 +263,9 @@ class TrainingRunSpec(SpecModel):
     """Secrets to pull the image with."""
     service_account_name: Annotated[ObjectName, WhileSuspended] | None = None
     """Service account of the pods; the namespace's default when left out."""
-    command: Annotated[tuple[Argument, ...], Field(min_length=1, max_length=512), WhileSuspended]
-    """The training command, run once per node without a shell. $(LOCKSTEP_...) expands at every start."""
+    command: Annotated[tuple[Argument, ...], Field(max_length=512), WhileSuspended] = ()
+    """The training command, run once per node without a shell. $(LOCKSTEP_...) expands at every start. Only
+    launcher.type: Slurm goes without one, as its script is the command."""
     entrypoint: Annotated[tuple[Argument, ...], Field(max_length=64), WhileSuspended] = ()
     """Put in front of the command; the image's own ENTRYPOINT is not run."""
     working_dir: Annotated[str, Field(min_length=1, max_length=1024), WhileSuspended] | None = None
@@ -324,14 +334,22 @@ class TrainingRunSpec(SpecModel):
             field=".gpusPerNode",
         ),
         Rule(
-            "!has(self.launcher) || self.launcher.type != 'Torchrun' || "
+            "(has(self.command) && size(self.command) > 0) != (has(self.launcher) && self.launcher.type == 'Slurm')",
+            "write what is to run, e.g. [torchrun, train.py]; with launcher.type: Slurm leave it out, as the script in "
+            "launcher.batch is what runs",
+            field=".command",
+        ),
+        Rule(
+            "!has(self.launcher) || self.launcher.type != 'Torchrun' || !has(self.command) || "
+            "size(self.command) == 0 || "
             "!(self.command[0] == 'torchrun' || self.command[0].endsWith('/torchrun'))",
             "launcher.type Torchrun starts torchrun itself: write command: [train.py], "
             "or keep [torchrun, train.py] and leave launcher out",
             field=".command",
         ),
         Rule(
-            "self.worker != 'Disabled' || !has(self.launcher) || !(self.launcher.type in ['MPI', 'DeepSpeed'])",
+            "self.worker != 'Disabled' || !has(self.launcher) || "
+            "!(self.launcher.type in ['MPI', 'DeepSpeed', 'Slurm'])",
             "the worker is what starts these on their nodes, which worker: Disabled does not have; "
             "leave one of them out",
             field=".launcher.type",

@@ -16,6 +16,7 @@ from lockstep.api.goodput_status import GoodputStatus
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.preemption_status import PreemptionStatus, ReservationStatus
 from lockstep.api.recovery_status import AttemptStatus, RecoveryStatus, Totals
+from lockstep.slurm.environment import MOST_JOB_ID
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 MAX_ATTEMPTS_KEPT = 10
@@ -300,6 +301,25 @@ class RequestStatus(StatusModel):
     """What came of it."""
 
 
+class AskStatus(StatusModel):
+    """What a batch job asked for from inside, and the answer; written before anybody hears of it."""
+
+    id: str
+    """Which request this is."""
+    kind: Annotated[str, Field(max_length=64)] = ""
+    """requeue, cancel, hold or submit."""
+    attempt: int = 0
+    """The attempt in which it was asked for."""
+    ok: bool = False
+    """It is done."""
+    words: Annotated[str, Field(max_length=512)] = ""
+    """Why not."""
+    job_id: int | None = None
+    """Of submit: the number of the job that was made."""
+    time: Timestamp | None = None
+    """When it was taken up."""
+
+
 class TrainingRunStatus(StatusModel):
     """What is the case, as the operator last saw it."""
 
@@ -311,6 +331,8 @@ class TrainingRunStatus(StatusModel):
     """One word for people, made from the conditions; programs read the conditions."""
     reason: str = ""
     """The reason behind `state`."""
+    job_id: Annotated[int, Field(ge=1, le=MOST_JOB_ID)] | None = None
+    """Its number among the cluster's batch jobs, SLURM_JOB_ID; only with launcher.type: Slurm."""
     attempt: int = 0
     """The current attempt; grows, never falls."""
     nodes_ready: str = ""
@@ -361,3 +383,5 @@ class TrainingRunStatus(StatusModel):
     """Seconds with nodes since last queued, before `lastAdmitted`; counts towards the time limit."""
     requests: Annotated[tuple[RequestStatus, ...], MapList("name"), Field(max_length=8)] = ()
     """One-shot requests that were taken up."""
+    asks: Annotated[tuple[AskStatus, ...], MapList("id"), Field(max_length=8)] = ()
+    """What a batch job asked for from inside (scontrol requeue, scancel, sbatch) of late."""

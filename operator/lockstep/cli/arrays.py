@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockstep.api.base import names
 from lockstep.api.base.indices import parse_indices
 from lockstep.cli import output
-from lockstep.cli.client import Cluster, Json, resource_path
+from lockstep.cli.client import Cluster, Json, resource_path, runs_path
 from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.core.arrays.members import split_run_name
 from lockstep.core.model.array_views import RunSetView
@@ -18,6 +18,17 @@ from lockstep.present.arrays import OUTCOMES, indices_of
 def sets_path(namespace: str | None, name: str = "") -> str:
     """The path of the sets of a namespace (None: of all), or of one set."""
     return resource_path(f"/apis/{names.API_VERSION}", namespace, names.RUN_SETS, name)
+
+
+def is_run(cluster: Cluster, name: str) -> bool:
+    """Whether a run is called so."""
+    try:
+        cluster.get(runs_path(cluster.namespace, name))
+    except ApiServerError as error:
+        if error.status != 404:
+            raise
+        return False
+    return True
 
 
 def fetch(cluster: Cluster, name: str, absent: tuple[int, ...] = (404,)) -> Json | None:

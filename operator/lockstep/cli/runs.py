@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +12,7 @@ from lockstep.cli import arrays, output
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
 from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.cli.options import Chosen
+from lockstep.core.batch.submission import Job
 from lockstep.core.model import assignment as slots
 from lockstep.core.model import reservation as kept
 from lockstep.core.model.array_views import RunSetView
@@ -19,9 +21,13 @@ from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 
+_NUMBER = re.compile(r"([0-9]{1,8})(?:_([0-9]{1,5}|\[[-0-9,:]+\]))?")
+
 
 def fetch(cluster: Cluster, name: str) -> Json:
-    """One run of the cluster's namespace. Raises CliError with the remedy when there is none."""
+    """One run of the cluster's namespace, by its name or a job's number. Raises CliError with the remedy when there is
+    none."""
+    name = by_number(cluster, name)
     try:
         return cluster.get(runs_path(cluster.namespace, name))
     except ApiServerError as error:
@@ -31,6 +37,40 @@ def fetch(cluster: Cluster, name: str) -> Json:
             none = CliError(f"there is no run {name} in namespace {here}", others)
             raise arrays.why_absent(cluster, name) or none from error
         raise
+
+
+def jobs_of(cluster: Cluster) -> dict[int, Job]:
+    """By number, the runs and arrays of the cluster's namespace."""
+    found = {}
+    for raw in cluster.list(runs_path(cluster.namespace))["items"]:
+        if number := (raw.get("status") or {}).get("jobId"):
+            found[number] = Job(raw["metadata"]["name"])
+    try:
+        sets = cluster.list(arrays.sets_path(cluster.namespace))["items"]
+    except ApiServerError as error:
+        if error.status not in (403, 404):
+            raise
+        sets = []
+    for raw in sets:
+        if number := (raw.get("status") or {}).get("jobId"):
+            found[number] = Job(raw["metadata"]["name"], is_array=True)
+    return found
+
+
+def by_number(cluster: Cluster, name: str) -> str:
+    """The run or array that is meant by the number of a batch job (``12``, of an array's task ``12_3``, ``12_[3-5]``);
+    any other name is itself, also that of a run which is called so."""
+    found = _NUMBER.fullmatch(name)
+    if found is None:
+        return name
+    job = jobs_of(cluster).get(int(found[1]))
+    if job is None or arrays.is_run(cluster, name):
+        return name
+    if found[2] is None:
+        return job.name
+    if not job.is_array:
+        return name
+    return f"{job.name}-{int(found[2])}" if found[2].isdigit() else f"{job.name}_{found[2]}"
 
 
 view = parse_run
@@ -80,7 +120,7 @@ def named(cluster: Cluster, chosen: Chosen) -> Iterator[str]:
     if bool(chosen.runs) == bool(chosen.selector):
         raise UsageError("name runs, or choose them with -l", "e.g. lockstep cancel hello, or -l team=nlp")
     if chosen.runs:
-        yield from chosen.runs
+        yield from (by_number(cluster, name) for name in chosen.runs)
         return
     found = cluster.list(runs_path(cluster.namespace), labelSelector=chosen.selector)["items"]
     if not found:

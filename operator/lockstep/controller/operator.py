@@ -41,6 +41,7 @@ from lockstep.controller.runtime.left_out import LeftOut
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.runtime.tracing import tracer_for
 from lockstep.controller.store.cluster_informers import cluster_informers
+from lockstep.controller.store.job_ids import JobIds
 from lockstep.controller.store.kueue import KueueApi
 from lockstep.controller.store.own_kinds import OwnKinds
 from lockstep.controller.store.pod_groups import PodGroupApi
@@ -107,6 +108,7 @@ class Operator:
         self.tunables = Tunables()
         self.history = History(config.history.path, config.history.max_bytes, self.clock, self.tallies.drop_history)
         pace = RunPace(self.clock, self.tallies, ProcessorTime(), config.progress_write_interval)
+        job_ids = JobIds(self.kube, self.store, config.namespace)
         nodes = NodeMarker(self.kube, self.store, self.clock, lambda: self.tunables)
         self.reconciler = Reconciler(
             kube=self.kube,
@@ -125,6 +127,7 @@ class Operator:
                 self.history,
                 self.queue,
                 pace,
+                job_ids,
             ),
             nodes=nodes,
             recoveries=self.recoveries,
@@ -133,7 +136,7 @@ class Operator:
             tunables=lambda: self.tunables,
             tallies=self.tallies,
             run_sets=RunSetReconciler(
-                self.kube, self.store, self.events, self.queue, self.clock, lambda: self.tunables, pace
+                self.kube, self.store, self.events, self.queue, self.clock, lambda: self.tunables, pace, job_ids
             ),
             tracer=self.tracer,
             lag=self.meter.lag,

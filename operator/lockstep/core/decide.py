@@ -24,6 +24,7 @@ from lockstep.core.failures.node_memory import to_remember
 from lockstep.core.failures.step_evidence import has_succeeded, success_in_words
 from lockstep.core.kueue.choice import choice_of, kueue_problems
 from lockstep.core.model.conditions import find
+from lockstep.core.model.job_ids import has_job_id
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DryRunPod, Plan
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -38,6 +39,7 @@ from lockstep.core.pods.plain_pods import plain_dry_run_body
 from lockstep.core.pods.pod_groups import delete_ended_groups, let_go_of_group
 from lockstep.core.pods.pod_policy import remedy_for
 from lockstep.core.pods.validation import KnownNames, validate
+from lockstep.core.run.asks import obey_asks
 from lockstep.core.run.barrier import gather
 from lockstep.core.run.cadence_orders import follow_cadence
 from lockstep.core.run.debug_hold import held_until
@@ -166,6 +168,7 @@ def obey_stop_orders(plan: PlanBuilder) -> bool:
 def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
     """Accepted: the spec parses, makes sense, and the API server would take its pod."""
     if plan.phase not in (Phase.PENDING, Phase.SUSPENDED):
+        _ = _is_numbered(plan)
         plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "the spec is valid")
         return False
     problems = validate(plan.spec, plan.snapshot.namespace_labels, KnownNames.from_tunables(plan.tunables))
@@ -193,11 +196,23 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
         if plan.reached(answer.at + DRY_RUN_AGAIN_AFTER):
             plan.dry_run = _dry_run(plan)
         return not plan.spec.cancel
+    if not _is_numbered(plan):
+        return not plan.spec.cancel
     before = plan.status
     forget_earlier_refusals(plan)
     plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "the spec is valid")
     plan.admission_changed = plan.admission_changed or before != plan.status
     return False
+
+
+def _is_numbered(plan: PlanBuilder) -> bool:
+    """A batch job has its number in status before it is accepted, and so before anything of it starts."""
+    if not has_job_id(plan.run.spec) or plan.status.job_id is not None or is_test_only(plan.run):
+        return True
+    plan.take_job_id = not plan.snapshot.job_id
+    if plan.snapshot.job_id:
+        plan.status = changed(plan.status, job_id=plan.snapshot.job_id)
+    return not plan.take_job_id
 
 
 def _report_unjudged(plan: PlanBuilder, words: str) -> None:
@@ -228,6 +243,7 @@ def _dry_run(state: RunState) -> DryRunPod:
 def obey_requests(plan: PlanBuilder, known: Handover) -> Handover:
     """cancel, suspend, limits, and the one-shot requests by annotation; what a gang is stopped for is saved first."""
     settle_save(plan)
+    obey_asks(plan)
     leaving = save_before_leaving(plan)
     return replace(known, leaving=leaving, is_last=_stop_as_asked(plan, leaving))
 

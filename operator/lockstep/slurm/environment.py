@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from lockstep.slurm.hostlist import compress, compress_counts
 from lockstep.slurm.layout import Layout
@@ -61,6 +61,19 @@ class SlurmJob(NamedTuple):
     group: str = ""
     components: Sequence[int] = ()  # nodes of each, of a heterogeneous job
     topology: Sequence[Tuple[str, str]] = ()  # (SLURM_TOPOLOGY_ADDR, its pattern) of each node
+
+
+def job_of(fields: Mapping[str, Any]) -> SlurmJob:
+    """From JSON of its fields; others are passed over. Raises TypeError, ValueError."""
+    known = {name: fields[name] for name in SlurmJob._fields if name in fields}
+    array = known.get("array")
+    if array is not None:
+        known["array"] = Array(**array) if isinstance(array, dict) else Array(*array)
+    known["topology"] = tuple((addr, pattern) for addr, pattern in known.get("topology") or ())
+    job = SlurmJob(**known)
+    if not job.nodes or len(job.nodes) != len(job.cpus):
+        raise ValueError(f"{len(job.nodes)} nodes, CPUs of {len(job.cpus)}")
+    return job
 
 
 def batch_environment(job: SlurmJob) -> Dict[str, str]:
@@ -133,7 +146,7 @@ def task_environment(
 
 def exported(environ: Mapping[str, str], export: str) -> Dict[str, str]:
     """What srun passes on of its own environment, by ``--export``. SLURM_* goes along always."""
-    items = _items(export)
+    items = export_items(export)
     named = {item.partition("=")[0]: item for item in items}
     everything = not items or any(item.upper() == "ALL" for item in items)
     if any(item.upper() == "NONE" for item in items):
@@ -230,7 +243,7 @@ def _of_group(job: SlurmJob, index: int, group: range, tasks: Sequence[int]) -> 
     return {**made, "SLURM_HET_SIZE": str(len(job.components))}
 
 
-def _items(export: str) -> List[str]:
+def export_items(export: str) -> List[str]:
     """What commas separate; quotes keep those inside a value."""
     items = re.findall(r"(?:[^,'\"]|'[^']*'|\"[^\"]*\")+", export)
     return [re.sub(r"'([^']*)'|\"([^\"]*)\"", lambda found: found[1] or found[2] or "", item) for item in items]

@@ -74,7 +74,7 @@ def not_started(program: str, words: str) -> str:
 
 
 def aborting(seconds: int) -> str:
-    return f"srun: SlurmJob step aborted: Waiting up to {seconds} seconds for job step to finish."
+    return f"srun: Job step aborted: Waiting up to {seconds} seconds for job step to finish."
 
 
 def first_exit(seconds: int, job: int, step: int, running: Sequence[int], ended: Iterable[TaskEnd]) -> List[str]:

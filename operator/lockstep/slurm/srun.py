@@ -52,6 +52,8 @@ class Step:
     cpus_per_task: Optional[int] = None
     gpus_per_task: Optional[int] = None
     quiet: bool = False
+    disable_status: bool = False
+    quit_on_interrupt: bool = False
     show_version: bool = False
     show_help: bool = False
     show_mpi_types: bool = False
@@ -249,7 +251,8 @@ _TEXTS = {
     "container-workdir": "chdir",
 }  # fmt: skip
 _FLAGS = {
-    "label": "label", "unbuffered": "unbuffered", "quiet": "quiet", "version": "show_version", "help": "show_help",
+    "label": "label", "unbuffered": "unbuffered", "quiet": "quiet", "disable-status": "disable_status",
+    "quit-on-interrupt": "quit_on_interrupt", "version": "show_version", "help": "show_help",
     "usage": "show_help",
 }  # fmt: skip
 _MEANINGS: Mapping[str, Callable[[str], Mapping[str, object]]] = {

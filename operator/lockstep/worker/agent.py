@@ -24,13 +24,14 @@ from lockstep.worker.child.launch import (
 from lockstep.worker.child.process import Child, LaunchError
 from lockstep.worker.child.processes import adopt_orphans, kill_others, out_of_memory_kills
 from lockstep.worker.child.scratch import highest_attempt, make_scratch, remove_older
-from lockstep.worker.child.training import Training
+from lockstep.worker.child.training import Training, all_that_catch
 from lockstep.worker.link.inbox import Inbox, SlowWork
 from lockstep.worker.link.operator_link import PROTOCOL, Link
 from lockstep.worker.node.barrier import Barrier
 from lockstep.worker.output import log_line, write_own
 from lockstep.worker.settings import JSON, Settings
 from lockstep.worker.start import Launch
+from lockstep.worker.steps.batch import BatchShell, batch_shell
 from lockstep.worker.steps.service import StepService
 
 RESTART_GRACE_SECONDS = 2.0  # the peers are gone: there is nothing left to save together
@@ -143,6 +144,7 @@ class Worker:
             return  # what it was told of is still to be told to its successor
         if self.training:
             self.training.fresh = [row for row in self.training.fresh if row not in told]
+        self.steps.asks.take(desired.get("asked"))
         self.contact, self.refusal = time.monotonic(), ""
         if epoch == self.link.epoch and 0 < self.served_at - served_at < OVERTAKEN_SECONDS:
             return  # a newer one came first, on the other connection
@@ -351,17 +353,24 @@ class Worker:
         environment.update(python_environment(self.settings, launch, environment))
         environment.update(self.steps.environment(launch, environment))
         command = [expand(argument, environment) for argument in launcher_command(self.settings, launch)]
+        # Who a node is only itself knows; but what a batch script exports is for all of its steps.
+        own = list(rendezvous) if launch.batch is None else []
+        job: Optional[BatchShell] = None
         serves: Sequence[int] = ()
         try:
             if self.steps.stands_by(launch):
-                command, serves = self.steps.command(list(rendezvous)), self.steps.passed
+                command, serves = self.steps.command(own), self.steps.passed
             else:
                 if self.steps.wanted:
-                    self.steps.serve(environment, list(rendezvous))
+                    self.steps.serve(environment, own)
                 environment = command_environment(self.settings, environment)
+            if launch.batch is not None:
+                job = batch_shell(launch, self.steps.directory(launch), environment)
+                command, environment = (job.command or command), job.environment
             self.training = Training(
                 self.settings, launch, command, environment, rules, self.slow_work.begin, steps=self.steps.wanted,
-                serves=serves, also=self.steps.listener(launch),
+                serves=serves, also=self.steps.listener(launch), outlets=job and job.outlets,
+                catchers=job.catchers if job else all_that_catch,
             )  # fmt: skip
         except LaunchError as error:
             self._fail_start(error)
@@ -394,6 +403,8 @@ class Worker:
         assert self.child is not None
         self.phase = STOPPING
         self.steps.hear(self.child.kill_at is not None)  # what ended before nobody had asked for
+        if self.child.kill_at is None:
+            self.steps.begin_stop()
         if self.child.stop(grace, reason):
             log_line(f"attempt={self.child.attempt} stopping: {reason}")
 
@@ -429,6 +440,8 @@ class Worker:
         reason = child.stop_reason
         if not reason and not number and not code and training.was_told_to_stop():
             reason = "WorkerTerminated" if self.terminating else "StoppedOnRequest"
+        if not reason and self.steps.asks.requeued:  # by its own wish: however it ended, it is to run again
+            reason = "StoppedOnRequest"
         if not reason and number == signal.SIGKILL and out_of_memory_kills() > self.memory_kills:
             reason = "OOMKilled"
         if not reason and (number or code):

@@ -12,6 +12,7 @@ REGISTRATION_BYTES = 1 << 20
 ROOM_FOR_ROWS = 20 << 10  # bytes of a report that prose leaves to new checkpoints
 STDERR_BYTES, STACKS_BYTES, SIGN_BYTES, VERIFIED_BYTES = 8192, 4096, 400, 8192  # where prose has to be cut
 STEP_STDERR_BYTES = 512
+ASKS_BYTES = 8192  # of requests, where prose has to be cut; larger ones wait for a report with room
 
 
 def encoded(body: JSON) -> bytes:
@@ -74,6 +75,8 @@ def _with_less_prose(report: JSON) -> JSON:
             dict(row, stderrTail=text)
             for row, text in zip(less["stepEnds"], cut)  # noqa: B905, strict is younger than Python 3.8
         ]
+    if len(encoded({"": less.get("asks")})) > ASKS_BYTES:
+        del less["asks"]
     verified = less.get("verified") or []
     while len(verified) > 1 and len(encoded({"": verified})) > VERIFIED_BYTES:
         verified = verified[1:]

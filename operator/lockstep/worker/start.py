@@ -19,6 +19,7 @@ class Launch(NamedTuple):
     resume_step: str
     nodelist: Sequence[str]
     steps: Optional[JSON] = None  # certificates and ports for steps; None: there are none
+    batch: Optional[JSON] = None  # of `launcher: Slurm`: the job, and on rank 0 its script
 
     @classmethod
     def from_desired(cls, desired: JSON) -> Launch:
@@ -27,5 +28,5 @@ class Launch(NamedTuple):
         return cls(
             desired["attempt"], desired["rank"], desired["worldSize"], start["masterAddress"], start["masterPort"],
             resume.get("path", ""), str(resume.get("step", "")), desired.get("nodelist") or [],
-            desired.get("steps") or None,
+            desired.get("steps") or None, desired.get("batch") or None,
         )  # fmt: skip

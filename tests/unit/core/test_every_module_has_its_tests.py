@@ -7,7 +7,19 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 CORE, TESTS = ROOT / "operator/lockstep/core", ROOT / "tests/unit/core"
-ROOMS = ("model", "placement", "pods", "accounting", "arrays", "kueue", "failures", "checkpoints", "run", "admission")
+ROOMS = (
+    "model",
+    "placement",
+    "pods",
+    "accounting",
+    "arrays",
+    "batch",
+    "kueue",
+    "failures",
+    "checkpoints",
+    "run",
+    "admission",
+)
 """Rooms in which every module has a test file."""
 DATA_ONLY = frozenset(
     {

@@ -87,7 +87,6 @@ def request(*arguments: str) -> BatchRequest:
         (["-A", "lab"], {"account": "lab"}),
         (["--comment=x y"], {"comment": "x y"}),
         (["--mail-type=end,fail", "--mail-user=a@b"], {"mail_types": ("END", "FAIL"), "mail_user": "a@b"}),
-        (["--reservation=r"], {"reservation": "r"}),
         (["-D", "/w"], {"chdir": "/w"}),
         (["-o", "%j", "-e", "%j.err", "-i", "in"], {"output": "%j", "error": "%j.err", "input": "in"}),
         (["--open-mode=append"], {"append": True}),
@@ -140,7 +139,7 @@ def test_each_class_of_options_has_those_that_were_settled() -> None:
     assert {"cpus-per-task", "mem", "mem-per-cpu", "mem-per-gpu", "cpus-per-gpu", "mincpus", "tmp"} == of(CHECKED)
     assert of(REFUSED) == {
         "licenses", "bb", "bbf", "clusters", "cluster-constraint", "uid", "gid", "container", "container-id",
-        "external", "resources", "batch", "prefer",
+        "external", "resources", "batch", "prefer", "reservation",
     }  # fmt: skip
     assert all(words for handling, words in HANDLING.values() if handling == REFUSED)
     assert of(SUPPORTED) | of(MAPPED) | of(HOLDS) | of(CHECKED) | of(IGNORED) | of(REFUSED) == set(HANDLING)

@@ -1,5 +1,7 @@
 """SLURM_* of the batch shell and of tasks, variable by variable."""
 
+import json
+
 import pytest
 
 from lockstep.slurm.environment import (
@@ -7,6 +9,7 @@ from lockstep.slurm.environment import (
     SlurmJob,
     batch_environment,
     exported,
+    job_of,
     step_environment,
     task_environment,
     without_steps,
@@ -153,3 +156,18 @@ def test_a_step_within_a_step_has_nothing_of_it() -> None:
     made = {**OWN, **step_environment(JOB, 4, STEP, "h", 1)}
     assert not [name for name in without_steps(made) if "STEP" in name or "COMM" in name]
     assert without_steps(made)["A"] == "1"
+
+
+@pytest.mark.parametrize(
+    "job", [JOB, PER_NODE, JOB._replace(array=Array(120, 3, 4, 0, 3), topology=(("a.b", "s.n"),) * 2)]
+)
+def test_a_job_survives_json(job: SlurmJob) -> None:
+    fields = json.loads(json.dumps({**job._asdict(), "more": 1}))
+    assert job_of(fields) == job
+    assert job_of({**fields, "array": job.array._asdict() if job.array else None}) == job
+
+
+@pytest.mark.parametrize("broken", [{"cpus": [1]}, {"nodes": [], "cpus": []}, {"array": [1]}, {"topology": [1]}])
+def test_what_is_no_job_is_refused(broken: dict[str, object]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        job_of({**JOB._asdict(), **broken})

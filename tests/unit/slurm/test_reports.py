@@ -83,7 +83,7 @@ def test_a_command_that_is_not_there_is_told_as_slurm_tells_it() -> None:
     assert not_started("nosuch", "No such file or directory") == (
         "slurmstepd: error: execve(): nosuch: No such file or directory"
     )
-    assert aborting(32) == "srun: SlurmJob step aborted: Waiting up to 32 seconds for job step to finish."
+    assert aborting(32) == "srun: Job step aborted: Waiting up to 32 seconds for job step to finish."
 
 
 def test_ranks_are_written_as_ranges() -> None:

@@ -33,6 +33,10 @@ ANNOTATION_USER = f"{GROUP}/user"  # who submitted it, as they say; counts for f
 ANNOTATION_PAUSED = f"{GROUP}/paused"
 # On the runs of a TrainingRunSet: "index=3 count=100 min=0 max=99", for the environment of the training container.
 ANNOTATION_ARRAY = f"{GROUP}/array"
+# There as well, of a batch array: "job=12 step=2", its number and the step of its indices.
+ANNOTATION_ARRAY_JOB = f"{GROUP}/array-job"
+# On a run that a batch job submitted from inside: UID of that job's run, and the request.
+ANNOTATION_SUBMITTED_BY = f"{GROUP}/submitted-by"
 # "true" on a run that had no nodes yet: it is told when it would start, never starts, and is deleted after a while.
 ANNOTATION_TEST_ONLY = f"{GROUP}/test-only"
 ANNOTATION_RESTART_REQUEST = f"{GROUP}/restart-request"
@@ -73,6 +77,7 @@ WORKER_SCRATCH = "/run/lockstep"
 TOKEN_MOUNT = "/var/run/secrets/lockstep.dev"
 CA_FILE = "ca.crt"  # beside the token
 USAGE_CONFIG_MAP, USAGE_FILE = "lockstep-usage", "usage.json"  # who used how much; in the operator's namespace
+JOB_IDS_CONFIG_MAP = "lockstep-job-ids"  # the next number of a batch job; there as well
 CA_CONFIG_MAP = "lockstep-worker-ca"
 TOKEN_AUDIENCE = "lockstep"
 TOKEN_SECONDS = 3600

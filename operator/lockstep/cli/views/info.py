@@ -87,6 +87,8 @@ def _head(run: RunView, now: float) -> Iterator[tuple[str, str]]:
     status = run.status
     state, reason = state_of(run)
     yield "Name", f"{run.name} (namespace {run.namespace}, made {ago(run.created_at, now)})"
+    if status.job_id is not None:
+        yield "Job", str(status.job_id)
     yield "State", f"{output.state_word(state)}{f': {reason}' if reason else ''}"
     if status.queue.message or status.queue.position:
         place = f"position {status.queue.position}: " if status.queue.position else ""
@@ -127,7 +129,9 @@ def _steps(status: TrainingRunStatus) -> str:
 def _wishes(run: RunView, spec: TrainingRunSpec) -> Iterator[tuple[str, str]]:
     yield "Queue", spec.queue
     yield "Image", spec.image
-    yield "Command", " ".join((*spec.entrypoint, *spec.command))
+    batch = spec.launcher.batch
+    command = (batch.name or "a batch script", *batch.arguments) if batch is not None else spec.command
+    yield "Command", " ".join((*spec.entrypoint, *command))
     yield "Launcher", spec.launcher.type
     resolved = run.status.resolved
     if resolved.generation:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Coroutine, Iterator, Sequence
 from typing import Any
 
-from lockstep.api.base import nesting
+from lockstep.api.base import names, nesting
 from lockstep.api.base.nesting import read_object
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.kube.client import KubeClient
@@ -35,6 +35,7 @@ from lockstep.controller.runtime.patches import dropped, status_patch
 from lockstep.controller.runtime.resources import JOBS, PODS, QUEUES, RUNS
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.store.archive_jobs import parse_job
+from lockstep.controller.store.job_ids import JobIds
 from lockstep.controller.store.pod_groups import PodGroups
 from lockstep.controller.store.scale_ups import ProvisioningRequests
 from lockstep.controller.store.store import Store
@@ -56,6 +57,7 @@ from lockstep.core.model.plan import (
     Plan,
     QueueStatusWrite,
     StatusWrite,
+    SubmitRun,
 )
 from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.snapshot import DryRunResult, PlaceholderView, PodView, RefusedCreate, RunView
@@ -88,7 +90,9 @@ class Executor:
         history: History,
         queue: WorkQueue,
         pace: RunPace | None = None,
+        job_ids: JobIds | None = None,
     ) -> None:
+        self._job_ids = job_ids or JobIds(kube, store, "")
         self._queue = queue
         self.pace = pace or RunPace(clock, tallies)
         self._workloads = WorkloadWriter(kube, store.kueue, queue, clock)
@@ -142,11 +146,14 @@ class Executor:
             _log_decision(run, (plan.status or run.status).attempt, event.reason, event.note)
         if plan.dry_run is not None:
             await self._dry_run(run, plan.dry_run)
+        if plan.take_job_id:
+            await self._take_job_id(run)
         await _all_of(
             [
                 *(self._delete(pod) for pod in plan.deletes),
                 self._create_pods(run, plan),
                 *(self._create_job(run, job) for job in plan.jobs),
+                *(self._submit_run(run, made) for made in plan.runs),
                 self._create_placeholders(run, plan.placeholders),
                 self._provision(run, plan.provisioning),
                 *(self._nodes.remember(failure) for failure in plan.node_failures),
@@ -389,6 +396,16 @@ class Executor:
             raise
         self._store.forget_refused_create(run.uid, what)
 
+    async def _take_job_id(self, run: RunView) -> None:
+        what = f"ConfigMap {names.JOB_IDS_CONFIG_MAP}: "
+        try:
+            await self._job_ids.take(run.uid)
+        except KubeError as error:
+            self._warn(run, what, error, EventReason.CONFIG_MAP_REFUSED, ActionWord.CREATE_CONFIG_MAP)
+            raise
+        self._store.forget_refused_create(run.uid, what)
+        self._queue.add(run_key(run.namespace, run.name))
+
     async def _dry_run(self, run: RunView, asked: DryRunPod) -> None:
         try:
             reply = await self._kube.create(PODS, asked.body, run.namespace, dry_run=True)
@@ -495,6 +512,22 @@ class Executor:
             return
         self._store.forget_refused_create(run.uid, what)
         self._store.archive_jobs.cache.upsert(parse_job(reply))
+
+    async def _submit_run(self, run: RunView, made: SubmitRun) -> None:
+        """One that is refused is told to who asked for it."""
+        try:
+            reply = await self._kube.create(RUNS, made.body, made.namespace)
+        except ApiError as error:
+            if error.reason == "AlreadyExists":
+                reply = await self._kube.get(RUNS, made.name, made.namespace)
+            elif error.is_verdict:
+                refused = RefusedCreate(self._clock.now(), error.words)
+                self._store.note_refused_create(run.uid, made.name, refused)
+                self._queue.add(run_key(run.namespace, run.name))
+                return
+            else:
+                raise
+        self._store.apply_run(read_object(reply))
 
     async def _create_placeholders(self, run: RunView, wanted: Sequence[CreatePlaceholder]) -> None:
         """One that is refused holds up nothing else: it is said, and made again when the run is next looked at."""

@@ -3,7 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
+from lockstep.api.base import names
 from lockstep.api.base.indices import parse_indices
 from lockstep.api.base.nesting import read_object
 from lockstep.api.base.schema import StatusModel
@@ -20,6 +22,7 @@ from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.patches import merge_patch
 from lockstep.controller.runtime.resources import RUN_SETS, RUNS
 from lockstep.controller.runtime.tallies import Tallies
+from lockstep.controller.store.job_ids import JobIds
 from lockstep.controller.store.store import Store
 from lockstep.core.arrays.members import read_ranges
 from lockstep.core.arrays.run_set import decide_run_set, without_deciding
@@ -44,7 +47,9 @@ class RunSetReconciler:
         clock: Clock,
         tunables: Callable[[], Tunables],
         pace: RunPace | None = None,
+        job_ids: JobIds | None = None,
     ) -> None:
+        self._job_ids = job_ids or JobIds(kube, store, "")
         self._pace = pace or RunPace(
             clock, Tallies()
         )  # of a set it is the time of its looks: its writes follow its runs
@@ -92,6 +97,7 @@ class RunSetReconciler:
         with self._pace.measured(key):
             indices = parse_indices(run_set.spec.indices) if run_set.spec is not None else frozenset[int]()
             snapshot = self._sets.snapshot(run_set, self._store.labels_of_namespace(run_set.namespace), indices)
+            snapshot = replace(snapshot, job_id=self._job_ids.of(run_set.uid))
             plan = decide_run_set(snapshot, self._tunables(), self._clock.now())
         if plan.wake_at is not None:
             self._queue.wake_at(key, plan.wake_at)
@@ -106,6 +112,8 @@ class RunSetReconciler:
     async def _carry_out(self, run_set: RunSetView, plan: RunSetPlan) -> None:
         if plan.status is not None:
             await self._write_status(run_set, plan)
+        if plan.take_job_id:
+            await self._take_job_id(run_set)
         for event in plan.events:
             self._events.run_set_event(run_set, event)
             log.info(event.note, extra={"set": run_set.key, "uid": run_set.uid, "action": event.reason})
@@ -117,6 +125,17 @@ class RunSetReconciler:
             await self._kube.delete(
                 RUN_SETS, run_set.name, run_set.namespace, uid=run_set.uid, resource_version=version
             )
+
+    async def _take_job_id(self, run_set: RunSetView) -> None:
+        try:
+            await self._job_ids.take(run_set.uid)
+        except KubeError as error:
+            if error.is_verdict:
+                words = f"ConfigMap {names.JOB_IDS_CONFIG_MAP}: {error.words}"
+                event = Event("Warning", EventReason.CONFIG_MAP_REFUSED, ActionWord.CREATE_CONFIG_MAP, words[:1024])
+                self._events.run_set_event(run_set, event)
+            raise
+        self._queue.add(set_key(run_set.namespace, run_set.name))
 
     async def _write_status(self, run_set: RunSetView, plan: RunSetPlan) -> None:
         assert plan.status is not None

@@ -41,6 +41,7 @@ from lockstep.controller.store.whole_status import (
 )
 from lockstep.controller.store.writes_under_way import WritesUnderWay
 from lockstep.core.arrays.members import governed, is_recorded
+from lockstep.core.batch.inside import submitted_name
 from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model.accelerators import remembering
 from lockstep.core.model.assignment import bookable
@@ -55,6 +56,7 @@ from lockstep.core.model.cluster_objects import (
     parse_pod,
 )
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.job_ids import has_job_id
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import (
@@ -115,6 +117,7 @@ class Store:
         self._placeholder_gone: dict[str, float] = {}  # run UID -> when the last of its placeholders went
         self.node_flaps = NodeFlaps(clock)
         self.placed: Callable[[float], None] = lambda seconds: None  # told after how long a gang's pod was placed
+        self.job_id_of: Callable[[str], int] = lambda uid: 0  # a number that was taken for a run or array
         self.refusals = Refusals(clock)
         self._run_uids: dict[str, str] = {}  # namespace/name -> UID
         self._nodes_by_name: dict[str, NodeView] = {}
@@ -358,7 +361,26 @@ class Store:
             placeholders=self._pods.placeholders_for(run),
             placeholder_gone_at=self._placeholder_gone.get(run.uid, 0.0),
             provisioning=self.scale_ups.seen(run),
+            job_id=self.job_id_of(run.uid),
+            **self._submissions(run, reports),
         )
+
+    def _submissions(self, run: RunView, reports: Mapping[int, WorkerReport]) -> dict[str, Any]:
+        """What a batch job that submits others needs to know of those; nothing for all the others."""
+        if not has_job_id(run.spec):
+            return {}
+        asks = [ask for report in reports.values() for ask in report.asks if ask.kind == "submit"]
+        if not asks:
+            return {}
+        named = (self.run(run.namespace, submitted_name(run, ask)) for ask in asks)
+        here = (view for view in self.runs if view.namespace == run.namespace)
+        arrays = (view for view in self.run_sets.cache if view.namespace == run.namespace)
+        numbers = {view.status.job_id: (view.name, False) for view in here}
+        numbers |= {view.status.job_id: (view.name, True) for view in arrays}
+        return {
+            "submitted": {view.name: view for view in named if view is not None},
+            "numbers": {number: job for number, job in numbers.items() if number is not None},
+        }
 
     def _origin(self, run: RunView) -> RunView | None:
         checkpoint = run.spec.checkpoint if run.spec is not None else None

@@ -18,7 +18,7 @@ from lockstep.controller.runtime.ratelimit import RateLimit
 from lockstep.controller.workers import protocol
 from lockstep.controller.workers.connections import Connections
 from lockstep.controller.workers.orders import Orders, encode_reply
-from lockstep.controller.workers.protocol import Epoch, Registration, Report
+from lockstep.controller.workers.protocol import Epoch, Registration, Report, State
 from lockstep.controller.workers.reports import ReportBook, SupersededError, UnregisteredError
 from lockstep.controller.workers.step_certificates import StepCertificates, StepIdentity, WorkerOfAttempt
 from lockstep.controller.workers.trust import (
@@ -118,7 +118,7 @@ class WorkerApi:
             raise _RefusalError(400, "malformed", "address is not an IP address") from None
         if self._is_known(claim):
             self._book.register(claim, pod.node, registration)
-        return await self._reply(claim, registration.report.attempt)
+        return await self._reply(claim, registration.report)
 
     async def _report(self, request: web.Request) -> web.Response:
         async with _deadline():
@@ -128,13 +128,13 @@ class WorkerApi:
             authorize(identity, claim, self._gangs)
         if not self._is_known(claim):
             await self._clock.sleep(report.wait_seconds)
-            return await self._reply(claim, report.attempt)
+            return await self._reply(claim, report)
         self._book.report(claim, report)
         # Revisions are this leader's own: what was seen of another one's says nothing.
         if report.wait_seconds > 0 and report.epoch == self._epoch():
             with self._book.poll(claim):
                 await self._book.news(claim.run_uid, report.seen, report.wait_seconds)
-        return await self._reply(claim, report.attempt)
+        return await self._reply(claim, report)
 
     async def _admit(self, request: web.Request, limit: int) -> tuple[PodIdentity, bytes]:
         if self._epoch() is None:
@@ -177,8 +177,8 @@ class WorkerApi:
         """Of a run not in the store nothing is kept: it may have been deleted a moment ago."""
         return self._gangs.run_namespace(claim.run_uid) is not None
 
-    async def _reply(self, claim: SenderClaim, attempt: int) -> web.Response:
-        orders = self._book.orders(claim.run_uid)
+    async def _reply(self, claim: SenderClaim, said: State) -> web.Response:
+        orders, attempt = self._book.orders(claim.run_uid), said.attempt
         identity = await self._identity(claim, attempt, orders)
         epoch = self._epoch()
         if epoch is None:
@@ -193,6 +193,7 @@ class WorkerApi:
             heartbeat_seconds=self._heartbeat_seconds(self._book.worker_count()),
             fence_seconds=self._fence_seconds,
             identity=identity,
+            asks=[ask.id for ask in said.asks],
         )
         return web.Response(body=body, content_type="application/json")
 

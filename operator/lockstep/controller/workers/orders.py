@@ -1,11 +1,15 @@
 """What workers are answered: a run's directive as one slot is to see it, encoded."""
 
+from collections.abc import Collection
+from typing import NamedTuple
+
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from lockstep.controller.workers.protocol import PROTOCOL, Epoch
 from lockstep.controller.workers.step_certificates import StepIdentity
-from lockstep.core.model.plan import DesiredPhase, Directive, VerifyRequest
+from lockstep.core.model.plan import Answer, BatchOrder, DesiredPhase, Directive, VerifyRequest
+from lockstep.core.run.batch_job import fields_of
 
 HOLD = "Hold"
 """Beside the desired phases: the operator does not know yet, go on with whatever you do."""
@@ -18,6 +22,13 @@ class _Steps(Struct):
     certificate: str
     key: str
     ports: Raw
+
+
+class _Batch(NamedTuple):
+    """Encoded once. The script and its arguments, which may be long, are for rank 0 alone."""
+
+    of_first: Raw
+    of_others: Raw
 
 
 class _Reply(Struct, rename="camel", kw_only=True):
@@ -47,6 +58,8 @@ class _Reply(Struct, rename="camel", kw_only=True):
     start_in: float | UnsetType = UNSET
     retention: Raw | UnsetType = UNSET
     steps: _Steps | UnsetType = UNSET
+    batch: Raw | UnsetType = UNSET
+    asked: list[Answer] | UnsetType = UNSET
 
 
 class Orders:
@@ -56,6 +69,7 @@ class Orders:
     """
 
     __slots__ = (
+        "_batch",
         "_cadence",
         "_nodelist",
         "_retention",
@@ -78,6 +92,7 @@ class Orders:
         self._start = _encoded(directive.start)
         self._nodelist = _encoded(directive.nodelist)
         self._step_ports = _encoded(directive.step_ports)
+        self._batch = _batch(directive.batch) if directive.batch is not None else None
         self._save = _raw(directive.save)
         self._cadence = _raw(directive.cadence)
         self._warm_up = _raw(directive.warm_up)
@@ -135,6 +150,8 @@ class Orders:
             return
         # For those yet to start: in every heartbeat of a large gang the addresses were a flood.
         reply.nodelist, reply.watch, reply.retention = self._nodelist, self._watch, self._retention
+        if self._batch is not None:
+            reply.batch = self._batch.of_first if reply.rank == 0 else self._batch.of_others
         if self.start_at > reply.server_time:  # seconds, so that all start together, whoever was told first
             reply.start_in = round(self.start_at - reply.server_time, 4)
 
@@ -150,15 +167,26 @@ def encode_reply(
     heartbeat_seconds: float,
     fence_seconds: float,
     identity: StepIdentity | None = None,
+    asks: Collection[str] = (),
 ) -> bytes:
     """The reply to one worker: ``Hold`` when there is no order for it.
 
-    ``attempt`` is that of the child it runs or last ran; ``identity`` that of this very worker in the next one.
+    ``attempt`` is that of the child it runs or last ran; ``identity`` that of this very worker in the next one;
+    ``asks`` are the ids of what it asks for.
     """
     reply = _Reply(epoch=epoch, server_time=now, heartbeat_seconds=heartbeat_seconds, fence_seconds=fence_seconds)
     if orders is not None:
         orders.tell(reply, slot, incarnation, attempt, identity)
+        if asks:
+            reply.asked = [answer for answer in orders.directive.asked if answer.id in asks] or UNSET
     return _encoder.encode(reply)
+
+
+def _batch(order: BatchOrder) -> _Batch:
+    told = {field: getattr(order, field) for field in BatchOrder.__slots__}
+    told["job"] = fields_of(order.job)
+    others = {field: value for field, value in told.items() if field not in ("script", "arguments")}
+    return _Batch(_encoded(told), _encoded(others))
 
 
 def _encoded(value: object) -> Raw:

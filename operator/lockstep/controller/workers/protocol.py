@@ -17,6 +17,7 @@ from lockstep.core.model import sanitise
 from lockstep.core.model.bounds import MAX_SLOTS, Count, Moment, Name, Port, Slot, Step, Text, Word
 from lockstep.core.model.ranges import distinct_ranges
 from lockstep.core.model.snapshot import (
+    Ask,
     CheckpointReport,
     ExitReport,
     PointReport,
@@ -48,6 +49,7 @@ STACKS = 2048
 MAX_REASON = 256
 MAX_SIGNS = 16
 MAX_STEP_ENDS = 16
+MAX_ASKS = 4
 STEP_STDERR = 1024
 """Characters that are kept of what a process of a step wrote last."""
 MAX_PROBLEM = 1024
@@ -137,6 +139,7 @@ class State(_Wire):
     stacks: StackReport | None = None
     pointed: PointReport | None = None
     warmed: WarmUpReport | None = None
+    asks: Annotated[tuple[Ask, ...], Meta(max_length=16)] = ()
     listens: bool = False
     epoch: Epoch | None = None
     seen: Annotated[int, Meta(ge=0)] = 0
@@ -164,6 +167,10 @@ class State(_Wire):
                 stderr_tail=sanitise.lines(end.stderr_tail[-STEP_STDERR:]),
             )
             for end in self.step_ends[:MAX_STEP_ENDS]
+        )
+        # Copied, as else each would hold the whole body.
+        self.asks = tuple(
+            replace(ask, kind=sanitise.line(ask.kind), body=ask.body.copy()) for ask in self.asks[:MAX_ASKS]
         )
         self.timing = replace(self.timing, section=sanitise.line(self.timing.section))
         if self.problem is not None:

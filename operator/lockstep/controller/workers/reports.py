@@ -310,6 +310,7 @@ class ReportBook:
             stacks=state.stacks,
             pointed=state.pointed,
             warmed=state.warmed,
+            asks=state.asks,
             listens=state.listens,
             clock_skew=-offset,
         )
@@ -406,5 +407,6 @@ def _facts(report: WorkerReport) -> tuple[object, ...]:
         report.stacks,
         report.pointed,
         report.warmed,
+        report.asks,
         report.listens,
     )

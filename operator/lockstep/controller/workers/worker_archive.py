@@ -15,7 +15,8 @@ from lockstep.worker.__main__ import start
 
 start()
 """
-_SUBMISSION = "lockstep/slurm/submission/"  # of no use where jobs run
+_SUBMISSION = "lockstep/slurm/submission/"  # of no use where jobs run, …
+_PACKED = (f"{_SUBMISSION}__init__.py", f"{_SUBMISSION}options.py")  # … but for what a job's own sbatch has to know
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the earliest a zip can say
 
 
@@ -30,7 +31,7 @@ def worker_sources() -> dict[str, bytes]:
     sources = {"__main__.py": _MAIN, "lockstep/__init__.py": package.joinpath("__init__.py").read_bytes()}
     for room in ("slurm", "worker"):
         sources.update(_modules(f"lockstep/{room}", package.joinpath(room)))
-    return {name: source for name, source in sources.items() if not name.startswith(_SUBMISSION)}
+    return {name: source for name, source in sources.items() if name in _PACKED or not name.startswith(_SUBMISSION)}
 
 
 def archive_of(sources: Mapping[str, bytes]) -> bytes:

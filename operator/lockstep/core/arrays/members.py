@@ -136,8 +136,8 @@ def read_ranges(text: str) -> frozenset[int]:
         return frozenset()
 
 
-def run_body(run_set: RunSetView, index: int) -> dict[str, Any]:
-    """The run of one index, as it is created."""
+def run_body(run_set: RunSetView, index: int, job_id: int | None = None) -> dict[str, Any]:
+    """The run of one index, as it is created. ``job_id``: the array's number, of batch jobs."""
     assert run_set.spec is not None
     indices = parse_indices(run_set.spec.indices)
     template = run_set.spec.template
@@ -158,6 +158,7 @@ def run_body(run_set: RunSetView, index: int) -> dict[str, Any]:
                 **_with_index(template.metadata.annotations, index),
                 **({names.ANNOTATION_USER: user} if user else {}),
                 names.ANNOTATION_ARRAY: shape,
+                **_of_batch_array(run_set.spec.indices, job_id),
             },
             "ownerReferences": [
                 {
@@ -172,6 +173,13 @@ def run_body(run_set: RunSetView, index: int) -> dict[str, Any]:
         },
         "spec": _with_index(template.spec.dump_written(), index),
     }
+
+
+def _of_batch_array(indices: str, job_id: int | None) -> dict[str, str]:
+    """What SLURM_ARRAY_* say beyond the shape."""
+    step = re.fullmatch(r"[0-9]+-[0-9]+:([0-9]+)", indices)
+    words = f"job={job_id} step={step[1] if step is not None else 1}"
+    return {names.ANNOTATION_ARRAY_JOB: words} if job_id is not None else {}
 
 
 def _with_index(value: Any, index: int) -> Any:

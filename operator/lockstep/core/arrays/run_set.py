@@ -23,6 +23,7 @@ from lockstep.core.arrays.refusals import is_due, never_tried_now, next_to_try, 
 from lockstep.core.arrays.tally import Tally, tally
 from lockstep.core.model.array_views import CreateRun, RunSetPlan, RunSetSnapshot, RunSetView
 from lockstep.core.model.conditions import cannot_decide, find, is_true, with_condition, without_condition
+from lockstep.core.model.job_ids import has_job_id
 from lockstep.core.model.lifecycle import Outcome, Phase
 from lockstep.core.model.plan import Event
 from lockstep.core.model.ranges import format_ranges
@@ -50,6 +51,8 @@ def decide_run_set(snapshot: RunSetSnapshot, tunables: Tunables, now: float) -> 
         return draft.forget_when_due()
     if not draft.is_legible():
         return draft.plan()
+    if not draft.is_numbered():
+        return RunSetPlan(take_job_id=True)
     draft.give_up_after_failures()
     draft.follow_the_other_set()
     draft.cancel_what_is_left()
@@ -147,6 +150,14 @@ class _Draft:
         self.events += self.tally.events
         return True
 
+    def is_numbered(self) -> bool:
+        """An array of batch jobs has its number in status before any of them is made, who are told it."""
+        if not has_job_id(self.spec.template.spec) or self.status.job_id is not None or self.spec.cancel:
+            return True
+        if self.snapshot.job_id:
+            self.status = changed(self.status, job_id=self.snapshot.job_id)
+        return bool(self.snapshot.job_id)
+
     def give_up_after_failures(self) -> None:
         """In status before anybody is cancelled for it."""
         rule, failed = self.spec.stop_on_failure, len(self.tally.failed)
@@ -203,7 +214,8 @@ class _Draft:
         self.taken = [index for index in ready if index in self.snapshot.taken]
         ready = [index for index in ready if index not in self.snapshot.taken]
         for index in self._allowed(ready) if self.has_room else ():
-            self.creates.append(CreateRun(run_name(self.run_set.name, index), index, run_body(self.run_set, index)))
+            body = run_body(self.run_set, index, self.status.job_id)
+            self.creates.append(CreateRun(run_name(self.run_set.name, index), index, body))
 
     def _allowed(self, ready: Sequence[int]) -> Sequence[int]:
         """Those of ``ready`` that may be tried now, in this order: one that was refused only now and then, and the

@@ -19,6 +19,7 @@ from lockstep.core.model.plan import SaveRequest
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, EventReason, Recorded, RequestResult, SaveReason
 from lockstep.core.model.run_state import RunState
+from lockstep.core.model.save_signal import save_signal
 from lockstep.core.model.snapshot import Verdict, WorkerPhase, WorkerReport
 from lockstep.core.model.tiers import LOCAL, SHARED
 
@@ -32,7 +33,8 @@ _DELIVERY_BEATS = 2
 def ask_for_save(plan: PlanBuilder, reason: SaveReason | Recorded, deadline: float) -> bool:
     """Ask all ranks to save until ``deadline``, or join the save that is awaited.
 
-    False, and nothing is asked, where nobody would save: no tier, or no program that listens.
+    False, and nothing is asked, where nobody would save: no tier, or no program that listens. A batch script that wants
+    a signal gets it, tier or not.
     """
     save = plan.status.checkpoint.save
     until = float(int(deadline))
@@ -120,9 +122,12 @@ def save_order(status: TrainingRunStatus) -> SaveRequest | None:
 
 
 def grace_period(state: RunState) -> float:
-    """Seconds that a save may take. 0 without a tier to save to."""
+    """Seconds that a save may take. 0 without a tier to save to; a batch script that is told by a signal has as long as
+    before its time limit."""
     checkpoint = state.spec.checkpoint
-    return float(parse_duration(checkpoint.grace_period)) if checkpoint is not None else 0.0
+    if checkpoint is None:
+        return float(parse_duration(state.spec.on_time_limit.lead_time)) if save_signal(state.spec) is not None else 0.0
+    return float(parse_duration(checkpoint.grace_period))
 
 
 def _conclude(plan: PlanBuilder, save: SaveStatus, outcome: RequestResult, words: str, step: int = 0) -> None:
@@ -161,10 +166,10 @@ def _next_id(state: RunState) -> str:
 
 def _may_listen(state: RunState) -> bool:
     """Some program asks for saves or catches the signal, as far as is known: who was not heard yet may."""
-    checkpoint = state.spec.checkpoint
-    if checkpoint is None:
+    signal = save_signal(state.spec)
+    if state.spec.checkpoint is None and signal is None:
         return False
-    if checkpoint.signal is not None or any(report.listens for report in _of_attempt(state)):
+    if signal is not None or any(report.listens for report in _of_attempt(state)):
         return True
     unheard = any(state.report(slot) is None for slot in _ranks(state))
     return unheard and state.now - state.snapshot.leadership.since <= state.silent_after

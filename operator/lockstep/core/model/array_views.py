@@ -40,7 +40,8 @@ class RunSetSnapshot:
     ``runs`` are the set's own, by index. ``departed`` are those that were seen to go, as they were seen last. Indices
     in ``taken`` have a run of their name that is not the set's. ``refused`` is what the API server said, by index, of
     runs that it would not take and that are not on record yet; ``fruitless`` is how often in a row it was asked for
-    runs that were new to it, and took none. ``sets`` are all of the namespace, by name.
+    runs that were new to it, and took none. ``sets`` are all of the namespace, by name. ``job_id`` is a
+    number that was taken for it and is in no status yet; 0: none was.
     """
 
     run_set: RunSetView
@@ -51,6 +52,7 @@ class RunSetSnapshot:
     fruitless: int = 0
     sets: Mapping[str, RunSetView] = field(default_factory=dict)
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    job_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +75,4 @@ class RunSetPlan:
     room: int = 0  # so many of them may be made
     delete_set: bool = False  # its record has been kept for as long as was asked
     wake_at: float | None = None
+    take_job_id: bool = False  # it waits for a number

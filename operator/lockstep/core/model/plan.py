@@ -17,6 +17,7 @@ from lockstep.core.model.quarantine import Save
 from lockstep.core.model.reasons import ActionWord, AnyReason, Recorded
 from lockstep.core.model.snapshot import NodeFailure
 from lockstep.core.model.start_record import CollectiveStart
+from lockstep.slurm.environment import SlurmJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,16 @@ class DeleteProvisioning:
 @dataclass(frozen=True, slots=True)
 class CreateJob:
     """Create a Job; one that exists under the name is the same work by construction."""
+
+    namespace: str
+    name: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitRun:
+    """Create the run that a batch job submits; one that exists under the name is the same by construction, or in its
+    way."""
 
     namespace: str
     name: str
@@ -188,6 +199,32 @@ class WarmUpRequest(Struct, frozen=True, rename="camel"):
     ports: tuple[int, ...]
 
 
+class Answer(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """To what a batch job asked for from inside."""
+
+    id: str
+    ok: bool
+    words: str
+    job_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOrder:
+    """A batch job and its script, which is rank 0's alone. Patterns of files are as they were typed; empty: not said.
+    ``words``: by rank all that mean the node, beside its address."""
+
+    job: SlurmJob
+    words: tuple[tuple[str, ...], ...]
+    script: str
+    arguments: tuple[str, ...] = ()
+    output: str = ""
+    error: str = ""
+    input: str = ""
+    append: bool = False
+    directory: str = ""
+    name: str = ""  # of the script's file, as it was submitted
+
+
 @dataclass(frozen=True, slots=True)
 class Directive:
     """SetDesired: what every worker of the run is answered until the next one."""
@@ -199,6 +236,7 @@ class Directive:
     start: CollectiveStart | None = None  # with RUN
     nodelist: tuple[str, ...] = ()  # addresses by rank, with RUN
     step_ports: tuple[int, ...] = ()  # of the step servers by rank, with RUN; empty: the run has no steps
+    batch: BatchOrder | None = None  # with RUN; None: it is no batch job
     verify: VerifyRequest | None = None  # with PREPARE
     stop_grace: int = 30
     save: SaveRequest | None = None  # with RUN
@@ -210,6 +248,7 @@ class Directive:
     warm_up: WarmUpRequest | None = None  # with PREPARE
     jitter: float = 0.0  # with RUN: seconds over which the ranks spread their start
     retention: RetentionOrder | None = None  # with RUN
+    asked: tuple[Answer, ...] = ()  # to what programs of the current attempt asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,10 +284,12 @@ class Plan:
     directive: Directive | None = None
     events: tuple[Event, ...] = ()
     dry_run: DryRunPod | None = None
+    take_job_id: bool = False  # the run waits for a number, and is looked at again once it has one
     deletes: tuple[DeletePod, ...] = ()  # from here to ``node_failures`` all at the same time
     pod_group: EnsurePodGroup | None = None  # of the pods that are created, and before them
     creates: tuple[CreatePod, ...] = ()
     jobs: tuple[CreateJob, ...] = ()
+    runs: tuple[SubmitRun, ...] = ()
     placeholders: tuple[CreatePlaceholder, ...] = ()
     provisioning: EnsureProvisioning | DeleteProvisioning | None = None
     node_failures: tuple[RememberFailure, ...] = ()

@@ -21,6 +21,7 @@ from lockstep.core.model.plan import (
     Event,
     Plan,
     RememberFailure,
+    SubmitRun,
 )
 from lockstep.core.model.reasons import (
     ActionWord,
@@ -52,11 +53,13 @@ class PlanBuilder(RunState):
         self.pod_group: EnsurePodGroup | None = None
         self.pod_group_deletes: list[DeletePodGroup] = []
         self.jobs: list[CreateJob] = []
+        self.runs: list[SubmitRun] = []
         self.placeholders: list[CreatePlaceholder] = []
         self.provisioning: EnsureProvisioning | DeleteProvisioning | None = None
         self.events: list[Event] = []
         self.directive: Directive | None = None
         self.dry_run: DryRunPod | None = None
+        self.take_job_id = False
         self.node_failures: list[RememberFailure] = []
         self.workload: WorkloadWrite | None = None  # the Workload's next write
         self.admission_changed = False
@@ -140,10 +143,12 @@ class PlanBuilder(RunState):
             directive=self.directive,
             events=tuple(self.events),
             dry_run=self.dry_run,
+            take_job_id=self.take_job_id,
             deletes=tuple(self.deletes),
             pod_group=self.pod_group,
             creates=tuple(self.creates),
             jobs=tuple(self.jobs),
+            runs=tuple(self.runs),
             placeholders=tuple(self.placeholders),
             provisioning=self.provisioning,
             node_failures=tuple(self.node_failures),

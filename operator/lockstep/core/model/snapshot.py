@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
 from lockstep.api.base import names
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
@@ -306,6 +306,14 @@ class StackReport(Struct, frozen=True, rename="camel"):
     text: Text = ""
 
 
+class Ask(Struct, frozen=True, rename="camel"):
+    """What a program of a batch job asks for. Repeated until it is answered."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=36, pattern=r"^[A-Za-z0-9-]+$")]
+    kind: Word
+    body: Raw = Raw(b"{}")  # JSON
+
+
 class WarmUpReport(Struct, frozen=True, rename="camel"):
     """The exchange with a peer: how long it took, or whom it failed with."""
 
@@ -347,6 +355,7 @@ class WorkerReport:
     stacks: StackReport | None = None
     pointed: PointReport | None = None
     warmed: WarmUpReport | None = None
+    asks: tuple[Ask, ...] = ()  # of programs of the current attempt
     listens: bool = False  # the child asks for saves (control file) or catches the save signal
     registered_at: float = 0.0  # when this operator heard it first
     clock_skew: float = 0.0  # seconds its wall clock is ahead of the operator's
@@ -530,6 +539,9 @@ class RunSnapshot:
     placeholder_gone_at: float = 0.0  # when the last of the run was seen to go; 0: none was
     provisioning: ProvisioningView | None = None  # None: it was not asked for
     kueue: Kueue = field(default_factory=Kueue)
+    submitted: Mapping[str, RunView] = field(default_factory=dict)  # what it asks to submit, by name, as far as there
+    numbers: Mapping[int, tuple[str, bool]] = field(default_factory=dict)  # then: jobs by number: name, is an array
+    job_id: int = 0  # a number that was taken for it and is in no status yet; 0: none was
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,12 @@ from lockstep.core.model.accelerators import gpu_request, without_gpus
 from lockstep.core.model.gang_settings import GangSettings, clock_skew_variable
 from lockstep.core.model.plan import EnsureConfigMap
 from lockstep.core.model.quantities import MEMORY, amount, quantity
+from lockstep.core.model.save_signal import save_signal
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods import pod_template
 from lockstep.core.pods.array_environment import array_environment
-from lockstep.core.pods.launchers import worker_options
+from lockstep.core.pods.launchers import command_of, worker_options
 from lockstep.core.pods.pod_groups import joined
 
 WORKER_FILE = "worker.pyz"
@@ -301,7 +302,7 @@ def _trainer(
         "name": names.CONTAINER_NAME,
         "image": spec.image,
         "command": list(COMMAND),
-        "args": ["--", *map(_escaped, (*spec.entrypoint, *spec.command))],
+        "args": ["--", *map(_escaped, command_of(spec))],
         "env": [*_environment(run, spec, resolved, settings), *map(_plain, spec.env)],
         "resources": {"requests": amounts, "limits": amounts},
         "volumeMounts": mounts,
@@ -342,8 +343,8 @@ def _environment(
         "local": f"{names.LOCAL_CHECKPOINTS_MOUNT}/{run.key}" if checkpoint is not None and checkpoint.local else "",
         "runUid": run.uid,
     }
-    if checkpoint is not None and checkpoint.signal is not None:
-        tiers["signal"] = checkpoint.signal
+    if (signal := save_signal(spec)) is not None:
+        tiers["signal"] = signal
     if checkpoint is not None and checkpoint.layout != "PerAttempt":
         tiers["layout"] = checkpoint.layout
     if resolved.start_root:

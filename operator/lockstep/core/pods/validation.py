@@ -65,10 +65,17 @@ def validate(
         *_patterns(spec),
         *_limits(spec),
         *_unknown_names(spec, known),
-        *launcher_of(spec).problems(spec),
+        *_command(spec),
         *plain_problems(spec),
         *template_problems(spec, grant),
     ]
+
+
+def _command(spec: TrainingRunSpec) -> Iterator[Problem]:
+    if not spec.command and spec.launcher.type != "Slurm":
+        yield Problem("spec.command", "names nothing to run; write it, e.g. [torchrun, train.py]")
+        return
+    yield from launcher_of(spec).problems(spec)
 
 
 def _archive_account(spec: TrainingRunSpec, grant: AllowedPowers) -> Iterator[Problem]:

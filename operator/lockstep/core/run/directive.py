@@ -6,11 +6,14 @@ from lockstep.api.base.durations import parse_duration
 from lockstep.core.checkpoints.local_retention import order_for_workers
 from lockstep.core.checkpoints.saves import save_order
 from lockstep.core.model import assignment as slots
+from lockstep.core.model.job_ids import has_job_id
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DesiredPhase, Directive, SaveRequest
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.start_record import to_record
 from lockstep.core.pods.launchers import launcher_of
+from lockstep.core.run.asks import answers
+from lockstep.core.run.batch_job import batch_order
 from lockstep.core.run.cadence_orders import cadence_order
 from lockstep.core.run.debug_hold import held_until
 from lockstep.core.run.handover import Handover
@@ -47,6 +50,7 @@ def _directed(state: RunState, phase: DesiredPhase, known: Handover) -> Directiv
         warm_up=gathering.warm_up,
         stop_grace=state.tunables.stop_grace,
         stacks=known.stacks,
+        asked=answers(state),
     )
 
 
@@ -67,6 +71,9 @@ def _released(state: RunState, known: Handover) -> Directive | None:
     # Past the barrier, where all of them were known, a port that is lacking holds up nobody: its node is named to whom
     # wants to start something there.
     has_steps = any(ports) and (spec is None or launcher_of(spec).steps(spec))
+    batch = batch_order(state, tuple(by_rank))
+    if batch is None and has_job_id(spec):  # its status was lost, and with it its number
+        return None
     spread = spec.preflight.start_jitter if spec is not None else None
     rules = spec.recovery.rules if spec is not None else ()
     save = save_order(state.status)
@@ -75,6 +82,7 @@ def _released(state: RunState, known: Handover) -> Directive | None:
         start=to_record(start),
         nodelist=tuple(by_rank),
         step_ports=tuple(ports) if has_steps else (),
+        batch=batch,
         save=save,
         stopping_at=_stopping_at(state, save),
         cadence=cadence_order(state),

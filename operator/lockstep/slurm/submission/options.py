@@ -45,11 +45,12 @@ _MAPPED = {
     "gres": "gpusPerNode, placement.gpuTypes", "gpus": "gpusPerNode, the same on each node",
     "gpus-per-task": "gpusPerNode, by the tasks of a node", "tres-per-task": "gpusPerNode, by the tasks of a node",
     "ntasks": "tasks of a step that says none", "ntasks-per-node": "tasks of a step that says none",
-    "constraint": "labels that nodes must have", "signal": "checkpoint.signal, onTimeLimit.leadTime",
-    "requeue": "onTimeLimit.action", "no-requeue": "onTimeLimit.action", "switches": "placement.topology",
+    "constraint": "labels that nodes must have", "signal": "launcher.batch.signal, onTimeLimit.leadTime",
+    "requeue": "lost nodes are replaced in any case; with --signal onTimeLimit.action: Requeue",
+    "no-requeue": "recovery.maxRestarts: 0", "switches": "placement.topology",
     "segment": "placement.topology", "contiguous": "placement.topology", "no-kill": "elastic", "account": "a label",
     "comment": "an annotation", "mail-type": "an annotation, for who sends notices",
-    "mail-user": "an annotation, for who sends notices", "reservation": "the maintenance window of that name",
+    "mail-user": "an annotation, for who sends notices",
     "container-image": "image", "container-mounts": "paths that volumes of the queue have to have",
     "container-workdir": "the script's directory",
 }  # fmt: skip
@@ -61,7 +62,7 @@ HANDLING: Mapping[str, Tuple[str, str]] = {
     **rows(
         CHECKED,
         "cpus-per-task mem mem-per-cpu mem-per-gpu cpus-per-gpu mincpus tmp",
-        f"{_WHOLE_NODES}; a node that has less is told of before the start",
+        f"{_WHOLE_NODES}, with all that is free on them",
     ),
     **rows(
         IGNORED,
@@ -91,6 +92,9 @@ HANDLING: Mapping[str, Tuple[str, str]] = {
         "no-container-remap-root container-entrypoint no-container-entrypoint container-writable container-readonly "
         "container-env",
         "the job runs in its image, as its queue says, on every node",
+    ),
+    **rows(
+        REFUSED, "reservation", "maintenance windows are kept free of runs here, and none starts in one; leave it out"
     ),
     **rows(REFUSED, "licenses", "licences are not counted here; remove -L, and have a queue limit who may run at once"),
     **rows(REFUSED, "bb bbf", "there are no burst buffers; mount a volume instead"),

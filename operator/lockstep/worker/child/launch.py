@@ -82,6 +82,8 @@ def launcher_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
     if settings.launcher == "MPI":
         rendezvous = {"MASTER_ADDR": address, "MASTER_PORT": port}
         return {**rendezvous, **mpi.environment(settings, launch, os.environ, mpi.interface_of(settings.address))}
+    if settings.launcher == "Slurm":  # the script makes its own
+        return mpi.surroundings(settings, launch, os.environ, mpi.interface_of(settings.address))
     if settings.launcher in ("Torchrun", "DeepSpeed"):
         return {}  # they get it by argument and set the rest themselves
     environment = {

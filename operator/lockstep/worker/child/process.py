@@ -9,10 +9,11 @@ import signal
 import subprocess
 import threading
 import time
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from lockstep.worker.child.processes import terminate
-from lockstep.worker.output import write_all
+from lockstep.worker.child.processes import other_processes, terminate
+from lockstep.worker.errors import trouble
+from lockstep.worker.output import log_line, write_all
 
 STDERR_TAIL_BYTES = 4096
 LAUNCHERS_SECONDS = 3.0  # of its grace, for launchers that did not end with what they had started
@@ -25,22 +26,63 @@ class LaunchError(Exception):
     """The child could not be started: (exit code as of a shell, reason, words)."""
 
 
+class Outlets(NamedTuple):
+    """Files that get what a batch script says, as well as the pod's log. The same one twice: the streams are one."""
+
+    stdout: str
+    stderr: str
+    append: bool = False
+
+
+class _Copy:
+    """One of them, for the thread that passes the stream on. What cannot be written is said once, and nothing ends."""
+
+    def __init__(self, path: str, append: bool) -> None:
+        self._path, self._descriptor = path, -1
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOCTTY | (0 if append else os.O_TRUNC)
+            self._descriptor = os.open(path, flags, 0o666)
+        except (OSError, ValueError) as error:
+            self._give_up(error)
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view and self._descriptor >= 0:
+            try:
+                view = view[os.write(self._descriptor, view) :]
+            except OSError as error:
+                self.close()
+                self._give_up(error)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _give_up(self, error: Exception) -> None:
+        words = trouble(error) if isinstance(error, OSError) else str(error)
+        log_line(f"the script's output is in this log alone, as {self._path} cannot be written: {words}")
+
+
 class Child:
     """One attempt's process, in a session of its own. Its output goes through byte by byte as two streams.
 
     ``hear`` is called with what was read from stdout (1) or stderr (2), in the threads that pass it on; it must
     neither block nor raise. ``steps``: it or others on this node may have been started by a launcher, which is to end
-    last. ``serves``: descriptors that it gets as the step server, which ends with what it has started.
+    last. ``serves``: descriptors that it gets as the step server, which ends with what it has started. ``outlets``: it
+    is a batch shell, which is to end after what it waits for.
     """
 
     def __init__(
         self, attempt: int, command: Sequence[str], environment: Dict[str, str], hear: Callable[[int, bytes], None],
-        *, steps: bool = False, serves: Sequence[int] = (),
+        *, steps: bool = False, serves: Sequence[int] = (), outlets: Optional[Outlets] = None,
     ) -> None:  # fmt: skip
+        together = outlets is not None and outlets.stdout == outlets.stderr
         try:
             self._process = subprocess.Popen(
                 list(command), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, bufsize=0, start_new_session=True, pass_fds=serves,
+                stderr=subprocess.STDOUT if together else subprocess.PIPE, bufsize=0, start_new_session=True,
+                pass_fds=serves,
             )  # fmt: skip
         except (FileNotFoundError, NotADirectoryError) as error:
             raise LaunchError(127, "CommandNotFound", f"{command[0]}: {error.strerror}") from None
@@ -53,11 +95,14 @@ class Child:
         self.started = time.monotonic()
         self.kill_at: Optional[float] = None  # monotonic; None: nobody asked it to end
         self.stop_reason = ""
-        self._steps, self._serves = steps, bool(serves)
+        self._steps, self._serves, self._outlets = steps, bool(serves), outlets
+        self._awaited: Set[int] = set()  # what a batch shell is to outlive
         self._grace = 0.0  # seconds, of the strictest request
         self._launchers_asked = False
         self.stderr_tail = b""
-        streams = ((self._process.stdout, 1), (self._process.stderr, 2))
+        streams: List[Tuple[Any, int]] = [(self._process.stdout, 1), (self._process.stderr, 2)]
+        if together:
+            streams = streams[:1]  # in its order, and looked at like stderr
         self._pumps = [threading.Thread(target=self._pump, args=stream, daemon=True) for stream in streams]
         try:
             for pump in self._pumps:
@@ -72,16 +117,24 @@ class Child:
 
     def _pump(self, source: Any, sink: int) -> None:
         readable = True
+        heard_as = 2 if self._process.stderr is None else sink
+        copy = None
+        if self._outlets is not None:
+            copy = _Copy(self._outlets.stdout if sink == 1 else self._outlets.stderr, self._outlets.append)
         with source:
             while True:
                 data = os.read(source.fileno(), 65536)
                 if not data:
-                    return
-                if sink == 2:
+                    break
+                if heard_as == 2:
                     self.stderr_tail = (self.stderr_tail + data)[-STDERR_TAIL_BYTES:]
                 readable = readable and write_all(sink, data)
+                if copy is not None:
+                    copy.write(data)
                 with contextlib.suppress(Exception):  # else the pipe would close, and the program end of that
-                    self._hear(sink, data)
+                    self._hear(heard_as, data)
+        if copy is not None:
+            copy.close()
 
     def stop(self, grace: float, reason: str) -> bool:
         """SIGTERM now, SIGKILL after ``grace`` seconds; of several requests the strictest holds. True: the first."""
@@ -91,7 +144,7 @@ class Child:
         if first:
             self.stop_reason = reason
             if self._steps:
-                terminate(self.pid, launchers=False)
+                self._awaited = terminate(self.pid, launchers=False, shell=self._outlets is not None)
             if self._serves:
                 with contextlib.suppress(OSError):
                     os.kill(self.pid, signal.SIGTERM)
@@ -100,15 +153,25 @@ class Child:
         return first
 
     def enforce(self) -> None:
-        """Kill it if its grace is over; shortly before, launchers that are still there are asked to end."""
+        """Kill it if its grace is over; shortly before, launchers that are still there are asked to end.
+
+        A batch shell is so once all have ended that it may have waited for: it would begin with something else.
+        """
         if self.kill_at is None:
             return
         now = time.monotonic()
-        if self._steps and not self._launchers_asked and now >= self.kill_at - min(LAUNCHERS_SECONDS, self._grace / 4):
+        due = now >= self.kill_at - min(LAUNCHERS_SECONDS, self._grace / 4)
+        if self._steps and not self._launchers_asked and (due or self._is_alone()):
             self._launchers_asked = True
-            terminate(self.pid, launchers=True)
+            terminate(self.pid, launchers=True, shell=self._outlets is not None)
         if now >= self.kill_at:
             self._signal(signal.SIGKILL)
+
+    def _is_alone(self) -> bool:
+        """A batch shell that waits for none of those that were to end before it."""
+        if self._outlets is None:
+            return False
+        return self._awaited.isdisjoint(process.pid for process in other_processes())
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(OSError):  # it may have ended meanwhile

@@ -66,6 +66,17 @@ class Process(NamedTuple):
 
 def other_processes() -> List[Process]:
     """Living processes that are not the worker: all of its PID namespace where it is PID 1, else its descendants."""
+    own, found = os.getpid(), _all_processes()
+    mine = set(found) if own == 1 else _with_descendants(own, found)
+    return [found[pid] for pid in sorted(mine - {own}) if pid in found and found[pid].state not in "ZX"]
+
+
+def descendants(pid: int) -> List[int]:
+    """Those of any process."""
+    return sorted(_with_descendants(pid, _all_processes()) - {pid})
+
+
+def _all_processes() -> Dict[int, Process]:
     found: Dict[int, Process] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -77,14 +88,16 @@ def other_processes() -> List[Process]:
                 found[int(name)] = Process(int(name), parent, fields[0], head.partition("(")[2], group, session)
             except (OSError, IndexError, ValueError):
                 continue  # it ended meanwhile
-    own = os.getpid()
-    mine: Set[int] = set(found) if own == 1 else {own}
-    grown = own != 1
+    return found
+
+
+def _with_descendants(pid: int, found: Dict[int, Process]) -> Set[int]:
+    mine, grown = {pid}, True
     while grown:
         children = {process.pid for process in found.values() if process.parent in mine}
         grown = not children <= mine
         mine |= children
-    return [found[pid] for pid in sorted(mine - {own}) if pid in found and found[pid].state not in "ZX"]
+    return mine
 
 
 def catches(pid: int, number: int) -> bool:
@@ -124,13 +137,15 @@ def launching(processes: Iterable[Process]) -> Set[int]:
     return found.union(*(_ancestors(pid, others) for pid in found))
 
 
-def terminate(child: int, *, launchers: bool) -> None:
+def terminate(child: int, *, launchers: bool, shell: bool = False) -> Set[int]:
     """SIGTERM to the program and to the processes of steps on this node: to the process group of each.
 
     Not to launchers, whose end would take their ranks along before those have saved; with ``launchers`` to these alone.
+    ``shell``: so would the program's own. Returns those that were asked, and clients of steps that wait for such.
     """
     processes = {process.pid: process for process in other_processes()}
-    held = launching(processes.values())
+    held = launching(processes.values()) | ({child} if shell else set())
+    asked = {pid for pid, process in processes.items() if process.name == STEP_CLIENT}
     for pid in sorted(processes):
         process = processes[pid]
         if process.name == STEP_SERVER or not _is_of_program(pid, child, processes):
@@ -138,10 +153,13 @@ def terminate(child: int, *, launchers: bool) -> None:
         first = pid == child or process.parent in held or process.parent not in processes
         if (pid in held) != launchers or not (launchers or first):
             continue
-        group = [pid] if launchers else [each.pid for each in _group_below(process, processes)]
+        alone = launchers and not (shell and pid == child)
+        group = [pid] if alone else [each.pid for each in _group_below(process, processes)]
+        asked.update(group)
         for member in group:
             with contextlib.suppress(OSError):  # it may have ended meanwhile
                 os.kill(member, signal.SIGTERM)
+    return asked
 
 
 def _is_of_program(pid: int, child: int, processes: Dict[int, Process]) -> bool:

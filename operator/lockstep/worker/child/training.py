@@ -15,8 +15,8 @@ from lockstep.worker.checkpoints.inventory import Commits, CommitWatch
 from lockstep.worker.child.control import ControlFile
 from lockstep.worker.child.loglines import LogProgress
 from lockstep.worker.child.loss import LossWatch
-from lockstep.worker.child.process import Child
-from lockstep.worker.child.processes import catching
+from lockstep.worker.child.process import Child, Outlets
+from lockstep.worker.child.processes import catches, catching
 from lockstep.worker.child.progress import ProgressTail, Section, is_no_number
 from lockstep.worker.child.signs import LOSS_SPIKE, NOT_A_NUMBER, Signs, StderrReader, sign_of
 from lockstep.worker.child.stacks import StackDump, forget_the_dead, take_stacks
@@ -29,9 +29,25 @@ from lockstep.worker.start import Launch
 InThread = Callable[[Callable[[], Optional[Callable[[], None]]]], None]
 """Has slow work done in a thread, and the call that it returns made by the main thread."""
 
+Catchers = Callable[[int, int], List[int]]
+"""Of the program's PID and a signal that asks for a save: who is to get it."""
+
 MAX_MESSAGE = 4096  # bytes looked at of what the program left as its last words
 LAST_WORDS_SECONDS = 1.0
 MAX_FRESH = 256  # checkpoints; of those that nobody could be told of the newest count
+
+
+def all_that_catch(program: int, number: int) -> List[int]:
+    return catching(number)
+
+
+def program_alone(program: int, number: int) -> List[int]:
+    """A batch shell, of which its steps are not to hear."""
+    return [program] if catches(program, number) else []
+
+
+def nobody(program: int, number: int) -> List[int]:
+    return []
 
 
 class Training:
@@ -43,9 +59,10 @@ class Training:
     def __init__(
         self, settings: Settings, launch: Launch, command: Sequence[str], environment: Dict[str, str],
         rules: Sequence[JSON], in_thread: InThread, *, steps: bool = False, serves: Sequence[int] = (),
-        also: Optional[Callable[[int, bytes], None]] = None,
+        also: Optional[Callable[[int, bytes], None]] = None, outlets: Optional[Outlets] = None,
+        catchers: Catchers = all_that_catch,
     ) -> None:  # fmt: skip
-        self._settings, self._launch, self._in_thread = settings, launch, in_thread
+        self._settings, self._launch, self._in_thread, self._catchers = settings, launch, in_thread, catchers
         files = (environment["LOCKSTEP_CONTROL_FILE"], environment["LOCKSTEP_SAVED_FILE"])
         self._control = ControlFile(*files, launch.attempt)
         self._stack_prefix = environment["LOCKSTEP_STACK_FILE"]
@@ -76,7 +93,9 @@ class Training:
         self._control.write(None, None, None)
         self._reader = StderrReader(self.signs, rules, self._is_loading)
         try:
-            self.child = Child(launch.attempt, command, environment, self._hear, steps=steps, serves=serves)
+            self.child = Child(
+                launch.attempt, command, environment, self._hear, steps=steps, serves=serves, outlets=outlets
+            )
         except BaseException:
             self._reader.finish()
             raise
@@ -145,7 +164,7 @@ class Training:
         self._signalled, self._signalled_at = save["id"], time.time()
 
         def send() -> None:
-            reached = catching(number)
+            reached = self._catchers(self.child.pid, number)
             for pid in reached:
                 with contextlib.suppress(OSError):  # it may have ended meanwhile
                     os.kill(pid, number)
@@ -217,7 +236,7 @@ class Training:
             with contextlib.suppress(Exception):  # the thread's end: without an answer nobody would look again
                 forget_the_dead(self._stack_prefix)
                 commits = self._commits.poll(over)
-                catches = bool(number and catching(number))
+                catches = bool(number and self._catchers(self.child.pid, number))
             return functools.partial(self._looked, commits, catches)
 
         self._in_thread(poll)

@@ -23,6 +23,14 @@ class OutputSink(NamedTuple):
     only: int = -1
 
 
+class Outlets(NamedTuple):
+    """Where the streams of a component go, whose tasks are ``first`` and what follows."""
+
+    first: int
+    stdout: OutputSink
+    stderr: OutputSink
+
+
 class Call(NamedTuple):
     """A step as srun asks for it, and how srun is to behave meanwhile."""
 
@@ -35,6 +43,7 @@ class Call(NamedTuple):
     wait: int  # seconds after the first end; 0: for ever
     time_limit: int  # seconds; 0: none
     lines: Sequence[str]  # to say first, on stderr
+    others: Sequence[Outlets] = ()  # of the components behind the first
 
 
 class Place(NamedTuple):
@@ -62,11 +71,11 @@ def call(
         found = placed(step, count, [words[member] for member in members])
         layouts.append(Layout([members[node] for node in found.nodes], found.tasks))
     total = sum(layout.total for layout in layouts)
-    first = 0
+    first = first_node = 0
     for step, layout in zip(steps, layouts):  # noqa: B905, strict is younger than Python 3.8
-        parts += _parts(step, layout, job, environ, place, first)
+        parts += _parts(step, layout, job, environ, place, first, first_node)
         nodes.update(_nodes(layout, job, first))
-        first += layout.total
+        first, first_node = first + layout.total, first_node + len(layout.nodes)
     leading = steps[0]
     labels = {task: label(task, total) for task in range(total)} if leading.label else None
     stdin = EVERYBODY if not leading.input or leading.input.lower() == "all" else NOBODY
@@ -76,11 +85,15 @@ def call(
     elif stdin == NOBODY and leading.input.lower() != "none" and not patterns.is_per_task(leading.input):
         stdin, path = EVERYBODY, patterns.file_name(leading.input, _names(job, place))
     request = ShimRequest(parts, cwd=leading.chdir or place.cwd, stdin=stdin, labels=labels)
-    stdout = _sink(leading.output, leading, job, place, total)
-    stderr = _sink(leading.error, leading, job, place, total) if leading.error else stdout
+    first = 0
+    outlets = []
+    for step, layout in zip(steps, layouts):  # noqa: B905, strict is younger than Python 3.8
+        stdout = _sink(step.output, step, job, place, total)
+        outlets.append(Outlets(first, stdout, _sink(step.error, step, job, place, total) if step.error else stdout))
+        first += layout.total
     return Call(
-        request, stdout, stderr, path, nodes, any(step.kill_on_bad_exit for step in steps), leading.wait,
-        leading.time_limit or 0, lines,
+        request, outlets[0].stdout, outlets[0].stderr, path, nodes, any(step.kill_on_bad_exit for step in steps),
+        leading.wait, leading.time_limit or 0, lines, outlets[1:],
     )  # fmt: skip
 
 
@@ -97,8 +110,10 @@ def _members(step: Step, index: int, job: SlurmJob, several: bool) -> List[int]:
 
 
 def _parts(
-    step: Step, layout: Layout, job: SlurmJob, environ: Mapping[str, str], place: Place, first: int
-) -> List[ShimPart]:
+    step: Step, layout: Layout, job: SlurmJob, environ: Mapping[str, str], place: Place, first: int,
+    first_node: int,
+) -> List[ShimPart]:  # fmt: skip
+    """Of a component, whose tasks and nodes are counted on from those before it."""
     base = exported(without_steps(environ), step.export)
     base.update(step_environment(job, place.step, layout, place.address, place.port, step.cpus_per_task))
     parts = []
@@ -106,6 +121,8 @@ def _parts(
         tasks = []
         for local, rank in enumerate(ranks):
             own = task_environment(job, layout, node, local, step.gpus_per_task)
+            own["SLURM_PROCID"], own["SLURM_NODEID"] = str(first + rank), str(first_node + node)
+            own["SLURM_GTIDS"] = ",".join(str(first + each) for each in ranks)
             names = _names(job, place)._replace(
                 node=job.nodes[layout.nodes[node]], node_index=node, task=rank, user=job.user
             )

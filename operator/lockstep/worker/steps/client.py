@@ -55,6 +55,10 @@ class StepSink:
     def ended(self, task: int, rank: int, outcome: TaskOutcome) -> None:
         """Nothing more comes of it."""
 
+    def follow_time(self) -> float:
+        """Seconds until something is due here; what is, is done."""
+        return 60.0
+
     def writers(self) -> Sequence[Writer]:
         """All that are to be flushed. While one of them is full nothing more is asked of nodes."""
         return ()
@@ -99,10 +103,14 @@ class RunningStep:
         """SIGTERM to everything that the step started, and SIGKILL after so many seconds."""
         self._call(lambda node: node.say(frames.END, b"%g" % grace))
 
-    def _call(self, call: Callable[[AskedNode], None]) -> None:
-        self._calls.append(call)
+    def wake(self) -> None:
+        """Something is due."""
         with contextlib.suppress(OSError):
             os.write(self._waker, b"\0")
+
+    def _call(self, call: Callable[[AskedNode], None]) -> None:
+        self._calls.append(call)
+        self.wake()
 
     def run(self) -> Dict[int, TaskOutcome]:
         """Until all is known of every task."""
@@ -152,7 +160,7 @@ class RunningStep:
         for writer in writers:
             poll.register(writer.descriptor, select.POLLOUT)
         by_descriptor: Dict[int, AskedNode] = {}
-        due = [60.0]
+        due = [60.0, self._sink.follow_time()]
         for node in self._nodes:
             due.append(node.follow_time(listens))
             descriptor, events = node.events(listens)

@@ -16,7 +16,13 @@ PROGRAMS: Mapping[str, str] = {
 }
 """By name the module whose ``main`` it is."""
 _REMOTE_SHELLS = {"ssh": "lockstep.worker.steps.ssh", "pdsh": "lockstep.worker.steps.pdsh"}
-SHIMS: Mapping[str, Mapping[str, str]] = {"MPI": _REMOTE_SHELLS, "DeepSpeed": _REMOTE_SHELLS}
+_SLURM = {
+    name: f"lockstep.worker.steps.slurm.{name}"
+    for name in ("srun", "scontrol", "scancel", "squeue", "sacct", "sbcast", "sbatch", "module")
+}
+SHIMS: Mapping[str, Mapping[str, str]] = {
+    "MPI": _REMOTE_SHELLS, "DeepSpeed": _REMOTE_SHELLS, "Slurm": {**_REMOTE_SHELLS, **_SLURM},
+}  # fmt: skip
 """Of a launcher: programs of the same names as others, found before those."""
 _TEXT = """#!{interpreter} -IS
 import sys

@@ -29,7 +29,8 @@ class TaskAsked(NamedTuple):
     """One process: its number in the step, and what is laid over the environment of all.
 
     ``reads``: it is one of those that get what the client sends. The others are files of its node in the place of its
-    streams, which begin empty unless ``append`` is true; the same name twice is one file.
+    streams, which begin empty unless ``append`` is true; the same name twice is one file. ``pid_in``: a variable of its
+    environment that is to hold its PID.
     """
 
     identity: int
@@ -39,6 +40,7 @@ class TaskAsked(NamedTuple):
     stdout: str = ""
     stderr: str = ""
     append: bool = False
+    pid_in: str = ""
 
     def header(self) -> JSON:
         """As it goes over the wire: what is usual is left out."""
@@ -119,10 +121,11 @@ def request_of(header: JSON) -> AskedOfNode:
 
 
 def _task(value: Any) -> TaskAsked:
-    stdin, stdout, stderr = (_text(value.get(name, "")) for name in ("stdin", "stdout", "stderr"))
+    stdin, stdout, stderr, pid_in = (_text(value.get(name, "")) for name in ("stdin", "stdout", "stderr", "pid_in"))
+    _require("=" not in pid_in, "names of variables")
     return TaskAsked(
         _number(value["id"], 0, ALL - 1), _texts_by_name(value["env"]), value.get("reads", True) is True, stdin, stdout,
-        stderr, value.get("append") is True,
+        stderr, value.get("append") is True, pid_in,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,10 +15,12 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from lockstep.worker.child.process import LaunchError
 from lockstep.worker.child.processes import out_of_memory_kills
 from lockstep.worker.errors import trouble
+from lockstep.worker.launchers import slurm
 from lockstep.worker.launchers.mpi_messages import MpiMessages
 from lockstep.worker.output import log_line
 from lockstep.worker.settings import JSON, Settings
 from lockstep.worker.start import Launch
+from lockstep.worker.steps.asks import Asks
 from lockstep.worker.steps.credentials import gang_of, write_credentials
 from lockstep.worker.steps.place import VARIABLE
 from lockstep.worker.steps.programs import offer_library, offer_programs, path_with_programs, root
@@ -60,6 +63,8 @@ class StepService:
         self._own: List[str] = []
         self._again_at = 0.0  # monotonic
         self._memory_kills = 0  # before the attempt
+        self._batch = ""  # where the job of a batch script is
+        self.asks = Asks()
 
     # Its port
 
@@ -83,7 +88,7 @@ class StepService:
         about: JSON = {"stepsPort": self._listener.getsockname()[1] if self._listener else 0}
         if self.ends:
             about["stepEnds"] = self.ends
-        return about
+        return {**about, **self.asks.report()}
 
     # An attempt
 
@@ -97,9 +102,13 @@ class StepService:
         try:
             given = launch.steps
             gang = gang_of(self._settings.run_uid, launch.rank, start, launch.nodelist, given["ports"])
-            write_credentials(self._directory(launch), gang, given["ca"], given["certificate"], given["key"])
+            write_credentials(self.directory(launch), gang, given["ca"], given["certificate"], given["key"])
+            if self._settings.launcher == "Slurm":
+                self._batch = self.directory(launch)
+                slurm.write_job(self._batch, launch.batch or {})
+                self.asks.begin(os.path.join(os.path.dirname(self._batch), slurm.ASKS))
             offer_programs(self._settings)
-            self._told = Told(self._directory(launch))
+            self._told = Told(self.directory(launch))
             self._messages = None
         except OSError as error:
             raise LaunchError(125, "DirectoryNotCreated", trouble(error)) from None
@@ -119,7 +128,13 @@ class StepService:
         if not self._used:
             return {}
         path = path_with_programs(self._settings, environment.get("PATH", ""))
-        return {VARIABLE: self._directory(launch), "PATH": path}
+        return {VARIABLE: self.directory(launch), "PATH": path}
+
+    def begin_stop(self) -> None:
+        """The program is asked to end: a batch script is not to begin something else."""
+        if self._batch:
+            with contextlib.suppress(OSError):
+                slurm.begin_stop(self._batch)
 
     def stands_by(self, launch: Launch) -> bool:
         """The step server is this rank's program."""
@@ -158,6 +173,7 @@ class StepService:
     def follow(self, stopping: bool) -> None:
         """Hear what there is. ``stopping``: whatever ends from now on was asked to."""
         self.hear(stopping)
+        self.asks.look()
         if self._again_at and time.monotonic() >= self._again_at and not stopping:
             self._again_at = 0.0
             log_line("the step server has died and is started anew")
@@ -195,6 +211,7 @@ class StepService:
     def finish(self, stopping: bool) -> None:
         """The attempt is over, and every process of it is killed."""
         self.hear(stopping)
+        self.asks.end()
         if self._process is not None:
             self._process.returncode = -signal.SIGKILL  # reaped by the main thread
         self._used, self._again_at, self._process = False, 0.0, None
@@ -203,5 +220,6 @@ class StepService:
             self._told = None
         self.release()
 
-    def _directory(self, launch: Launch) -> str:
+    def directory(self, launch: Launch) -> str:
+        """Where clients find what they need."""
         return os.path.join(self._settings.scratch, f"a{launch.attempt}", "steps")

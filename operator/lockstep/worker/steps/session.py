@@ -15,7 +15,7 @@ import ssl
 import time
 from typing import AbstractSet, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
-from lockstep.worker.child.processes import LAUNCHERS, adopt_orphans
+from lockstep.worker.child.processes import LAUNCHERS, adopt_orphans, out_of_memory_kills
 from lockstep.worker.settings import JSON
 from lockstep.worker.steps import frames
 from lockstep.worker.steps.credentials import said_identity
@@ -30,6 +30,7 @@ KILL_SECONDS = 0.1
 UNSENT_BYTES = 256 << 10  # while more is to be sent, the tasks' output is not read
 PIPE_BUF = 4096  # so much is written to a pipe as a whole
 _WAKES = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
+OUT_OF_MEMORY = "OOMKilled"
 REFUSED = 3  # exit code of a session that answered nobody
 
 
@@ -127,6 +128,7 @@ class Session:
         self._condemned: Set[int] = set()
         self._sweeping = False
         self._credit = frames.FIRST_CREDIT
+        self._memory_kills = out_of_memory_kills()
         self._heard = self._spoke = time.monotonic()
         self._wake, self._waker = os.pipe()
         for descriptor in (self._wake, self._waker):
@@ -275,7 +277,7 @@ class Session:
             task.look_at = now + LOOK_SECONDS
         if first or now < due:
             return False
-        if Descendants(self._tasks).any_in(task):
+        if not self._request.sweep and Descendants(self._tasks).any_in(task):
             return False
         return not any(_is_ready(descriptor, select.POLLIN) for descriptor in task.streams)
 
@@ -290,7 +292,8 @@ class Session:
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         code = 0 if number else os.WEXITSTATUS(status)
         if self._connected:
-            self._tell(frames.EXIT, task.identity, {"code": code, "signal": number})
+            memory = number == signal.SIGKILL and out_of_memory_kills() > self._memory_kills
+            self._tell(frames.EXIT, task.identity, {"code": code, "signal": number, "reason": OUT_OF_MEMORY * memory})
         if code or number:
             self._note(task.identity, self._request.program, code, number, task.last_words(), asked=task.asked)
 

@@ -7,7 +7,7 @@ import signal
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 from lockstep.worker.shims import targets
-from lockstep.worker.shims.request import EVERYBODY, NOBODY, ShimAnswer, ShimPart, ShimRequest, ShimTask
+from lockstep.worker.shims.request import EVERYBODY, NOBODY, ShimAnswer, ShimRequest, ShimTask
 from lockstep.worker.steps.client import RunningStep, StepSink, TaskOutcome, forwarded_signals, new_step
 from lockstep.worker.steps.credentials import AttemptGang, CredentialError, read_gang
 from lockstep.worker.steps.place import VARIABLE
@@ -73,8 +73,8 @@ def run(asked: ShimRequest, at: Here, seconds: int = 0) -> Dict[int, TaskOutcome
 
     Raises CredentialError, OSError.
     """
-    name, sink = new_step(), _Passing(asked)
-    requests = [_request(name, part, asked) for part in asked.parts]
+    sink = _Passing(asked)
+    requests = requests_of(asked)
     step = sink.step = RunningStep(at.gang, at.directory, requests, sink, stdin=-1 if asked.stdin == NOBODY else 0)
     for number in forwarded_signals():
         signal.signal(number, lambda caught, frame: step.signal(caught))
@@ -84,18 +84,24 @@ def run(asked: ShimRequest, at: Here, seconds: int = 0) -> Dict[int, TaskOutcome
     return step.run()
 
 
-def _request(step: str, part: ShimPart, asked: ShimRequest) -> AskedOfNode:
-    return AskedOfNode(
-        step, part.rank, [_task(task, asked.stdin) for task in part.tasks], list(part.argv) or None,
-        None if part.argv else part.shell, None if part.env is None else dict(part.env), directory=asked.cwd,
-        stdin=asked.stdin != NOBODY,
-    )  # fmt: skip
+def requests_of(asked: ShimRequest, *, sweep: bool = False, pid_in: str = "") -> List[AskedOfNode]:
+    """One for each part. ``sweep``, ``pid_in``: as AskedOfNode and TaskAsked have them."""
+    step = new_step()
+    return [
+        AskedOfNode(
+            step, part.rank, [_task(task, asked.stdin, pid_in) for task in part.tasks], list(part.argv) or None,
+            None if part.argv else part.shell, None if part.env is None else dict(part.env), directory=asked.cwd,
+            stdin=asked.stdin != NOBODY, sweep=sweep,
+        )
+        for part in asked.parts
+    ]  # fmt: skip
 
 
-def _task(task: ShimTask, stdin: str) -> TaskAsked:
+def _task(task: ShimTask, stdin: str, pid_in: str) -> TaskAsked:
     return TaskAsked(
-        task.id, dict(task.env), stdin in (EVERYBODY, str(task.id)), task.stdin, task.stdout, task.stderr, task.append
-    )
+        task.id, dict(task.env), stdin in (EVERYBODY, str(task.id)), task.stdin, task.stdout, task.stderr, task.append,
+        pid_in,
+    )  # fmt: skip
 
 
 def said(answer: ShimAnswer) -> int:

@@ -8,7 +8,7 @@ import fcntl
 import os
 import signal
 import subprocess
-from typing import Deque, Dict, List, Mapping, Optional, Sequence, Set
+from typing import Callable, Deque, Dict, List, Mapping, Optional, Sequence, Set
 
 from lockstep.worker.child.process import NO_FAULT_OF_THE_COMMAND
 from lockstep.worker.child.processes import Process, other_processes
@@ -45,9 +45,11 @@ class RunningTask:
         files = _Files(asked, directory or os.getcwd())
         self._says_into = files.path(asked.stderr) if asked.stderr else ""
         reads = subprocess.PIPE if request.stdin and asked.reads else subprocess.DEVNULL
+        own = {**environment, **asked.environment}
         try:
             process = subprocess.Popen(
-                command, env={**environment, **asked.environment}, cwd=directory, bufsize=0, start_new_session=True,
+                command, env=own, cwd=directory, bufsize=0, start_new_session=True,
+                preexec_fn=_knowing_its_pid(command, own, asked.pid_in) if asked.pid_in else None,
                 stdin=files.opened.get("stdin", reads), stdout=files.opened.get("stdout", subprocess.PIPE),
                 stderr=files.opened.get("stderr", subprocess.PIPE),
             )  # fmt: skip
@@ -140,6 +142,16 @@ class RunningTask:
                 stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
                 return stream.read(TAIL_BYTES)
         return self.tail
+
+
+def _knowing_its_pid(command: Sequence[str], environment: Mapping[str, str], variable: str) -> Callable[[], None]:
+    """For the child, after its fork: only there the PID is known."""
+
+    def become() -> None:
+        with contextlib.suppress(OSError):  # it is tried once more, and then heard of
+            os.execvpe(command[0], list(command), {**environment, variable: str(os.getpid())})
+
+    return become
 
 
 class _Files:

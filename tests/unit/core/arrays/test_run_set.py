@@ -413,3 +413,25 @@ def test_a_set_comes_to_rest_and_ends() -> None:
         world.expire()
     assert world.made == [f"sweep-{index}" for index in range(10)]
     assert world.sets["sweep"].status.indices.succeeded == "0-9"
+
+
+BATCH = {"nodes": 1, "image": "i", "launcher": {"type": "Slurm", "batch": {"script": "#!/bin/sh\nsrun x\n"}}}
+
+
+def test_an_array_of_batch_jobs_makes_none_before_it_has_a_number() -> None:
+    view = run_set(template={"spec": BATCH}, indices="0-1")
+    waiting = decided(view)
+    assert waiting.take_job_id
+    assert (waiting.status, made(waiting)) == (None, [])
+    numbered = decided(view, job_id=12)
+    assert not numbered.take_job_id
+    assert (status_of(numbered).job_id, made(numbered)) == (12, [0, 1])
+    known_by = {create.body["metadata"]["annotations"].get("lockstep.dev/array-job") for create in numbered.creates}
+    assert known_by == {"job=12 step=1"}
+    again = decided(replace(view, status=status_of(numbered)), job_id=13)
+    assert again.status is None, "it never changes"
+
+
+def test_other_arrays_and_those_that_are_cancelled_take_no_number() -> None:
+    assert not decided(run_set()).take_job_id
+    assert not decided(run_set(template={"spec": BATCH}, cancel=True)).take_job_id

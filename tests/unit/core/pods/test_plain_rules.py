@@ -41,6 +41,7 @@ CEL: Mapping[str, dict[str, Any]] = {
     "signal": {"checkpoint": {"shared": {"claimName": "c"}, "signal": "SIGUSR1"}},
     "resumeBy": {"checkpoint": {"shared": {"claimName": "c"}, "resumeBy": "Env"}},
     "MPI": {"launcher": {"type": "MPI"}},
+    "Slurm": {"launcher": {"type": "Slurm", "batch": {"script": "#!/bin/sh"}}, "command": []},
     "steps": {"launcher": {"steps": True}},
     "archive": {"checkpoint": {"shared": {"claimName": "c"}, "archive": {"uri": "s3://bucket/x"}}},
 }

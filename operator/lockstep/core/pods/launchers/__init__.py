@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model.problems import Problem
-from lockstep.core.pods.launchers import deepspeed, jax, mpi, plain, torchrun
+from lockstep.core.pods.launchers import deepspeed, jax, mpi, plain, slurm, torchrun
 from lockstep.core.pods.launchers.rendezvous import Rendezvous
 
 
@@ -43,6 +43,7 @@ _MODULES: Mapping[str, ModuleType] = {
     "JAX": jax,
     "MPI": mpi,
     "DeepSpeed": deepspeed,
+    "Slurm": slurm,
 }
 
 
@@ -54,6 +55,11 @@ def launcher_of(spec: TrainingRunSpec) -> Launcher:
 def others_stand_by(spec: TrainingRunSpec) -> bool:
     """The command is on rank 0 alone: what the other nodes run are its steps."""
     return launcher_of(spec).options(spec, 0).get("standsBy") is True
+
+
+def command_of(spec: TrainingRunSpec) -> Sequence[str]:
+    """What pods with a worker have as their command."""
+    return (*spec.entrypoint, *(spec.command or slurm.COMMAND))
 
 
 def worker_options(spec: TrainingRunSpec, gpus_per_node: int) -> Mapping[str, Any]:

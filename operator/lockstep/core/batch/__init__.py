@@ -1,0 +1,1 @@
+"""From what sbatch was given to the run that it means."""

@@ -1,0 +1,138 @@
+"""A job that another one submits from inside (``sbatch`` in a script): for the same user, queue and namespace, with the
+volumes, environment and image of its own, and only where the queue lets jobs do so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from lockstep.api.base import names, times
+from lockstep.core.batch.submission import Job, Submitted, Surroundings, gang_of, wanted
+from lockstep.core.model.snapshot import Ask, RunView
+from lockstep.slurm.getopt import OptionError
+from lockstep.slurm.submission.batch import batches
+from lockstep.slurm.submission.directives import ScriptError, check_script, directives, wrapped
+
+CLUSTER = "lockstep"
+"""SLURM_CLUSTER_NAME, and what -M may name."""
+_INHERITED = ("gpuResource", "shmSize", "imagePullSecrets", "serviceAccountName", "podTemplate", "network")
+"""Fields of the run that its children have as well, unless their submission says otherwise."""
+_OUTSIDE = "is for submissions from outside a job"
+
+
+class RefusedError(Exception):
+    """Why it is not submitted."""
+
+
+class _Body(Struct):
+    options: tuple[str, ...] = ()
+    script: str = ""
+    name: str = ""
+    arguments: tuple[str, ...] = ()
+    directory: str = ""
+    environment: dict[str, str] = {}
+
+
+def submitted_name(run: RunView, ask: Ask) -> str:
+    """The one name that the run of a request can have, so that creating it twice is harmless."""
+    mark = sha256(f"{run.uid}/{ask.id}".encode()).hexdigest()[:8]
+    return f"{run.name[: names.MAX_RUN_NAME - 9].rstrip('-')}-{mark}"
+
+
+def mark_of(run: RunView, ask: Ask) -> str:
+    """What the run of a request says of itself."""
+    return f"{run.uid}/{ask.id}"
+
+
+def manifest_of(run: RunView, ask: Ask, jobs: Mapping[int, Job]) -> dict[str, Any]:
+    """The run that is to be created. Raises RefusedError."""
+    assert run.spec is not None
+    own = run.spec.dump_written()
+    batch = run.spec.launcher.batch
+    try:
+        body = msgspec.json.decode(ask.body, type=_Body)
+        made = _made(run, body, jobs)
+    except msgspec.DecodeError as error:
+        raise RefusedError(f"the request is not understood: {error}") from None
+    except (OptionError, ScriptError) as error:
+        raise RefusedError(" ".join(str(error).split())) from None
+    except RecursionError:
+        raise RefusedError("the request is not understood") from None
+    spec = {field: own[field] for field in _INHERITED if field in own} | made["spec"]
+    if "podTemplate" in own and "podTemplate" in made["spec"]:  # labels that nodes must have
+        theirs = own["podTemplate"]
+        spec["podTemplate"] = {**theirs, "spec": {**theirs.get("spec", {}), **made["spec"]["podTemplate"]["spec"]}}
+    if run.spec.queue != names.DEFAULT_QUEUE:
+        spec["queue"] = run.spec.queue
+    assert batch is not None
+    metadata = made["metadata"]
+    metadata.pop("generateName")
+    user = run.annotations.get(names.ANNOTATION_USER)
+    return {
+        **made,
+        "metadata": {
+            **metadata,
+            "name": submitted_name(run, ask),
+            "namespace": run.namespace,
+            "annotations": {
+                **metadata.get("annotations", {}),
+                **({names.ANNOTATION_USER: user} if user else {}),
+                names.ANNOTATION_SUBMITTED_BY: mark_of(run, ask),
+            },
+        },
+        "spec": spec,
+    }
+
+
+def _made(run: RunView, body: _Body, jobs: Mapping[int, Job]) -> dict[str, Any]:
+    """Raises RefusedError, OptionError and ScriptError."""
+    spec = run.spec
+    assert spec is not None
+    assert spec.launcher.batch is not None
+    name = body.name or "sbatch"
+    script = body.script
+    wraps = [option.partition("=")[2] for option in body.options if option.startswith("--wrap=")]
+    if not script and wraps:
+        script = wrapped(wraps[-1])
+    check_script(script.encode("utf-8", "replace"))
+    words = ["--", name, *body.arguments]
+    request, rows, components = gang_of(
+        batches(directives(name, script), body.environment, [*body.options, *words], _unread, CLUSTER)
+    )
+    if request.array:
+        raise RefusedError(f"--array {_OUTSIDE}")
+    if request.test_only or request.wait:
+        raise RefusedError(f"--{'test-only' if request.test_only else 'wait'} {_OUTSIDE}")
+    if request.partitions and spec.queue not in request.partitions:
+        raise RefusedError(f"--partition {','.join(request.partitions)}: a job submits to its own queue, {spec.queue}")
+    own = spec.launcher.batch
+    submitted = Submitted(script, name, body.arguments, body.directory, own.user, own.uid, own.gid, own.host)
+    written = spec.dump_written()
+    like_own: dict[str, Any] = {field: written[field] for field in ("image", "volumes", "env") if field in written}
+
+    def job(number: str) -> Job:
+        found = jobs.get(int(number))
+        if found is None:
+            raise ValueError(f"there is no job {number} in namespace {run.namespace}")
+        return found
+
+    made = wanted(request, rows, submitted, Surroundings(like_own, _moment, job, _unread), components)
+    if made.refusals:
+        raise RefusedError("; ".join(f"{row.option} {row.value}: {row.words}" for row in made.refusals))
+    made.manifest["spec"].pop("queue", None)
+    return made.manifest
+
+
+def _moment(option: str, text: str) -> str:
+    try:
+        return times.to_rfc3339(times.to_unix(text))
+    except ValueError:
+        raise ValueError(f"{text} {_OUTSIDE}, or is a time such as 2026-12-01T08:00:00Z") from None
+
+
+def _unread(path: str) -> str:
+    raise OSError(2, "files of the job's nodes are not read here")

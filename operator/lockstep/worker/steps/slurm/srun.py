@@ -1,0 +1,102 @@
+"""The program ``srun`` of a batch job: a step of its gang."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Dict, List, NoReturn, Sequence
+
+from lockstep.slurm import scontrol, srun
+from lockstep.slurm.getopt import OptionError
+from lockstep.slurm.layout import LayoutError
+from lockstep.slurm.srun_options import OPTIONS
+from lockstep.worker.shims.request import NOBODY
+from lockstep.worker.shims.srun import Call, Place, call
+from lockstep.worker.steps import shimmed
+from lockstep.worker.steps.client import RunningStep
+from lockstep.worker.steps.credentials import CredentialError
+from lockstep.worker.steps.slurm import registry
+from lockstep.worker.steps.slurm.job import JobHere, given_environment, job_here
+from lockstep.worker.steps.slurm.running import StepOutput
+from lockstep.worker.steps.slurm.signals import catch
+
+FAILED = 1
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Its exit code."""
+    environ = given_environment()
+    try:
+        components = srun.parse(arguments, environ)
+        first = components[0]
+        if first.show_version or first.show_help or first.show_mpi_types:
+            return _shown(first)
+        here = job_here(environ)
+        if any(each.job and not here.is_own(each.job) for each in components):
+            raise LayoutError(f"Unable to confirm allocation for job {first.job}: Invalid job id specified")
+        if here.ending:
+            raise LayoutError(
+                f"Unable to confirm allocation for job {here.job.id}: Job/step already completing or completed"
+            )
+        return _run(here, components, environ)
+    except OptionError as error:
+        shimmed.say(str(error))
+    except (LayoutError, CredentialError) as error:
+        shimmed.say(f"srun: error: {error}\n")
+    except OSError as error:
+        shimmed.say(f"srun: error: Could not open file {error.filename}: {error.strerror}\n")
+    return FAILED
+
+
+def _shown(step: srun.Step) -> int:
+    if step.show_mpi_types:
+        text = srun.MPI_TYPES
+    elif step.show_version:
+        text = scontrol.version()
+    else:
+        names = " ".join(f"[--{option.name}]" for option in OPTIONS if not option.same_as)
+        text = f"Usage: srun [OPTIONS...] executable [args...]\n{names}\n"
+    os.write(1, text.encode("ascii"))
+    return 0
+
+
+def _run(here: JobHere, components: Sequence[srun.Step], environ: Dict[str, str]) -> int:
+    """Raises LayoutError, CredentialError, OSError."""
+    gang = here.at.gang
+    peer = gang.peers[gang.rank]
+    number = registry.next_step(here.directory, gang.rank)
+    place = Place(number, peer.address, peer.port, os.getcwd())
+    made = call(components, here.job, here.batch.words, environ, place)
+    output = StepOutput(made, components[0], here, number)
+    stdin = -1
+    if made.request.stdin != NOBODY:
+        stdin = os.open(made.stdin, os.O_RDONLY | os.O_CLOEXEC) if made.stdin else 0
+    asked = shimmed.requests_of(made.request, sweep=True, pid_in="SLURM_TASK_PID")
+    step = RunningStep(gang, here.directory, asked, output, stdin=stdin)
+    output.begin(step)
+    catch(output)
+    record = registry.StepRecord(
+        number, os.getpid(), registry.born_of(os.getpid()), _name(components[0]), _nodes(made, here),
+        len(made.nodes), time.time(),
+    )  # fmt: skip
+    registry.enter(here.directory, record)
+    step.run()
+    code = output.finish()
+    ended = record._replace(end=time.time(), state=output.state, code=output.worst[0], signal=output.worst[1])
+    registry.leave(here.directory, ended)
+    return code
+
+
+def _name(step: srun.Step) -> str:
+    return (step.job_name if "job-name" not in step.by_environment else "") or os.path.basename(step.command[0])[:64]
+
+
+def _nodes(made: Call, here: JobHere) -> List[str]:
+    used = set(made.nodes.values())
+    return [node for node in here.job.nodes if node in used]
+
+
+def main() -> NoReturn:
+    """The program."""
+    os._exit(run(sys.argv[1:]))

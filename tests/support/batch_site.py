@@ -1,0 +1,114 @@
+"""Batch scripts on nodes that really run: submitted by `lockstep sbatch` as they are, to a queue with a claim."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.training import CLAIM, NAMESPACE, TrainingRun, TrainingSite
+from harness.waiting import wait_for
+from localcluster.api import Request
+from lockstep.api.base import names
+from lockstep.cli.main import main
+
+QUEUE = "batch"
+MOUNT = "/gpfs"
+RUNS = f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/{names.RUNS}"
+MEET = """
+import os, socket, sys, time
+rank, world = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
+where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if rank == 0:
+    listener = socket.create_server(where)
+    peers = [listener.accept()[0] for _ in range(world - 1)]
+    total = sum(int(peer.makefile().readline()) for peer in peers)
+    for peer in peers:
+        peer.sendall(b"%d\\n" % total)
+else:
+    for _ in range(300):
+        try:
+            head = socket.create_connection(where, 5)
+            break
+        except OSError:
+            time.sleep(0.1)
+    head.sendall(b"%d\\n" % rank)
+    total = int(head.makefile().readline())
+print("rank", rank, "of", world, "on", os.environ["SLURMD_NODENAME"], "sum", total, flush=True)
+"""
+"""In the place of a trainer: all ranks meet at MASTER_ADDR and have the sum of their numbers."""
+
+
+class Job:
+    """A batch job that was submitted."""
+
+    def __init__(self, site: TrainingSite, number: int, folder: Path) -> None:
+        self.number, self.folder = number, folder
+        [body] = wait_for(f"a run has the number {number}", lambda: self._runs(site), seconds=60)
+        metadata = body["metadata"]
+        self.run = TrainingRun(site.world, metadata["name"], metadata["uid"], body["spec"]["nodes"])
+        site.runs.append(self.run)
+
+    def _runs(self, site: TrainingSite) -> list[dict[str, Any]]:
+        listed = site.world.cluster.api.get(RUNS)["items"]
+        return [body for body in listed if body.get("status", {}).get("jobId") == self.number]
+
+    def output(self, name: str = "") -> str:
+        return (self.folder / (name or f"slurm-{self.number}.out")).read_text()
+
+    def lines(self, name: str = "") -> list[str]:
+        return self.output(name).splitlines()
+
+    def is_done(self) -> Job:
+        self.run.wait_until_succeeded()
+        return self
+
+
+class BatchSite:
+    """The login node: a folder that the queue's claim has, too."""
+
+    def __init__(
+        self, site: TrainingSite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+    ) -> None:
+        self.site, self._capsys = site, capsys
+        claim = site.world.claim_folder(NAMESPACE, CLAIM)
+        self.folder = claim / name
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.inside = f"{MOUNT}/{name}"
+        (self.folder / "meet.py").write_text(MEET)
+        monkeypatch.setenv("KUBECONFIG", str(site.world.cluster.kubeconfig))
+        monkeypatch.setenv("SBATCH_PARTITION", QUEUE)
+        monkeypatch.setenv("SBATCH_GPUS_PER_NODE", "0")
+        monkeypatch.chdir(self.folder)
+        volume = {"name": "work", "mountPath": MOUNT, "persistentVolumeClaim": {"claimName": CLAIM}}
+        spec = {"batch": {"image": "none", "volumes": [volume], "submitFromInside": True}}
+        body = {"apiVersion": names.API_VERSION, "kind": "TrainingQueue", "metadata": {"name": QUEUE}, "spec": spec}
+        api, path = site.world.cluster.api, f"/apis/{names.API_VERSION}/{names.QUEUES}"
+        if QUEUE not in [item["metadata"]["name"] for item in api.get(path)["items"]]:
+            api.send(Request("POST", path, body))
+
+    def sbatch(self, name: str, script: str, *options: str, arguments: Sequence[str] = ()) -> int:
+        """Its number. ``options`` are those of this site, not of the script."""
+        (self.folder / name).write_text(script)
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit, match="0"):
+            main(
+                [
+                    "sbatch", f"--kube-namespace={NAMESPACE}", f"--chdir={self.inside}", *options, name, *arguments,
+                ]
+            )  # fmt: skip
+        found = re.search(r"Submitted batch job ([0-9]+)", self._capsys.readouterr().out)
+        assert found is not None
+        return int(found[1])
+
+    def close(self) -> None:
+        """Arrays are gone, and make no more runs."""
+        api, path = self.site.world.cluster.api, f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/{names.RUN_SETS}"
+        for body in api.get(path)["items"]:
+            api.send(Request("DELETE", f"{path}/{body['metadata']['name']}", absence_is_fine=True))
+
+    def submit(self, name: str, script: str, *options: str, arguments: Sequence[str] = ()) -> Job:
+        return Job(self.site, self.sbatch(name, script, *options, arguments=arguments), self.folder)

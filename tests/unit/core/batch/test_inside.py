@@ -1,0 +1,147 @@
+"""What a job submits from inside: for its own user, queue and namespace, and with what it has itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from lockstep.api.base import names
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.core.batch.inside import RefusedError, manifest_of, mark_of, submitted_name
+from lockstep.core.batch.submission import Job
+from lockstep.core.model.own_objects import parse_run
+from lockstep.core.model.snapshot import Ask, RunView
+from lockstep.core.pods.validation import validate
+
+HOME = {"name": "home", "mountPath": "/home", "persistentVolumeClaim": {"claimName": "home"}}
+SCRIPT = "#!/bin/sh\n#SBATCH -N 2 -J next\nsrun x\n"
+BODY: dict[str, Any] = {
+    "options": ["-d", "afterany:7"],
+    "script": SCRIPT,
+    "name": "next.sh",
+    "arguments": ["a"],
+    "directory": "/home/ada",
+    "environment": {"SBATCH_QOS": "low"},
+}
+JOBS = {7: Job("first"), 8: Job("sweep", is_array=True)}
+
+
+def parent(name: str = "first", **spec: Any) -> RunView:
+    batch = {"script": "#!/bin/sh\n", "user": "ada", "uid": 1000, "gid": 100, "host": "login"}
+    fields = {
+        "nodes": 4,
+        "image": "registry/own:1",
+        "queue": "research",
+        "volumes": [HOME],
+        "env": [{"name": "A", "value": "1"}],
+        "shmSize": "1Gi",
+        "timeLimit": "1h",
+        "launcher": {"type": "Slurm", "batch": batch},
+        "podTemplate": {"spec": {"securityContext": {"runAsUser": 1000}}},
+        **spec,
+    }
+    metadata = {
+        "namespace": "team",
+        "name": name,
+        "uid": "uid-first",
+        "resourceVersion": "1",
+        "generation": 1,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "annotations": {names.ANNOTATION_USER: "ada@example.net"},
+    }
+    return parse_run({"metadata": metadata, "spec": fields})
+
+
+def ask(identity: str = "a-1", **changes: Any) -> Ask:
+    return Ask(identity, "submit", msgspec.Raw(json.dumps({**BODY, **changes}).encode()))
+
+
+def test_a_job_that_is_submitted_has_what_its_parent_has_and_what_it_asks_for() -> None:
+    made = manifest_of(parent(), ask(), JOBS)
+    assert made["metadata"] == {
+        "name": submitted_name(parent(), ask()),
+        "namespace": "team",
+        "annotations": {
+            names.ANNOTATION_USER: "ada@example.net",
+            names.ANNOTATION_SUBMITTED_BY: "uid-first/a-1",
+        },
+    }
+    spec = made["spec"]
+    batch = spec.pop("launcher")["batch"]
+    assert spec == {
+        "nodes": 2,
+        "image": "registry/own:1",
+        "queue": "research",
+        "volumes": [HOME],
+        "env": [{"name": "A", "value": "1"}],
+        "shmSize": "1Gi",
+        "priorityClassName": "low",
+        "dependsOn": [{"name": "first", "condition": "Finished"}],
+        "podTemplate": {"spec": {"securityContext": {"runAsUser": 1000}}},
+    }
+    assert (batch["script"], batch["arguments"], batch["directory"]) == (SCRIPT, ["a"], "/home/ada")
+    assert (batch["user"], batch["uid"], batch["gid"], batch["host"]) == ("ada", 1000, 100, "login")
+
+
+def test_labels_that_nodes_must_have_stand_beside_the_parents_template() -> None:
+    made = manifest_of(parent(), ask(options=["-C", "ib"]), JOBS)
+    assert made["spec"]["podTemplate"]["spec"] == {
+        "securityContext": {"runAsUser": 1000},
+        "nodeSelector": {"ib": "true"},
+    }
+
+
+def test_it_is_one_that_the_operator_takes() -> None:
+    made = manifest_of(parent(), ask(), JOBS)
+    assert validate(TrainingRunSpec.model_validate(made["spec"]), {}) == []
+
+
+def test_a_wrapped_command_is_submitted_too() -> None:
+    made = manifest_of(parent(), ask(options=["--wrap=hostname"], script="", name="wrap", arguments=[]), JOBS)
+    assert "hostname" in made["spec"]["launcher"]["batch"]["script"]
+
+
+def test_a_name_is_that_of_the_request_and_fits() -> None:
+    long = parent("x" * 40)
+    assert len(submitted_name(long, ask())) == 40
+    assert submitted_name(long, ask()) == submitted_name(long, ask(script="#!/bin/sh\n"))
+    assert submitted_name(long, ask()) != submitted_name(long, ask("a-2"))
+    assert mark_of(long, ask()) == "uid-first/a-1"
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "another queue": ({"options": ["-p", "urgent"]}, "a job submits to its own queue, research"),
+    "an array": ({"options": ["-a", "0-3"]}, "--array is for submissions from outside"),
+    "a wait": ({"options": ["-W"]}, "--wait is for"),
+    "a dry run": ({"options": ["--test-only"]}, "--test-only is for"),
+    "a job of nobody": ({"options": ["-d", "afterok:99"]}, "there is no job 99 in namespace team"),
+    "a moment of a shell": ({"options": ["-b", "now+1hour"]}, "2026-12-01T08:00:00Z"),
+    "a file": ({"options": ["--export-file=x"]}, "cannot read it"),
+    "an option that is none": ({"options": ["--foo"]}, "unrecognized option '--foo'"),
+    "an option that is refused": ({"options": ["--uid=0"]}, "--uid 0"),
+    "no script": ({"script": ""}, "Batch script is empty"),
+    "a script that is none": ({"script": "srun x"}, "does not look like a batch script"),
+    "no body": ({"script": 7}, "not understood"),
+    "another mount": ({"options": ["--container-mounts=/etc:/etc"]}, "/etc is on no volume"),
+}
+
+
+@pytest.mark.parametrize(("changes", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_submitted_from_inside_is_refused_in_words(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(RefusedError, match=words.replace("+", r"\+")):
+        manifest_of(parent(), ask(**changes), JOBS)
+
+
+def test_its_own_queue_may_be_named_and_a_time_with_its_zone() -> None:
+    options = ["-p", "urgent,research", "-b", "2026-12-01T08:00:00Z"]
+    made = manifest_of(parent(), ask(options=options), JOBS)
+    assert (made["spec"]["queue"], made["spec"]["notBefore"]) == ("research", "2026-12-01T08:00:00Z")
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{", b"[" * 500, b'{"options": "x"}', b'{"environment": {"a": 1}}', b"\xff"])
+def test_whatever_is_sent_is_refused_and_raises_nothing_else(body: bytes) -> None:
+    with pytest.raises(RefusedError):
+        manifest_of(parent(), Ask("a", "submit", msgspec.Raw(body)), JOBS)

@@ -1,0 +1,320 @@
+"""Slurm's commands as programs of a batch job, with real step servers behind them."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.running_worker import until
+from lockstep.worker.launchers import slurm
+from lockstep.worker.steps.place import VARIABLE
+from lockstep.worker.steps.programs import SHIMS
+from lockstep.worker.steps.slurm import registry
+from support.slurm_gang import SlurmGang
+
+pytestmark = pytest.mark.process
+NODES = 3
+UNTIL_RUNNING = "until squeue -s -h | grep -q .; do sleep 0.05; done"
+"""Of a script that has put a step into the background."""
+
+
+@pytest.fixture
+def gang(tmp_path: Path) -> Iterator[SlurmGang]:
+    made = SlurmGang(tmp_path, NODES)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmGang]:
+    made = SlurmGang(tmp_path_factory.mktemp("job"), NODES)
+    yield made
+    made.close()
+
+
+class Operator(threading.Thread):
+    """The other end of the job's asks: answers the first one."""
+
+    def __init__(self, gang: SlurmGang, answer: dict[str, Any]) -> None:
+        super().__init__(daemon=True)
+        self.folder, self.answer = gang.directory.parent / slurm.ASKS, answer
+        self.asked: dict[str, Any] = {}
+        self.start()
+
+    def run(self) -> None:
+        [path] = until(lambda: list(self.folder.glob("*.json")))
+        self.asked = json.loads(path.read_text())
+        beside = path.with_suffix(".new")
+        beside.write_text(json.dumps(self.answer))
+        beside.rename(path.with_suffix(".answer.json"))
+
+
+# srun
+
+
+def test_a_step_has_a_task_on_each_node_with_the_places_of_slurm(shared: SlurmGang) -> None:
+    says = "echo $SLURM_PROCID $SLURM_NODEID $SLURMD_NODENAME $SLURM_NTASKS $LOCKSTEP_NODE_RANK"
+    ran = shared.run(f"srun -l bash -c '{says}; test $SLURM_TASK_PID = $$'")
+    assert (sorted(ran.stdout.splitlines()), ran.returncode) == (
+        ["0: 0 0 127.0.0.1 3 0", "1: 1 1 127.0.0.2 3 1", "2: 2 2 127.0.0.3 3 2"],
+        0,
+    ), ran.stderr
+
+
+def test_tasks_have_what_the_script_exports_and_nothing_that_python_adds(shared: SlurmGang) -> None:
+    ran = shared.run("export MINE=1; srun -n1 -N1 -w node-1 env")
+    found = dict(line.split("=", 1) for line in ran.stdout.splitlines())
+    assert (found["MINE"], found["SLURM_JOB_ID"], found["SLURM_STEP_NODELIST"]) == ("1", "123", "127.0.0.2")
+    assert "LC_CTYPE" not in found
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "lines"),
+    [
+        ("-n3 bash -c 'exit $((SLURM_PROCID + 5))'", 7, ["srun: error: 127.0.0.3: task 2: Exited with exit code 7"]),
+        ("-n6 bash -c 'kill -9 $$'", 137, ["srun: error: 127.0.0.1: tasks 0-1: Killed"]),
+        (
+            "-N1 nosuch",
+            2,
+            [
+                "slurmstepd: error: execve(): nosuch: No such file or directory",
+                "srun: error: 127.0.0.1: task 0: Exited with exit code 2",
+            ],
+        ),
+        ("-N1 /etc/passwd", 13, ["slurmstepd: error: execve(): /etc/passwd: Permission denied"]),
+        ("-N9 true", 1, ["srun: error: Only allocated 3 nodes asked for 9"]),
+        ("-w elsewhere true", 1, ["srun: error: Unable to create step: elsewhere is no node of this job"]),
+        (
+            "--jobid=77 true",
+            1,
+            ["srun: error: Unable to confirm allocation for job 77: Invalid job id specified"],
+        ),
+        ("--bogus true", 1, ["srun: unrecognized option '--bogus'"]),
+        ("-o no/such/folder true", 1, ["srun: error: Could not open file no/such/folder: No such file or directory"]),
+        ("-D /no/such/folder -N1 true", 1, ["srun: error: 127.0.0.1: /no/such/folder: there is no such directory"]),
+    ],
+    ids=["codes", "signals", "no command", "no program", "nodes", "node", "job", "option", "file", "directory"],
+)
+def test_what_goes_wrong_is_said_as_srun_says_it(shared: SlurmGang, step: str, code: int, lines: list[str]) -> None:
+    ran = shared.run(f"srun {step}")
+    assert ran.returncode == code, ran.stderr
+    assert set(lines) <= set(ran.stderr.splitlines()), ran.stderr
+
+
+def test_output_goes_to_files_of_srun_or_of_each_task(shared: SlurmGang) -> None:
+    both = "bash -c 'echo out $SLURM_PROCID; echo err >&2'"
+    ran = shared.run(
+        f"srun -n3 -o one -e two {both}; srun -n3 -o %j.%s.%t.%n.%N {both}; srun -o none {both}; srun -n3 -o 2 {both}"
+    )
+    folder = shared.folder
+    assert sorted((folder / "one").read_text().split("\n")) == ["", "out 0", "out 1", "out 2"]
+    assert (folder / "two").read_text() == "err\n" * 3
+    [own] = folder.glob("123.*.2.2.127.0.0.3")
+    assert own.read_text() == "out 2\nerr\n"
+    assert (ran.stdout, ran.stderr) == ("out 2\n", "err\n")
+
+
+def test_a_file_is_emptied_unless_it_is_to_be_added_to(shared: SlurmGang) -> None:
+    ran = shared.run(
+        "for n in 1 2; do srun -N1 -n1 -o new echo $n; srun -N1 -n1 -o more --open-mode=append echo $n; done"
+    )
+    assert ran.returncode == 0
+    assert [(shared.folder / name).read_text() for name in ("new", "more")] == ["2\n", "1\n2\n"]
+
+
+@pytest.mark.parametrize(
+    ("options", "out"),
+    [("", "0: x|1: x|2: x"), ("-i 1", "1: x"), ("-i none", ""), ("-i words", "0: y|1: y|2: y")],
+)
+def test_stdin_is_for_all_tasks_or_for_one(shared: SlurmGang, options: str, out: str) -> None:
+    (shared.folder / "words").write_text("y\n")
+    ran = shared.run(f"srun -n3 {options} -l cat", text="x\n")
+    assert "|".join(sorted(ran.stdout.splitlines())) == out, ran.stderr
+
+
+def test_steps_that_overlap_have_numbers_of_their_own(shared: SlurmGang) -> None:
+    ran = shared.run("for n in 1 2 3 4; do srun -N1 -n1 bash -c 'echo $SLURM_STEP_ID' & done; wait")
+    assert len({int(number) for number in ran.stdout.split()}) == 4
+    nested = shared.run("srun -N1 -n1 -w node-2 srun -N1 -n1 -w node-0 bash -c 'echo $SLURM_STEP_ID $SLURM_NODEID'")
+    number, node = nested.stdout.split()
+    assert (registry.rank_of(int(number)), node) == (2, "0"), nested.stderr
+
+
+def test_the_first_bad_end_ends_the_step_with_kill_on_bad_exit(shared: SlurmGang) -> None:
+    began = time.monotonic()
+    ran = shared.run("srun -n3 -K bash -c '[ $SLURM_PROCID = 1 ] && exit 7; sleep 60'")
+    assert time.monotonic() - began < 30
+    assert ran.returncode == 143
+    assert "srun: error: 127.0.0.2: task 1: Exited with exit code 7\nsrun: Terminating StepId=123." in ran.stderr
+    assert "srun: error: 127.0.0.3: task 2: Terminated" in ran.stderr
+    assert shared.run("srun -n3 bash -c '[ $SLURM_PROCID = 1 ] && exit 7; sleep 1'").returncode == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [("-W1", "srun: First task exited 1s ago"), ("-t 0:01", "DUE TO TIME LIMIT ***")],
+    ids=["after the first end", "time limit"],
+)
+def test_a_step_has_its_own_limits(shared: SlurmGang, options: str, line: str) -> None:
+    ran = shared.run(f"srun -n3 {options} bash -c '[ $SLURM_PROCID = 1 ] && exit 0; sleep 60'")
+    assert (ran.returncode, line in ran.stderr) == (143, True), ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("then", "code", "said"),
+    [
+        ("kill -USR1 $!", 5, ""),
+        ("kill -TERM $!", 143, "srun: forcing job termination"),
+        ("kill -INT $!; sleep 0.2; kill -INT $!", 130, "srun: interrupt (one more within 1 sec to abort)"),
+        ("scancel 123.0", 143, "*** STEP 123.0 ON 127.0.0.1 CANCELLED AT"),
+        ("scancel -s USR1 123.0", 5, ""),
+        ("scancel -s USR1 123", 5, ""),
+        ("srun -N1 -n1 -w node-2 -o none scancel -s USR1 123.0", 5, ""),
+        ("scancel -s KILL 123.0", 137, ""),
+    ],
+)
+def test_a_step_hears_signals_and_scancel(gang: SlurmGang, then: str, code: int, said: str) -> None:
+    task = 'trap "exit 5" USR1; touch up.$SLURM_PROCID; while :; do sleep 0.1; done'
+    ran = gang.run(
+        f"srun -n2 -N2 bash -c '{task}' & pid=$!; until [ -e up.0 -a -e up.1 ]; do sleep 0.05; done; {then}; wait $pid"
+    )
+    assert ran.returncode == code, ran.stderr
+    assert said in ran.stderr
+
+
+def test_what_a_task_leaves_behind_ends_with_its_step(gang: SlurmGang) -> None:
+    for keeps in (">/dev/null 2>&1", ""):
+        ran = gang.run(f"srun -N1 -n1 bash -c 'setsid sleep 300 {keeps} & sleep 301 {keeps} & echo $!'")
+        until(lambda pid=int(ran.stdout): registry.born_of(pid) == "")
+
+
+def test_no_step_begins_in_a_job_that_is_being_stopped(gang: SlurmGang) -> None:
+    slurm.begin_stop(str(gang.directory))
+    ran = gang.run("srun true")
+    assert (ran.returncode, "already completing" in ran.stderr) == (1, True)
+
+
+def test_outside_of_a_job_every_command_says_so(shared: SlurmGang) -> None:
+    for command in ("srun true", "scancel 1", "squeue", "sacct", "sbcast a b", "scontrol show job"):
+        ran = shared.run(command, **{VARIABLE: ""})
+        assert (ran.returncode, VARIABLE in ran.stderr) == (1, True), (command, ran.stderr)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["srun --version", "scontrol -V", "scancel -V", "squeue -V", "sacct -V", "sbcast -V", "sbatch --version"],
+)
+def test_versions_are_shaped_like_slurms(shared: SlurmGang, command: str) -> None:
+    assert re.fullmatch(r"slurm [0-9]+\.[0-9]+\.[0-9]+\n", shared.run(command).stdout)
+
+
+def test_mpi_types_can_be_listed_and_one_that_is_not_there_is_said(shared: SlurmGang) -> None:
+    assert "none" in shared.run("srun --mpi=list").stdout
+    ran = shared.run("srun --mpi=pmix -n3 true")
+    assert (ran.returncode, "srun: --mpi is ignored" in ran.stderr) == (0, True)
+
+
+# The others
+
+
+def test_the_components_of_a_heterogeneous_job_are_one_step(tmp_path: Path) -> None:
+    gang = SlurmGang(tmp_path, 2, components=[1, 1])
+    try:
+        ran = gang.run("srun -l bash -c 'echo a$SLURM_PROCID' : bash -c 'echo b$SLURMD_NODENAME'")
+        assert sorted(ran.stdout.splitlines()) == ["0: a0", "1: b127.0.0.2"], ran.stderr
+        assert gang.run("srun -o a -e c sh -c 'echo a; echo c >&2' : -o b echo b").returncode == 0
+        assert [(gang.folder / name).read_text() for name in "abc"] == ["a\n", "b\n", "c\n"]
+    finally:
+        gang.close()
+
+
+def test_scontrol_shows_host_names_and_the_own_job(shared: SlurmGang) -> None:
+    assert shared.run("scontrol show hostnames").stdout == "127.0.0.1\n127.0.0.2\n127.0.0.3\n"
+    shown = shared.run("scontrol show job $SLURM_JOB_ID").stdout
+    assert {f"WorkDir={shared.folder}", f"Command={shared.folder}/train.sbatch"} <= {
+        line.strip() for line in shown.splitlines()
+    }
+    assert "ClusterName             = main" in shared.run("scontrol show config").stdout
+    assert "NodeName=127.0.0.2 " in shared.run("scontrol show node node-1").stdout
+    assert shared.run("scontrol show job 5").stderr == "slurm_load_jobs error: Invalid job id specified\n"
+
+
+def test_squeue_and_sacct_know_this_job_and_its_steps(gang: SlurmGang) -> None:
+    ran = gang.run(
+        "squeue -j $SLURM_JOB_ID -h -o '%i %T %N'; squeue -j 5; srun -N1 -n1 bash -c 'exit 3';"
+        f"srun -J named -n2 -N2 sleep 60 & {UNTIL_RUNNING};"
+        " squeue -s -h -o '%i %j %N'; sacct -j 123 -n -P -o JobID,State,ExitCode;"
+        " scancel 123.1; wait"
+    )
+    assert ran.stdout.splitlines() == [
+        "123 RUNNING 127.0.0.[1-3]", "123.1 named 127.0.0.[1-2]", "123|RUNNING|0:0", "123.batch|RUNNING|0:0",
+        "123.0|FAILED|3:0", "123.1|RUNNING|0:0",
+    ]  # fmt: skip
+    assert "slurm_load_jobs error: Invalid job id specified" in ran.stderr
+
+
+def test_sbcast_brings_a_file_to_every_node_and_spares_one_that_is_there(shared: SlurmGang) -> None:
+    (shared.folder / "program").write_bytes(bytes(range(256)) * 4096)
+    (shared.folder / "program").chmod(0o755)
+    ran = shared.run("sbcast -p program copy && stat -c %a copy && cmp program copy && sbcast program copy")
+    assert (ran.stdout, ran.returncode) == ("755\n", 1)
+    assert ran.stderr.splitlines()[0] == "sbcast: error: copy: File exists"
+    assert shared.run("sbcast -f program copy").returncode == 0
+
+
+def test_module_says_once_that_it_does_nothing(gang: SlurmGang) -> None:
+    ran = gang.run("set -e; module purge; module load cuda/12")
+    assert (ran.returncode, len(ran.stderr.splitlines())) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [("scontrol requeue $SLURM_JOB_ID", "requeue"), ("scontrol hold 123", "hold"), ("scancel 123", "cancel")],
+)
+def test_the_operator_is_asked_for_the_own_job_alone(gang: SlurmGang, command: str, kind: str) -> None:
+    operator = Operator(gang, {"ok": True, "words": ""})
+    ran = gang.run(command)
+    assert (ran.returncode, operator.asked) == (0, {"kind": kind, "body": {}}), ran.stderr
+    assert list(operator.folder.iterdir()) == []
+    assert gang.run(command.replace("$SLURM_JOB_ID", "5").replace("123", "5")).returncode == 1
+
+
+def test_what_the_operator_refuses_is_said(gang: SlurmGang) -> None:
+    Operator(gang, {"ok": False, "words": "Job is not to be run again"})
+    ran = gang.run("scontrol requeue 123")
+    assert (ran.returncode, ran.stderr) == (1, "Job is not to be run again for job 123\n")
+
+
+def test_sbatch_asks_the_operator_for_another_job(gang: SlurmGang) -> None:
+    (gang.folder / "next.sh").write_text("#!/bin/bash\ntrue\n")
+    operator = Operator(gang, {"ok": True, "words": "", "jobId": 124})
+    ran = gang.run("sbatch --dependency=afterok:123 -o next.out next.sh a 'b c'", SBATCH_PARTITION="gpu")
+    assert (ran.stdout, ran.returncode) == ("Submitted batch job 124\n", 0), ran.stderr
+    assert operator.asked == {
+        "kind": "submit",
+        "body": {
+            "options": ["--dependency=afterok:123", "--output=next.out"], "script": "#!/bin/bash\ntrue\n",
+            "name": "next.sh", "arguments": ["a", "b c"], "directory": str(gang.folder),
+            "environment": {"SBATCH_PARTITION": "gpu"},
+        },
+    }  # fmt: skip
+    operator = Operator(gang, {"ok": True, "words": "", "jobId": 125})
+    assert gang.run("sbatch --parsable --wrap 'echo x'").stdout == "125\n"
+    assert (operator.asked["body"]["options"], operator.asked["body"]["script"]) == (
+        ["--parsable", "--wrap=echo x"],
+        "",
+    )
+    assert "does not look like a batch script" in gang.run("echo x > n; sbatch n").stderr
+    large = gang.run("(echo '#!/bin/sh'; head -c 60000 /dev/zero | tr '\\0' x) > l; sbatch l")
+    assert (large.returncode, "larger than" in large.stderr) == (1, True)
+
+
+def test_only_this_launcher_has_them() -> None:
+    assert [launcher for launcher, names in SHIMS.items() if "srun" in names] == ["Slurm"]
