@@ -83,7 +83,7 @@ def settle_save(plan: PlanBuilder) -> None:
         )
     elif _is_over(plan):
         fail_save(plan, "all processes ended without it")
-    elif not _may_listen(plan) and not _all_exited(plan):
+    elif _is_heard(plan) and not _may_listen(plan) and not _all_exited(plan):
         fail_save(plan, "no process asks for saves any more")
 
 
@@ -260,6 +260,11 @@ def _highest_step(state: RunState) -> int:
 def _ranks(state: RunState) -> list[int]:
     """Slots that hold a rank."""
     return [slot for slot in state.slot_range() if state.rank(slot) >= 0]
+
+
+def _is_heard(state: RunState) -> bool:
+    """Some rank is, or there is none: who was not heard may be saving."""
+    return not _ranks(state) or bool(_of_attempt(state))
 
 
 def _of_attempt(state: RunState) -> list[WorkerReport]:

@@ -72,6 +72,20 @@ def test_a_save_is_in_status_before_any_worker_is_told() -> None:
     assert repeated.save.id == save_of(w).id
 
 
+def test_a_new_leader_that_no_worker_has_reached_yet_waits_for_the_save_until_its_deadline() -> None:
+    w = training()
+    w.annotate("one", checkpoint_request="a")
+    w.reconcile("one")
+    w.crash()
+    deadline = not_none(save_of(w).deadline)
+    w.now += 2.0 * w.tunables.silent_after(3)
+    w.reconcile("one")
+    assert save_of(w).outcome == "", "who was not heard may be saving"
+    w.now = deadline + 1.0
+    w.reconcile("one")
+    assert save_of(w).outcome == "Expired"
+
+
 def test_a_request_is_answered_with_the_step_that_is_valid_on_all_ranks() -> None:
     w = training()
     w.annotate("one", checkpoint_request="a")
