@@ -177,7 +177,7 @@ def test_an_operator_that_is_killed_is_missed_by_nobody(site: TrainingSite, mpi:
 
 @nightly
 def test_a_run_that_is_suspended_saves_first_and_resumes_there(site: TrainingSite, mpi: Installation) -> None:
-    run = train(site, mpi, "paused", "--listen", "--step-delay=0.2")
+    run = train(site, mpi, "paused", "--listen", "--step-delay=0.2", "--save-every=100000")
     run.wait_until_step(1, 12)
     run.change(suspend=True)
     run.wait("its pods are gone", lambda: run.is_true("Suspended") and not run.pods)

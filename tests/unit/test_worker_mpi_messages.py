@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.worker.launchers.mpi_messages import MpiMessages
+from lockstep.worker.steps.mpi_messages import MpiMessages
 
 NODES = ["10.77.0.1", "10.77.0.2", "10.77.0.3"]
 LINE = b"=" * 83 + b"\n"

@@ -13,7 +13,7 @@ import pytest
 
 from harness.running_worker import is_alive, until
 from lockstep.worker.steps.credentials import AttemptGang, Peer, write_credentials
-from lockstep.worker.steps.told import Told
+from lockstep.worker.steps.told import WorkerFifo
 
 pytestmark = pytest.mark.process
 OPERATOR = str(Path(__file__).parents[2] / "operator")
@@ -29,7 +29,7 @@ class Node:
         self.directory = directory
         peers = [Peer(f"127.0.0.{rank + 1}", 5000, rank, 1) for rank in range(3)]
         write_credentials(str(directory), AttemptGang("u", 1, 2, peers), "ca", "certificate", "key")
-        self.told = Told(str(directory))
+        self.told = WorkerFifo(str(directory))
         self.started: list[subprocess.Popen[str]] = []
 
     def start(self, *argv: str, **more: Any) -> "subprocess.Popen[str]":

@@ -212,7 +212,7 @@ def test_programs_are_found_behind_those_of_the_image_unless_they_take_their_pla
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "bin").iterdir()}
     offer_programs(settings)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "bin").iterdir()} == before
-    assert {path.name for path in before} == {"lockstep-step", "ssh"}
+    assert {path.name for path in before} == {"lockstep-step", "lockstep-rank", "ssh"}
     done = subprocess.run(
         [str(tmp_path / "bin" / "ssh"), "--help"], env={}, capture_output=True, timeout=60, check=True
     )

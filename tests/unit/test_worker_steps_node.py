@@ -248,9 +248,9 @@ def test_credentials_are_for_the_user_alone_and_reported_to_nobody(gang: Callabl
     workers.exited(0)
     lines = workers.nodes[0].out.read_text().splitlines()
     assert lines[0].startswith("drwx------")
-    assert sorted(line.split()[-1] for line in lines[2:5]) == ["ca.pem", "node.pem", "peers.json"]
-    assert all(line.startswith("-rw-------") for line in lines[2:5])
-    assert lines[5] == str(workers.nodes[0].scratch / "bin" / "lockstep-step")
+    assert sorted(line.split()[-1] for line in lines[2:6]) == ["ca.pem", "node.pem", "peers.json", "told"]
+    assert sorted(line.split()[0] for line in lines[2:6]) == [*["-rw-------"] * 3, "prw-------"]
+    assert lines[6] == str(workers.nodes[0].scratch / "bin" / "lockstep-step")
     assert "PRIVATE KEY" not in json.dumps(workers.operator.bodies())
 
 

@@ -314,7 +314,7 @@ class Worker:
         try:
             make_scratch(self.settings, launch, contract)
             self.steps.begin(launch, desired["start"])
-            self.inbox.watched = self.steps.told
+            self.inbox.watched = self.steps.news_descriptor
         except LaunchError as error:
             self.barrier.leave()
             self._fail_start(error)

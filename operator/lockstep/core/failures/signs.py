@@ -162,6 +162,13 @@ _LOCAL_TIER = "/local-checkpoints"
 _RAISED = re.compile(
     r"^(?:\[[^\]]*\]:?\s*)*(?P<name>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt))(?::\s*(?P<words>.*))?$"
 )
+_MPI_FATAL = re.compile(
+    r"\*\*\* An error occurred in (?P<where>[^\n]{1,80})\n(?:[^\n]*\n){0,4}?"
+    r"(?:[^\n]*\*\*\* (?P<error>MPI_ERR_[^\n]{1,80})\n)?[^\n]*\*\*\* MPI_ERRORS_ARE_FATAL"
+)
+"""What Open MPI writes before it ends a rank."""
+_MPI_PEERS = frozenset({"Socket closed"})
+"""Of these another rank's end is the reason."""
 _ONLY_PASSED_ON = frozenset({"ChildFailedError", "SubprocessError", "CalledProcessError"})
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _ROOT_LENGTH = 120
@@ -201,6 +208,15 @@ def read_exit(exit_report: ExitReport, signs: Sequence[Sign]) -> Reading:
         return told if raised.bare or raised.symptom else raised
     if told is not None:
         return told
+    fatal = _MPI_FATAL.search(exit_report.stderr_tail)
+    if fatal is not None:  # its exit code is the number of an MPI error, and means nothing else
+        words = f"MPI: {fatal['where']}: {fatal['error'] or 'a fatal error'}"
+        return Reading(
+            AttemptCause.APPLICATION,
+            _VARYING.sub("#", words)[:_ROOT_LENGTH],
+            words,
+            symptom=fatal["where"] in _MPI_PEERS,
+        )
     if code in HARDWARE_CODES:
         return Reading(
             AttemptCause.HARDWARE, f"exit {code}", f"{HARDWARE_CODES[code]}, as it says", bare=True, weak=True

@@ -19,7 +19,7 @@ from lockstep.worker.child.processes import RANK_HOLDER, c_library, name_process
 from lockstep.worker.child.sign_words import SignLines
 from lockstep.worker.output import write_all
 from lockstep.worker.steps.place import VARIABLE, own_rank
-from lockstep.worker.steps.told import MPI, TAIL_BYTES, Ended, line_row, open_told, tell
+from lockstep.worker.steps.told import MPI, TAIL_BYTES, ProcessEnd, line_row, open_told, tell
 
 NODE_RANK = "LOCKSTEP_NODE_RANK"
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")  # each MPI has its own name for it
@@ -105,7 +105,7 @@ class Rank:
         self._tell_lines(self._signs.rest())
         code, number = outcome_of(status)
         if self._told >= 0 and (code or number):
-            ended = Ended(self._program, code, number, self._tail, asked=self._asked)
+            ended = ProcessEnd(self._program, code, number, self._tail, asked=self._asked)
             tell(self._told, ended.row(MPI, self._number))
 
 

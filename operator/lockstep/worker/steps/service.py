@@ -16,15 +16,15 @@ from lockstep.worker.child.process import LaunchError
 from lockstep.worker.child.processes import out_of_memory_kills
 from lockstep.worker.errors import trouble
 from lockstep.worker.launchers import slurm
-from lockstep.worker.launchers.mpi_messages import MpiMessages
 from lockstep.worker.output import log_line
 from lockstep.worker.settings import JSON, Settings
 from lockstep.worker.start import Launch
 from lockstep.worker.steps.asks import Asks
 from lockstep.worker.steps.credentials import gang_of, write_credentials
+from lockstep.worker.steps.mpi_messages import MpiMessages
 from lockstep.worker.steps.place import VARIABLE
 from lockstep.worker.steps.programs import offer_library, offer_programs, path_with_programs, root
-from lockstep.worker.steps.told import Told
+from lockstep.worker.steps.told import WorkerFifo
 
 MAX_ENDS = 16
 BACKLOG = 512
@@ -54,7 +54,7 @@ class StepService:
         self._stands_by = self.wanted and options.get("standsBy") is True
         self.ends: List[JSON] = []  # of the attempt it runs or last ran: the first ones
         self.lines: List[Tuple[float, str]] = []  # of stderr that may be signs, with their times, not taken up yet
-        self._told: Optional[Told] = None  # by whatever holds steps and ranks
+        self._told: Optional[WorkerFifo] = None  # by whatever holds steps and ranks
         self._messages: Optional[MpiMessages] = None
         self._listener: Optional[socket.socket] = None
         self._used = False  # by an attempt
@@ -108,7 +108,7 @@ class StepService:
                 slurm.write_job(self._batch, launch.batch or {})
                 self.asks.begin(os.path.join(os.path.dirname(self._batch), slurm.ASKS))
             offer_programs(self._settings)
-            self._told = Told(self.directory(launch))
+            self._told = WorkerFifo(self.directory(launch))
             self._messages = None
         except OSError as error:
             raise LaunchError(125, "DirectoryNotCreated", trouble(error)) from None
@@ -119,7 +119,7 @@ class StepService:
         self._used = True
 
     @property
-    def told(self) -> int:
+    def news_descriptor(self) -> int:
         """Descriptor to be watched for news, or -1."""
         return self._told.reads if self._told is not None else -1
 

@@ -22,7 +22,7 @@ from lockstep.worker.steps.credentials import said_identity
 from lockstep.worker.steps.frames import ALL, Channel, Frame, ProtocolError
 from lockstep.worker.steps.request import NOT_STARTED, AskedOfNode, RefusedError, TaskAsked, request_of
 from lockstep.worker.steps.tasks import Descendants, RunningTask, send, terminate
-from lockstep.worker.steps.told import Ended, line_row, tell
+from lockstep.worker.steps.told import ProcessEnd, line_row, tell
 
 PROVE_SECONDS = 10.0  # for handshake and header together
 LOOK_SECONDS = 0.2
@@ -394,7 +394,7 @@ class Session:
 
     def _note(self, identity: int, program: str, code: int, number: int, tail: bytes, *, asked: bool) -> None:
         """For the worker, which tells the operator."""
-        ended = Ended(program, code, number, tail, asked=asked)
+        ended = ProcessEnd(program, code, number, tail, asked=asked)
         tell(self._node.ends, ended.row(self._request.step, identity))
 
 

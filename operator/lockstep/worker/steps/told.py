@@ -20,7 +20,7 @@ _PATIENCE = 1000.0  # milliseconds; the worker reads, and if it does not, nobody
 _MOST_AT_ONCE = 1 << 16  # bytes
 
 
-class Ended:
+class ProcessEnd:
     """How a process came to its end: ``code`` or ``number``, of the signal."""
 
     def __init__(self, program: str, code: int, number: int, tail: bytes, *, asked: bool) -> None:
@@ -49,7 +49,7 @@ def tell(descriptor: int, row: bytes) -> None:
             os.write(descriptor, row)
 
 
-class Told:
+class WorkerFifo:
     """The worker's end of the FIFO. Whoever shares the pod's files can write into it: what is no row is no news.
 
     Raises OSError.

@@ -335,3 +335,31 @@ def test_what_the_kubelet_will_not_take_is_refused_by_its_node(reason: str, mess
 )
 def test_a_pod_that_ran_or_still_may_is_refused_by_nobody(changes: dict[str, object]) -> None:
     assert not is_refused_by_node(pod(**changes))
+
+
+PEER_GONE = """[node-1:00000] *** An error occurred in Socket closed
+[node-1:00000] *** reported by process [3160080385,3]
+[node-1:00000] *** on a NULL communicator
+[node-1:00000] *** Unknown error
+[node-1:00000] *** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort,
+[node-1:00000] ***    and MPI will try to terminate your MPI job as well)
+"""
+TRUNCATED = """[node-1:00000] *** An error occurred in MPI_Recv
+[node-1:00000] *** reported by process [3160080385,3]
+[node-1:00000] *** on communicator MPI_COMM_WORLD
+[node-1:00000] *** MPI_ERR_TRUNCATE: message truncated
+[node-1:00000] *** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort,
+"""
+
+
+@pytest.mark.parametrize(
+    ("stderr", "root", "symptom"),
+    [
+        (PEER_GONE, "MPI: Socket closed: a fatal error", True),
+        (TRUNCATED, "MPI: MPI_Recv: MPI_ERR_TRUNCATE: message truncated", False),
+    ],
+)
+def test_what_open_mpi_ends_a_rank_with_is_no_code_of_anybody_elses(stderr: str, root: str, symptom: bool) -> None:
+    for code in (14, 15):
+        reading = read_exit(ExitReport(code, 0, 5.0, "Error", stderr), ())
+        assert (reading.kind, reading.root, reading.symptom) == (AttemptCause.APPLICATION, root, symptom)
