@@ -44,7 +44,7 @@ class Asks:
         """Nobody waits any more."""
         self._directory, self._rows = "", {}
 
-    def look(self) -> None:
+    def observe(self) -> None:
         """Take up what is new, and forget what nobody waits for."""
         if not self._directory or time.monotonic() < self._look_at:
             return
