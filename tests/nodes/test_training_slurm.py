@@ -33,7 +33,7 @@ def login(
 
 def train(site: TrainingSite, name: str, *options: str) -> TrainingRun:
     """The stub trainer, one rank on each node, as a manifest says it, with checkpoints."""
-    program = f"python3 -B /app/{TRAINER.name} --steps={STEPS} --save-every=10 {' '.join(options)} {QUICK}"
+    program = f"python3 -B /app/{TRAINER.name} --steps={STEPS} {' '.join(options)} {QUICK}"
     script = f"#!/bin/bash\nset -e\necho resume $LOCKSTEP_RESUME_STEP\nsrun --kill-on-bad-exit=1 {program}\n"
     launcher = {"type": "Slurm", "batch": {"script": script, "output": "/dev/null"}}
     return site.apply(name, NODES, [], launcher=launcher)
@@ -42,7 +42,7 @@ def train(site: TrainingSite, name: str, *options: str) -> TrainingRun:
 def test_a_rank_that_is_killed_ends_the_attempt_and_all_go_on_from_a_checkpoint_in_their_pods(
     site: TrainingSite,
 ) -> None:
-    run = train(site, "killed", "--hold-after=12")
+    run = train(site, "killed", "--save-every=10", "--hold-after=12")
     run.wait_until_saved(1, 10)
     pods = run.pod_uids
     run.kill_process(2)
@@ -54,7 +54,7 @@ def test_a_rank_that_is_killed_ends_the_attempt_and_all_go_on_from_a_checkpoint_
 
 
 def test_a_job_that_is_suspended_saves_first_and_resumes_there(site: TrainingSite) -> None:
-    run = train(site, "paused", "--listen", "--step-delay=0.2")
+    run = train(site, "paused", "--save-every=1000", "--listen", "--step-delay=0.2")
     run.wait_until_step(1, 12)
     run.change(suspend=True)
     run.wait("its pods are gone", lambda: run.is_true("Suspended") and not run.pods)

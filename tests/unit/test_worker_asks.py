@@ -25,7 +25,7 @@ def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Asks], li
     monkeypatch.setattr(worker_side, "LOOK_SECONDS", 0.0)
 
     def rows(asks: Asks) -> list[dict[str, Any]]:
-        asks.look()
+        asks.observe()
         found: list[dict[str, Any]] = asks.report().get("asks", [])
         return found
 

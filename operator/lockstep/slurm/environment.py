@@ -69,6 +69,7 @@ def job_of(fields: Mapping[str, Any]) -> SlurmJob:
     array = known.get("array")
     if array is not None:
         known["array"] = Array(**array) if isinstance(array, dict) else Array(*array)
+    known["components"] = tuple(known.get("components") or ())
     known["topology"] = tuple((addr, pattern) for addr, pattern in known.get("topology") or ())
     job = SlurmJob(**known)
     if not job.nodes or len(job.nodes) != len(job.cpus):

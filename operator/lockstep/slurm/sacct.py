@@ -33,7 +33,7 @@ _FIELDS = (
 _NAMES = {name.lower(): name for name in _FIELDS}
 
 
-class Column(NamedTuple):
+class SacctColumn(NamedTuple):
     """Width below 0: on the left."""
 
     name: str
@@ -43,7 +43,7 @@ class Column(NamedTuple):
 class Accounting(NamedTuple):
     """What is asked for."""
 
-    columns: Sequence[Column]
+    columns: Sequence[SacctColumn]
     jobs: Sequence[str] = ()
     header: bool = True
     delimiter: str = ""  # of parsable output
@@ -138,12 +138,12 @@ def _row(step: AccountedStep, job: SlurmJob, now: int) -> Dict[str, str]:
     }  # fmt: skip
 
 
-def _column(word: str) -> Column:
+def _column(word: str) -> SacctColumn:
     """``State%20``. Raises OptionError."""
     name, _, width = word.strip().partition("%")
     if name.lower() not in _NAMES or not re.fullmatch("-?[0-9]{0,4}", width):
         raise OptionError(f'sacct: fatal: Invalid field requested: "{word}"\n')
-    return Column(_NAMES[name.lower()], int(width) if width.strip("-") else _WIDTHS[name.lower()])
+    return SacctColumn(_NAMES[name.lower()], int(width) if width.strip("-") else _WIDTHS[name.lower()])
 
 
 def _header(asked: Accounting) -> List[str]:

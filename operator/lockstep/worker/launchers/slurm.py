@@ -50,7 +50,7 @@ except OSError as error:
 """The script's shell before it is that: Python would change what is inherited, and a directory may hang."""
 
 
-class Batch(NamedTuple):
+class StartedBatch(NamedTuple):
     """What runs. Patterns of files are as they were typed; empty: not said."""
 
     job: SlurmJob
@@ -80,14 +80,14 @@ class BatchFiles(NamedTuple):
     stderr: str
 
 
-def batch_of(given: Mapping[str, Any]) -> Batch:
+def batch_of(given: Mapping[str, Any]) -> StartedBatch:
     """From what comes with START, or from the job's file. Raises KeyError, TypeError, ValueError."""
     job = job_of(given["job"])
     words = [[str(word) for word in each] for each in given.get("words") or [[node] for node in job.nodes]]
     if len(words) != len(job.nodes):
         raise ValueError(f"{len(job.nodes)} nodes, words for {len(words)}")
     words = [list(dict.fromkeys([node, *each])) for node, each in zip(job.nodes, words)]  # noqa: B905 (Python 3.8)
-    return Batch(
+    return StartedBatch(
         job, words, [str(each) for each in given.get("arguments") or ()], str(given.get("output") or ""),
         str(given.get("error") or ""), str(given.get("input") or ""), given.get("append") is True,
         str(given.get("directory") or ""), str(given.get("name") or ""),
@@ -108,7 +108,7 @@ def write_job(directory: str, given: JSON) -> None:
         _write(os.path.join(above, SCRIPT), str(given["script"]), 0o700)
 
 
-def read_job(directory: str) -> Batch:
+def read_job(directory: str) -> StartedBatch:
     """What ``write_job`` has written. Raises OSError; KeyError, TypeError, ValueError."""
     with open_plain(os.path.join(directory, _JOB)) as stream:
         return batch_of(json.loads(stream.read(_MOST).decode("utf-8")))
@@ -125,7 +125,7 @@ def begin_stop(directory: str) -> None:
         pass
 
 
-def batch_files(batch: Batch) -> BatchFiles:
+def batch_files(batch: StartedBatch) -> BatchFiles:
     """Both streams in one file, unless an own one is named for errors."""
     job = batch.job
     array = job.array
@@ -142,13 +142,13 @@ def batch_files(batch: Batch) -> BatchFiles:
     return BatchFiles("" if stdin == _NULL else stdin, stdout, path(batch.error) if batch.error else stdout)
 
 
-def shell_command(batch: Batch, directory: str) -> List[str]:
+def shell_command(batch: StartedBatch, directory: str) -> List[str]:
     """What becomes the batch shell: the script under its own name, with its arguments."""
     head = [sys.executable, "-ISB", "-c", _BECOME, batch.directory, batch_files(batch).stdin]
     return [*head, script_of(directory), *batch.arguments]
 
 
-def shell_environment(batch: Batch, environment: Mapping[str, str]) -> Dict[str, str]:
+def shell_environment(batch: StartedBatch, environment: Mapping[str, str]) -> Dict[str, str]:
     """The script's."""
     return {**environment, **batch_environment(batch.job)}
 

@@ -23,7 +23,7 @@ class OutputSink(NamedTuple):
     only: int = -1
 
 
-class Outlets(NamedTuple):
+class ComponentOutlets(NamedTuple):
     """Where the streams of a component go, whose tasks are ``first`` and what follows."""
 
     first: int
@@ -43,7 +43,7 @@ class Call(NamedTuple):
     wait: int  # seconds after the first end; 0: for ever
     time_limit: int  # seconds; 0: none
     lines: Sequence[str]  # to say first, on stderr
-    others: Sequence[Outlets] = ()  # of the components behind the first
+    others: Sequence[ComponentOutlets] = ()  # of the components behind the first
 
 
 class Place(NamedTuple):
@@ -89,7 +89,9 @@ def call(
     outlets = []
     for step, layout in zip(steps, layouts):  # noqa: B905, strict is younger than Python 3.8
         stdout = _sink(step.output, step, job, place, total)
-        outlets.append(Outlets(first, stdout, _sink(step.error, step, job, place, total) if step.error else stdout))
+        outlets.append(
+            ComponentOutlets(first, stdout, _sink(step.error, step, job, place, total) if step.error else stdout)
+        )
         first += layout.total
     return Call(
         request, outlets[0].stdout, outlets[0].stderr, path, nodes, any(step.kill_on_bad_exit for step in steps),

@@ -7,6 +7,7 @@ has answered it, so that neither has to be there at any moment; ids make that th
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -20,7 +21,7 @@ KINDS = ("requeue", "cancel", "hold", "submit")
 MAX_ASKS = 4  # told at once
 MAX_BYTES = 24 << 10  # of all that is told at once
 LOOK_SECONDS = 0.2
-_MAX_NAMES = 64  # looked at each time
+_MAX_NAMES = 256  # looked at each time
 _MAX_WORDS = 1024
 _NAME = re.compile(r"([A-Za-z0-9-]{1,36})\.json")
 
@@ -43,13 +44,14 @@ class Asks:
         """Nobody waits any more."""
         self._directory, self._rows = "", {}
 
-    def look(self) -> None:
+    def observe(self) -> None:
         """Take up what is new, and forget what nobody waits for."""
         if not self._directory or time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + LOOK_SECONDS
         try:
-            names = sorted(os.listdir(self._directory))[:_MAX_NAMES]
+            with os.scandir(self._directory) as entries:
+                names = sorted(entry.name for entry in itertools.islice(entries, _MAX_NAMES))
         except OSError:
             names = []
         found = {matched[1]: name for name in names for matched in [_NAME.fullmatch(name)] if matched}

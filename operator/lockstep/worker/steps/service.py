@@ -173,7 +173,7 @@ class StepService:
     def follow(self, stopping: bool) -> None:
         """Hear what there is. ``stopping``: whatever ends from now on was asked to."""
         self.hear(stopping)
-        self.asks.look()
+        self.asks.observe()
         if self._again_at and time.monotonic() >= self._again_at and not stopping:
             self._again_at = 0.0
             log_line("the step server has died and is started anew")

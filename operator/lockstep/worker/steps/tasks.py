@@ -148,7 +148,7 @@ def _knowing_its_pid(command: Sequence[str], environment: Mapping[str, str], var
     """For the child, after its fork: only there the PID is known."""
 
     def become() -> None:
-        with contextlib.suppress(OSError):  # it is tried once more, and then heard of
+        with contextlib.suppress(OSError, ValueError):  # it is tried once more, and then heard of
             os.execvpe(command[0], list(command), {**environment, variable: str(os.getpid())})
 
     return become

@@ -20,7 +20,7 @@ class AskedError(Exception):
     """Nobody has answered, or it cannot be asked; the words say why, as Slurm has them."""
 
 
-class Answer(NamedTuple):
+class OperatorsWord(NamedTuple):
     """What the operator says."""
 
     agreed: bool
@@ -28,7 +28,7 @@ class Answer(NamedTuple):
     job: int = 0
 
 
-def ask(directory: str, kind: str, body: JSON, seconds: float = ANSWER_SECONDS) -> Answer:
+def ask(directory: str, kind: str, body: JSON, seconds: float = ANSWER_SECONDS) -> OperatorsWord:
     """``directory``: of the certificates. Raises AskedError."""
     identity = os.urandom(16).hex()
     path = os.path.join(os.path.dirname(directory), slurm.ASKS, identity)
@@ -49,11 +49,11 @@ def ask(directory: str, kind: str, body: JSON, seconds: float = ANSWER_SECONDS) 
                 os.unlink(name)
 
 
-def _awaited(path: str, until: float) -> Answer:
+def _awaited(path: str, until: float) -> OperatorsWord:
     while time.monotonic() < until:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             with open(path) as stream:
                 said = json.load(stream)
-            return Answer(said["ok"] is True, str(said["words"]), int(said.get("jobId", 0)))
+            return OperatorsWord(said["ok"] is True, str(said["words"]), int(said.get("jobId", 0)))
         time.sleep(LOOK_SECONDS)
     raise AskedError("Unable to contact slurm controller (connect failure)")

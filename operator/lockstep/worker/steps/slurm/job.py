@@ -16,7 +16,7 @@ class JobHere(NamedTuple):
     """A node of the job, and the job."""
 
     at: Here
-    batch: slurm.Batch
+    batch: slurm.StartedBatch
 
     @property
     def job(self) -> SlurmJob:

@@ -19,6 +19,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _said_before(directory: str) -> bool:
+    if not directory:
+        return False
     try:
         os.close(os.open(os.path.join(directory, _SAID), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:

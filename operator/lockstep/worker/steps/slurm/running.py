@@ -12,7 +12,7 @@ from typing import Callable, Deque, Dict, List, Optional, Sequence, Set, Tuple
 from lockstep.slurm import reports, times
 from lockstep.slurm.reports import TaskEnd
 from lockstep.slurm.srun import Step
-from lockstep.worker.shims.srun import Call, Outlets, OutputSink
+from lockstep.worker.shims.srun import Call, ComponentOutlets, OutputSink
 from lockstep.worker.steps.client import RunningStep, StepSink, TaskOutcome
 from lockstep.worker.steps.session import OUT_OF_MEMORY
 from lockstep.worker.steps.slurm import registry
@@ -38,7 +38,7 @@ class StepOutput(StepSink):
         self._own = Writer(2)
         self._writers: Dict[str, Writer] = {}  # by path of a file
         self._screen = {1: Writer(1), 2: self._own}
-        self._outlets = [Outlets(0, call.stdout, call.stderr), *call.others]
+        self._outlets = [ComponentOutlets(0, call.stdout, call.stderr), *call.others]
         self._out = {task: self._outlets_of(task) for task in call.nodes}
         self._labels = Labels(call.request.labels) if call.request.labels is not None else None
         self._step: Optional[RunningStep] = None
