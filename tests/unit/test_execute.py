@@ -154,7 +154,7 @@ async def test_an_admission_pass_is_asked_for_although_a_pod_of_the_plan_was_not
     assert await world.queue.get() == CLUSTER_KEY
 
 
-AT_ONCE = ("deletes", "pod_group", "creates", "jobs", "placeholders", "provisioning", "node_failures")
+AT_ONCE = ("deletes", "pod_group", "creates", "jobs", "runs", "placeholders", "provisioning", "node_failures")
 
 
 async def test_a_plan_is_carried_out_in_the_order_of_its_fields(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,10 +177,12 @@ async def test_a_plan_is_carried_out_in_the_order_of_its_fields(world: World, mo
     note(world.book, "set_directive", "directive")
     note(executor._events, "run_event", "events")
     note_awaited(executor, "_dry_run", "dry_run")
+    note_awaited(executor, "_take_job_id", "take_job_id")
     note_awaited(executor, "_delete", "deletes")
     note_awaited(executor, "_ensure_pod_group", "pod_group")
     note_awaited(executor, "_create", "creates")
     note_awaited(executor, "_create_job", "jobs")
+    note_awaited(executor, "_submit_run", "runs")
     note_awaited(executor, "_create_placeholder", "placeholders")
     note_awaited(executor, "_provision", "provisioning")
     note_awaited(executor._nodes, "remember", "node_failures")

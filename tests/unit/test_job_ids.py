@@ -16,7 +16,7 @@ from lockstep.controller.store.store import Store
 from lockstep.core.batch.inside import submitted_name
 from lockstep.core.model.job_ids import BLOCK, GAP
 from lockstep.core.model.plan import Plan, SubmitRun
-from lockstep.core.model.snapshot import Ask, WorkerPhase, WorkerReport
+from lockstep.core.model.snapshot import JobAsk, WorkerPhase, WorkerReport
 from lockstep.slurm.environment import MOST_JOB_ID
 from support.manual_clock import ManualClock
 from support.plans_at_work import World
@@ -84,12 +84,12 @@ def leader(kube: Kube, *known: int) -> JobIds:
 
 async def taken(ids: JobIds, *uids: str) -> list[int]:
     await asyncio.gather(*(ids.take(uid) for uid in uids))
-    return [ids.of(uid) for uid in uids]
+    return [ids.kept_for(uid) for uid in uids]
 
 
 async def test_numbers_follow_each_other_and_are_kept_for_whom_they_were_taken(kube: Kube) -> None:
     ids = leader(kube)
-    assert ids.of("a") == 0
+    assert ids.kept_for("a") == 0
     assert await taken(ids, "a", "b", "a") == [1, 2, 1]
     assert await taken(ids, "c", "a") == [3, 1]
     assert kube.version == 1, "a block is one write"
@@ -115,7 +115,7 @@ async def test_a_counter_that_was_deleted_goes_on_above_all_that_is_known(kube: 
     kube.stored = None
     more = await taken(ids, *(f"u{number}" for number in range(BLOCK)))
     assert min(more) > 4242 + GAP + 1
-    assert len({*more, ids.of("a")}) == BLOCK + 1
+    assert len({*more, ids.kept_for("a")}) == BLOCK + 1
     kube.stored = None
     assert await taken(leader(kube, max(more)), "b") == [max(more) + GAP + 1]
 
@@ -125,7 +125,7 @@ async def test_a_block_whose_write_had_no_answer_is_not_used(kube: Kube) -> None
     kube.writes = [UnknownOutcome("no answer", 0.0)]
     with pytest.raises(UnknownOutcome):
         await ids.take("a")
-    assert ids.of("a") == 0
+    assert ids.kept_for("a") == 0
     assert await taken(ids, "a") == [BLOCK + 1]
 
 
@@ -150,8 +150,8 @@ async def test_the_last_number_is_not_followed_by_the_first(kube: Kube) -> None:
 async def test_what_is_kept_for_runs_that_never_write_it_has_an_end(kube: Kube) -> None:
     ids = leader(kube)
     await taken(ids, *(f"u{number}" for number in range(5000)))
-    assert ids.of("u0") == 0
-    assert ids.of("u4999") == 5000
+    assert ids.kept_for("u0") == 0
+    assert ids.kept_for("u4999") == 5000
 
 
 async def test_a_run_that_waits_for_a_number_is_looked_at_again_once_it_has_one(kube: Kube) -> None:
@@ -220,7 +220,7 @@ async def test_a_run_that_a_job_submits_is_there_once_and_a_refusal_is_kept_for_
 
 
 def asking(kind: str) -> WorkerReport:
-    return WorkerReport(0, 1, "pod", "n0", WorkerPhase.RUNNING, 1.0, asks=(Ask("a", kind),))
+    return WorkerReport(0, 1, "pod", "n0", WorkerPhase.RUNNING, 1.0, asks=(JobAsk("a", kind),))
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def asking(kind: str) -> WorkerReport:
 async def test_who_submits_is_told_of_jobs_by_their_numbers(spec: Any, kind: str, told: bool) -> None:
     world = World()
     world.store.apply_run(run(11, generation=2, **({"spec": spec} if spec else {})))
-    name = submitted_name(stored(world.store), Ask("a", kind))
+    name = submitted_name(stored(world.store), JobAsk("a", kind))
     child = run(12, uid="u2", spec=BATCH, status={"jobId": 8})
     child["metadata"]["name"] = name
     world.store.apply_run(child)

@@ -18,7 +18,7 @@ from lockstep.controller.workers.protocol import (
     decode_registration,
     decode_report,
 )
-from lockstep.core.model.plan import Answer, BatchOrder, DesiredPhase, Directive, VerifyRequest
+from lockstep.core.model.plan import AskAnswer, BatchOrder, DesiredPhase, Directive, VerifyRequest
 from lockstep.core.model.ranges import format_order, format_ranges
 from lockstep.core.model.snapshot import WorkerPhase
 from lockstep.core.model.start_record import CollectiveStart, Members, Resume
@@ -547,7 +547,7 @@ def test_a_request_that_is_none_is_refused(asks: list[dict[str, str]]) -> None:
 
 
 def test_a_worker_is_answered_what_it_asks_for_and_nobody_else_is() -> None:
-    answers = (Answer("a", True, "", 8), Answer("b", False, "no"))
+    answers = (AskAnswer("a", True, "", 8), AskAnswer("b", False, "no"))
     orders = Orders(directive(asked=answers), 7)
     assert "asked" not in reply(orders)
     assert reply(orders, asks=["b", "x"])["asked"] == [{"id": "b", "ok": False, "words": "no"}]

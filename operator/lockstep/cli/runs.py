@@ -12,7 +12,7 @@ from lockstep.cli import arrays, output
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
 from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.cli.options import Chosen
-from lockstep.core.batch.submission import Job
+from lockstep.core.batch.submission import NumberedJob
 from lockstep.core.model import assignment as slots
 from lockstep.core.model import reservation as kept
 from lockstep.core.model.array_views import RunSetView
@@ -39,12 +39,12 @@ def fetch(cluster: Cluster, name: str) -> Json:
         raise
 
 
-def jobs_of(cluster: Cluster) -> dict[int, Job]:
+def jobs_of(cluster: Cluster) -> dict[int, NumberedJob]:
     """By number, the runs and arrays of the cluster's namespace."""
     found = {}
     for raw in cluster.list(runs_path(cluster.namespace))["items"]:
         if number := (raw.get("status") or {}).get("jobId"):
-            found[number] = Job(raw["metadata"]["name"])
+            found[number] = NumberedJob(raw["metadata"]["name"])
     try:
         sets = cluster.list(arrays.sets_path(cluster.namespace))["items"]
     except ApiServerError as error:
@@ -53,7 +53,7 @@ def jobs_of(cluster: Cluster) -> dict[int, Job]:
         sets = []
     for raw in sets:
         if number := (raw.get("status") or {}).get("jobId"):
-            found[number] = Job(raw["metadata"]["name"], is_array=True)
+            found[number] = NumberedJob(raw["metadata"]["name"], is_array=True)
     return found
 
 

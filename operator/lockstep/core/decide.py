@@ -168,7 +168,7 @@ def obey_stop_orders(plan: PlanBuilder) -> bool:
 def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
     """Accepted: the spec parses, makes sense, and the API server would take its pod."""
     if plan.phase not in (Phase.PENDING, Phase.SUSPENDED):
-        _ = _is_numbered(plan)
+        _ = _give_number(plan)
         plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "the spec is valid")
         return False
     problems = validate(plan.spec, plan.snapshot.namespace_labels, KnownNames.from_tunables(plan.tunables))
@@ -196,7 +196,7 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
         if plan.reached(answer.at + DRY_RUN_AGAIN_AFTER):
             plan.dry_run = _dry_run(plan)
         return not plan.spec.cancel
-    if not _is_numbered(plan):
+    if not _give_number(plan):
         return not plan.spec.cancel
     before = plan.status
     forget_earlier_refusals(plan)
@@ -205,8 +205,9 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
     return False
 
 
-def _is_numbered(plan: PlanBuilder) -> bool:
-    """A batch job has its number in status before it is accepted, and so before anything of it starts."""
+def _give_number(plan: PlanBuilder) -> bool:
+    """A batch job has its number in status before it is accepted, and so before anything of it starts. False: it waits
+    for one."""
     if not has_job_id(plan.run.spec) or plan.status.job_id is not None or is_test_only(plan.run):
         return True
     plan.take_job_id = not plan.snapshot.job_id

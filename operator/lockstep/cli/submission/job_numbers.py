@@ -12,7 +12,7 @@ from lockstep.cli import arrays, runs
 from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import CliError, ExitCode
 from lockstep.cli.submission.array_manifests import is_set
-from lockstep.core.batch.submission import Job
+from lockstep.core.batch.submission import NumberedJob
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.own_objects import parse_run_set
 from lockstep.core.model.reasons import ConditionType
@@ -28,9 +28,9 @@ class Numbers:
 
     def __init__(self, cluster: Cluster | None) -> None:
         self._cluster = cluster
-        self._jobs: dict[int, Job] | None = None
+        self._jobs: dict[int, NumberedJob] | None = None
 
-    def job(self, number: str) -> Job:
+    def job(self, number: str) -> NumberedJob:
         """Raises ValueError where nobody has it."""
         if self._jobs is None:
             self._jobs = runs.jobs_of(self._cluster) if self._cluster is not None else {}

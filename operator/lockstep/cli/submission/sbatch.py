@@ -19,7 +19,7 @@ from lockstep.cli.submission import array_manifests, slurm_syntax, submit, test_
 from lockstep.cli.submission.job_numbers import Numbers, await_end, await_number
 from lockstep.cli.submission.refusals import refuse_bad
 from lockstep.core.batch.inside import CLUSTER
-from lockstep.core.batch.submission import Submitted, Surroundings, Wanted, gang_of, wanted
+from lockstep.core.batch.submission import Submitted, Surroundings, WantedRun, gang_of, wanted
 from lockstep.slurm import getopt, scontrol
 from lockstep.slurm.submission.batch import BatchRequest, Row, batches
 from lockstep.slurm.submission.directives import ScriptError, check_script, directives, wrapped
@@ -111,7 +111,7 @@ def _run(typed: _Typed, environ: Mapping[str, str]) -> int:
     return _submit(typed, request, made, cluster)
 
 
-def _submit(typed: _Typed, request: BatchRequest, made: Wanted, cluster: Cluster | None) -> int:
+def _submit(typed: _Typed, request: BatchRequest, made: WantedRun, cluster: Cluster | None) -> int:
     if made.refusals:
         _complain(*map(_in_words, made.refusals), "Batch job submission failed: nothing was submitted")
         return ExitCode.FAILED

@@ -97,7 +97,7 @@ class RunSetReconciler:
         with self._pace.measured(key):
             indices = parse_indices(run_set.spec.indices) if run_set.spec is not None else frozenset[int]()
             snapshot = self._sets.snapshot(run_set, self._store.labels_of_namespace(run_set.namespace), indices)
-            snapshot = replace(snapshot, job_id=self._job_ids.of(run_set.uid))
+            snapshot = replace(snapshot, job_id=self._job_ids.kept_for(run_set.uid))
             plan = decide_run_set(snapshot, self._tunables(), self._clock.now())
         if plan.wake_at is not None:
             self._queue.wake_at(key, plan.wake_at)

@@ -47,9 +47,9 @@ class JobIds:
         self._highest = 0  # of the blocks that were taken here
         self._kept: OrderedDict[str, int] = OrderedDict()  # by UID
         self._turn = asyncio.Lock()
-        store.job_id_of = self.of
+        store.job_id_of = self.kept_for
 
-    def of(self, uid: str) -> int:
+    def kept_for(self, uid: str) -> int:
         """What was taken for a run or array; 0: nothing."""
         return self._kept.get(uid, 0)
 

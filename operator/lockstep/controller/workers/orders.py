@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from lockstep.controller.workers.protocol import PROTOCOL, Epoch
 from lockstep.controller.workers.step_certificates import StepIdentity
-from lockstep.core.model.plan import Answer, BatchOrder, DesiredPhase, Directive, VerifyRequest
+from lockstep.core.model.plan import AskAnswer, BatchOrder, DesiredPhase, Directive, VerifyRequest
 from lockstep.core.run.batch_job import fields_of
 
 HOLD = "Hold"
@@ -59,7 +59,7 @@ class _Reply(Struct, rename="camel", kw_only=True):
     retention: Raw | UnsetType = UNSET
     steps: _Steps | UnsetType = UNSET
     batch: Raw | UnsetType = UNSET
-    asked: list[Answer] | UnsetType = UNSET
+    asked: list[AskAnswer] | UnsetType = UNSET
 
 
 class Orders:

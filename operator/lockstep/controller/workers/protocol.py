@@ -17,9 +17,9 @@ from lockstep.core.model import sanitise
 from lockstep.core.model.bounds import MAX_SLOTS, Count, Moment, Name, Port, Slot, Step, Text, Word
 from lockstep.core.model.ranges import distinct_ranges
 from lockstep.core.model.snapshot import (
-    Ask,
     CheckpointReport,
     ExitReport,
+    JobAsk,
     PointReport,
     ProgressReport,
     Sign,
@@ -139,7 +139,7 @@ class State(_Wire):
     stacks: StackReport | None = None
     pointed: PointReport | None = None
     warmed: WarmUpReport | None = None
-    asks: Annotated[tuple[Ask, ...], Meta(max_length=16)] = ()
+    asks: Annotated[tuple[JobAsk, ...], Meta(max_length=16)] = ()
     listens: bool = False
     epoch: Epoch | None = None
     seen: Annotated[int, Meta(ge=0)] = 0

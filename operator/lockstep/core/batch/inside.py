@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from lockstep.api.base import names, times
-from lockstep.core.batch.submission import Job, Submitted, Surroundings, gang_of, wanted
-from lockstep.core.model.snapshot import Ask, RunView
+from lockstep.api.base import names, nesting, times
+from lockstep.core.batch.submission import NumberedJob, Submitted, Surroundings, gang_of, wanted
+from lockstep.core.model.snapshot import JobAsk, RunView
 from lockstep.slurm.getopt import OptionError
 from lockstep.slurm.submission.batch import batches
 from lockstep.slurm.submission.directives import ScriptError, check_script, directives, wrapped
@@ -24,7 +24,7 @@ _INHERITED = ("gpuResource", "shmSize", "imagePullSecrets", "serviceAccountName"
 _OUTSIDE = "is for submissions from outside a job"
 
 
-class RefusedError(Exception):
+class SubmissionRefusedError(Exception):
     """Why it is not submitted."""
 
 
@@ -37,31 +37,34 @@ class _Body(Struct):
     environment: dict[str, str] = {}
 
 
-def submitted_name(run: RunView, ask: Ask) -> str:
+_bodies = msgspec.json.Decoder(_Body)
+
+
+def submitted_name(run: RunView, ask: JobAsk) -> str:
     """The one name that the run of a request can have, so that creating it twice is harmless."""
     mark = sha256(f"{run.uid}/{ask.id}".encode()).hexdigest()[:8]
     return f"{run.name[: names.MAX_RUN_NAME - 9].rstrip('-')}-{mark}"
 
 
-def mark_of(run: RunView, ask: Ask) -> str:
+def mark_of(run: RunView, ask: JobAsk) -> str:
     """What the run of a request says of itself."""
     return f"{run.uid}/{ask.id}"
 
 
-def manifest_of(run: RunView, ask: Ask, jobs: Mapping[int, Job]) -> dict[str, Any]:
-    """The run that is to be created. Raises RefusedError."""
+def manifest_of(run: RunView, ask: JobAsk, jobs: Mapping[int, NumberedJob]) -> dict[str, Any]:
+    """The run that is to be created. Raises SubmissionRefusedError."""
     assert run.spec is not None
     own = run.spec.dump_written()
     batch = run.spec.launcher.batch
     try:
-        body = msgspec.json.decode(ask.body, type=_Body)
+        body = nesting.decode(_bodies, ask.body)
         made = _made(run, body, jobs)
     except msgspec.DecodeError as error:
-        raise RefusedError(f"the request is not understood: {error}") from None
+        raise SubmissionRefusedError(f"the request is not understood: {error}") from None
     except (OptionError, ScriptError) as error:
-        raise RefusedError(" ".join(str(error).split())) from None
+        raise SubmissionRefusedError(" ".join(str(error).split())) from None
     except RecursionError:
-        raise RefusedError("the request is not understood") from None
+        raise SubmissionRefusedError("the request is not understood") from None
     spec = {field: own[field] for field in _INHERITED if field in own} | made["spec"]
     if "podTemplate" in own and "podTemplate" in made["spec"]:  # labels that nodes must have
         theirs = own["podTemplate"]
@@ -88,8 +91,8 @@ def manifest_of(run: RunView, ask: Ask, jobs: Mapping[int, Job]) -> dict[str, An
     }
 
 
-def _made(run: RunView, body: _Body, jobs: Mapping[int, Job]) -> dict[str, Any]:
-    """Raises RefusedError, OptionError and ScriptError."""
+def _made(run: RunView, body: _Body, jobs: Mapping[int, NumberedJob]) -> dict[str, Any]:
+    """Raises SubmissionRefusedError, OptionError and ScriptError."""
     spec = run.spec
     assert spec is not None
     assert spec.launcher.batch is not None
@@ -104,17 +107,19 @@ def _made(run: RunView, body: _Body, jobs: Mapping[int, Job]) -> dict[str, Any]:
         batches(directives(name, script), body.environment, [*body.options, *words], _unread, CLUSTER)
     )
     if request.array:
-        raise RefusedError(f"--array {_OUTSIDE}")
+        raise SubmissionRefusedError(f"--array {_OUTSIDE}")
     if request.test_only or request.wait:
-        raise RefusedError(f"--{'test-only' if request.test_only else 'wait'} {_OUTSIDE}")
+        raise SubmissionRefusedError(f"--{'test-only' if request.test_only else 'wait'} {_OUTSIDE}")
     if request.partitions and spec.queue not in request.partitions:
-        raise RefusedError(f"--partition {','.join(request.partitions)}: a job submits to its own queue, {spec.queue}")
+        raise SubmissionRefusedError(
+            f"--partition {','.join(request.partitions)}: a job submits to its own queue, {spec.queue}"
+        )
     own = spec.launcher.batch
     submitted = Submitted(script, name, body.arguments, body.directory, own.user, own.uid, own.gid, own.host)
     written = spec.dump_written()
     like_own: dict[str, Any] = {field: written[field] for field in ("image", "volumes", "env") if field in written}
 
-    def job(number: str) -> Job:
+    def job(number: str) -> NumberedJob:
         found = jobs.get(int(number))
         if found is None:
             raise ValueError(f"there is no job {number} in namespace {run.namespace}")
@@ -122,7 +127,7 @@ def _made(run: RunView, body: _Body, jobs: Mapping[int, Job]) -> dict[str, Any]:
 
     made = wanted(request, rows, submitted, Surroundings(like_own, _moment, job, _unread), components)
     if made.refusals:
-        raise RefusedError("; ".join(f"{row.option} {row.value}: {row.words}" for row in made.refusals))
+        raise SubmissionRefusedError("; ".join(f"{row.option} {row.value}: {row.words}" for row in made.refusals))
     made.manifest["spec"].pop("queue", None)
     return made.manifest
 

@@ -27,7 +27,7 @@ _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LONGEST_OPTION = 1024  # as the API has it
 
 
-class Job(NamedTuple):
+class NumberedJob(NamedTuple):
     """The run, or the array, that has a number."""
 
     name: str
@@ -56,11 +56,11 @@ class Surroundings:
 
     queue: Mapping[str, Any]
     moment: Callable[[str, str], str]
-    job: Callable[[str], Job]
+    job: Callable[[str], NumberedJob]
     reader: Reader
 
 
-class Wanted(NamedTuple):
+class WantedRun(NamedTuple):
     """``array``: its indices and width, as typed; empty: it is one run."""
 
     manifest: Json
@@ -104,7 +104,7 @@ def wanted(
     submitted: Submitted,
     around: Surroundings,
     components: Sequence[int] = (),
-) -> Wanted:
+) -> WantedRun:
     """The manifest, which is whole where nothing is refused."""
     told = _Told(list(rows))
     spec = {
@@ -117,7 +117,7 @@ def wanted(
     stem = request.job_name or posixpath.splitext(posixpath.basename(submitted.name))[0]
     metadata: Json = {"generateName": f"{_as_name(stem)}-", **_marks(request, told)}
     manifest = {"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "metadata": metadata, "spec": spec}
-    return Wanted(manifest, told.rows, request.array)
+    return WantedRun(manifest, told.rows, request.array)
 
 
 class _Told:

@@ -199,7 +199,7 @@ class WarmUpRequest(Struct, frozen=True, rename="camel"):
     ports: tuple[int, ...]
 
 
-class Answer(Struct, frozen=True, rename="camel", omit_defaults=True):
+class AskAnswer(Struct, frozen=True, rename="camel", omit_defaults=True):
     """To what a batch job asked for from inside."""
 
     id: str
@@ -248,7 +248,7 @@ class Directive:
     warm_up: WarmUpRequest | None = None  # with PREPARE
     jitter: float = 0.0  # with RUN: seconds over which the ranks spread their start
     retention: RetentionOrder | None = None  # with RUN
-    asked: tuple[Answer, ...] = ()  # to what programs of the current attempt asked for
+    asked: tuple[AskAnswer, ...] = ()  # to what programs of the current attempt asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -306,7 +306,7 @@ class StackReport(Struct, frozen=True, rename="camel"):
     text: Text = ""
 
 
-class Ask(Struct, frozen=True, rename="camel"):
+class JobAsk(Struct, frozen=True, rename="camel"):
     """What a program of a batch job asks for. Repeated until it is answered."""
 
     id: Annotated[str, Meta(min_length=1, max_length=36, pattern=r"^[A-Za-z0-9-]+$")]
@@ -355,7 +355,7 @@ class WorkerReport:
     stacks: StackReport | None = None
     pointed: PointReport | None = None
     warmed: WarmUpReport | None = None
-    asks: tuple[Ask, ...] = ()  # of programs of the current attempt
+    asks: tuple[JobAsk, ...] = ()  # of programs of the current attempt
     listens: bool = False  # the child asks for saves (control file) or catches the save signal
     registered_at: float = 0.0  # when this operator heard it first
     clock_skew: float = 0.0  # seconds its wall clock is ahead of the operator's

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import AskStatus, StopStatus
-from lockstep.core.batch.inside import RefusedError, manifest_of, mark_of, submitted_name
-from lockstep.core.batch.submission import Job
+from lockstep.core.batch.inside import SubmissionRefusedError, manifest_of, mark_of, submitted_name
+from lockstep.core.batch.submission import NumberedJob
 from lockstep.core.model.conditions import find
 from lockstep.core.model.job_ids import has_job_id
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.plan import Answer, SubmitRun
+from lockstep.core.model.plan import AskAnswer, SubmitRun
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, StopReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import Ask
+from lockstep.core.model.snapshot import JobAsk
 from lockstep.core.run.stopping import OUT_OF_SHARE, REQUEUES, begin_stop
 
 _SOON = 0.5
@@ -48,13 +48,15 @@ def obey_asks(plan: PlanBuilder) -> None:
         plan.status = changed(plan.status, asks=(*plan.status.asks, row)[-MOST_KEPT:])
 
 
-def answers(state: RunState) -> tuple[Answer, ...]:
+def answers(state: RunState) -> tuple[AskAnswer, ...]:
     """What the workers of the current attempt are told."""
     attempt = state.status.attempt
-    return tuple(Answer(row.id, row.ok, row.words, row.job_id) for row in state.status.asks if row.attempt == attempt)
+    return tuple(
+        AskAnswer(row.id, row.ok, row.words, row.job_id) for row in state.status.asks if row.attempt == attempt
+    )
 
 
-def _new(state: RunState) -> Iterator[Ask]:
+def _new(state: RunState) -> Iterator[JobAsk]:
     known = {row.id for row in state.status.asks}
     taken = 0
     for slot in state.ranked_slots():
@@ -68,7 +70,7 @@ def _new(state: RunState) -> Iterator[Ask]:
                 yield ask
 
 
-def _obeyed(plan: PlanBuilder, ask: Ask) -> str:
+def _obeyed(plan: PlanBuilder, ask: JobAsk) -> str:
     """Why it is not done; empty: it is."""
     if ask.kind == "requeue":
         return _requeue(plan)
@@ -99,7 +101,7 @@ def _cancel(plan: PlanBuilder) -> str:
     return ""
 
 
-def _submit(plan: PlanBuilder, ask: Ask) -> tuple[str | None, int | None]:
+def _submit(plan: PlanBuilder, ask: JobAsk) -> tuple[str | None, int | None]:
     """(why it is not done, its number). None: it is under way, and is looked at again."""
     snapshot, name = plan.snapshot, submitted_name(plan.run, ask)
     queue = snapshot.queue.spec if snapshot.queue is not None else None
@@ -117,10 +119,10 @@ def _submit(plan: PlanBuilder, ask: Ask) -> tuple[str | None, int | None]:
     if refused is not None and refused.is_verdict:
         return refused.message, None
     if not plan.runs:  # one at a time, as many as a script may ask for
-        jobs = {number: Job(*known) for number, known in snapshot.numbers.items()}
+        jobs = {number: NumberedJob(*known) for number, known in snapshot.numbers.items()}
         try:
             plan.runs.append(SubmitRun(plan.run.namespace, name, manifest_of(plan.run, ask, jobs)))
-        except RefusedError as error:
+        except SubmissionRefusedError as error:
             return str(error), None
     return None, None
 

@@ -10,10 +10,10 @@ import pytest
 
 from lockstep.api.base import names
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.core.batch.inside import RefusedError, manifest_of, mark_of, submitted_name
-from lockstep.core.batch.submission import Job
+from lockstep.core.batch.inside import SubmissionRefusedError, manifest_of, mark_of, submitted_name
+from lockstep.core.batch.submission import NumberedJob
 from lockstep.core.model.own_objects import parse_run
-from lockstep.core.model.snapshot import Ask, RunView
+from lockstep.core.model.snapshot import JobAsk, RunView
 from lockstep.core.pods.validation import validate
 
 HOME = {"name": "home", "mountPath": "/home", "persistentVolumeClaim": {"claimName": "home"}}
@@ -26,7 +26,7 @@ BODY: dict[str, Any] = {
     "directory": "/home/ada",
     "environment": {"SBATCH_QOS": "low"},
 }
-JOBS = {7: Job("first"), 8: Job("sweep", is_array=True)}
+JOBS = {7: NumberedJob("first"), 8: NumberedJob("sweep", is_array=True)}
 
 
 def parent(name: str = "first", **spec: Any) -> RunView:
@@ -55,8 +55,8 @@ def parent(name: str = "first", **spec: Any) -> RunView:
     return parse_run({"metadata": metadata, "spec": fields})
 
 
-def ask(identity: str = "a-1", **changes: Any) -> Ask:
-    return Ask(identity, "submit", msgspec.Raw(json.dumps({**BODY, **changes}).encode()))
+def ask(identity: str = "a-1", **changes: Any) -> JobAsk:
+    return JobAsk(identity, "submit", msgspec.Raw(json.dumps({**BODY, **changes}).encode()))
 
 
 def test_a_job_that_is_submitted_has_what_its_parent_has_and_what_it_asks_for() -> None:
@@ -131,7 +131,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("changes", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_submitted_from_inside_is_refused_in_words(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(RefusedError, match=words.replace("+", r"\+")):
+    with pytest.raises(SubmissionRefusedError, match=words.replace("+", r"\+")):
         manifest_of(parent(), ask(**changes), JOBS)
 
 
@@ -143,5 +143,5 @@ def test_its_own_queue_may_be_named_and_a_time_with_its_zone() -> None:
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b"[" * 500, b'{"options": "x"}', b'{"environment": {"a": 1}}', b"\xff"])
 def test_whatever_is_sent_is_refused_and_raises_nothing_else(body: bytes) -> None:
-    with pytest.raises(RefusedError):
-        manifest_of(parent(), Ask("a", "submit", msgspec.Raw(body)), JOBS)
+    with pytest.raises(SubmissionRefusedError):
+        manifest_of(parent(), JobAsk("a", "submit", msgspec.Raw(body)), JOBS)

@@ -8,7 +8,15 @@ import pytest
 
 from lockstep.api.batch_spec import MOST_CHARACTERS
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.core.batch.submission import Job, Submitted, Surroundings, Wanted, gang_of, is_on_a_volume, wanted
+from lockstep.core.batch.submission import (
+    NumberedJob,
+    Submitted,
+    Surroundings,
+    WantedRun,
+    gang_of,
+    is_on_a_volume,
+    wanted,
+)
 from lockstep.core.pods.validation import validate
 from lockstep.slurm.handling import REFUSED
 from lockstep.slurm.submission.batch import batches
@@ -17,7 +25,7 @@ from lockstep.slurm.submission.options import HANDLING, OPTIONS
 
 HOME = {"name": "home", "mountPath": "/home", "persistentVolumeClaim": {"claimName": "home"}}
 QUEUE = {"image": "nvcr.io/nvidia/pytorch:25.01", "volumes": [HOME], "env": [{"name": "NCCL_DEBUG", "value": "WARN"}]}
-JOBS = {"12": Job("first"), "13": Job("sweep", is_array=True)}
+JOBS = {"12": NumberedJob("first"), "13": NumberedJob("sweep", is_array=True)}
 
 
 def moment(option: str, text: str) -> str:
@@ -26,7 +34,7 @@ def moment(option: str, text: str) -> str:
     return f"<{text}>"
 
 
-def job(number: str) -> Job:
+def job(number: str) -> NumberedJob:
     if number not in JOBS:
         raise ValueError(f"there is no job {number}")
     return JOBS[number]
@@ -36,7 +44,7 @@ def read(path: str) -> str:
     raise OSError(2, "No such file or directory")
 
 
-def submit(*options: str, script: str = "#!/bin/sh\nsrun x\n", queue: Any = QUEUE, **more: Any) -> Wanted:
+def submit(*options: str, script: str = "#!/bin/sh\nsrun x\n", queue: Any = QUEUE, **more: Any) -> WantedRun:
     made = batches(directives("t.sh", script), {}, [*options, "t.sh", "a"], read, "lockstep")
     request, rows, components = gang_of(made)
     who: dict[str, Any] = {"directory": "/home/ada", "user": "ada", "uid": 1000, "gid": 100, "host": "login", **more}

@@ -13,11 +13,11 @@ from lockstep.api.run_status import AskStatus, StopStatus, TrainingRunStatus
 from lockstep.core.batch.inside import mark_of, submitted_name
 from lockstep.core.model.conditions import with_condition
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.plan import Answer
+from lockstep.core.model.plan import AskAnswer
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ConditionReason, ConditionType, StopReason
 from lockstep.core.model.run_state import RunContext
-from lockstep.core.model.snapshot import Ask, QueueView, RefusedCreate, RunView
+from lockstep.core.model.snapshot import JobAsk, QueueView, RefusedCreate, RunView
 from lockstep.core.run.asks import MOST_KEPT, answers, obey_asks
 from lockstep.core.run.directive import directive_for
 from lockstep.core.run.handover import Handover
@@ -28,7 +28,7 @@ BATCH = {"launcher": {"type": "Slurm", "batch": {"script": "#!/bin/sh\nsrun x\n"
 PLAIN: dict[str, object] = {}
 
 
-def asking(w: World, *asks: Ask, slot: int = 0, **changes: object) -> World:
+def asking(w: World, *asks: JobAsk, slot: int = 0, **changes: object) -> World:
     told = w.reports["uid-one"]
     told[slot] = replace(told[slot], asks=asks, **changes)  # type: ignore[arg-type]
     return w
@@ -56,7 +56,7 @@ def stopping(reason: StopReason, save: str = "save-1") -> StopStatus:
     ],
 )
 def test_a_job_that_runs_is_requeued_or_cancelled_as_it_asks(kind: str, ok: bool, reason: StopReason | None) -> None:
-    plan = plan_of(asking(world_with_gang(**BATCH), Ask("a", kind)))
+    plan = plan_of(asking(world_with_gang(**BATCH), JobAsk("a", kind)))
     [row] = plan.status.asks
     assert (row.id, row.kind, row.ok, row.attempt) == ("a", kind, ok, 1)
     assert bool(row.words) is not ok
@@ -80,30 +80,30 @@ def test_a_job_that_runs_is_requeued_or_cancelled_as_it_asks(kind: str, ok: bool
 def test_a_stop_that_has_begun_turns_as_far_as_nobody_else_wanted_it_for_good(
     kind: str, before: StopReason, ok: bool, after: StopReason
 ) -> None:
-    plan = plan_of(asking(world_with_gang(**BATCH), Ask("a", kind)), stop=stopping(before))
+    plan = plan_of(asking(world_with_gang(**BATCH), JobAsk("a", kind)), stop=stopping(before))
     stop = not_none(plan.status.stop)
     assert (plan.status.asks[0].ok, stop.reason) == (ok, after)
     assert stop.save == ("save-1" if before == after else ""), "who asks has saved"
 
 
 def test_the_same_request_is_one_however_often_it_is_told() -> None:
-    w = asking(world_with_gang(**BATCH), Ask("a", "requeue"))
+    w = asking(world_with_gang(**BATCH), JobAsk("a", "requeue"))
     w.reconcile("one")
     taken = w.status("one")
     assert taken.asks[0].ok
     w.now += 10
-    asking(w, Ask("a", "requeue"))
+    asking(w, JobAsk("a", "requeue"))
     w.reconcile("one")
     assert w.status("one").asks == taken.asks
     w.crash()
     w.work_reports_only()
-    asking(w, Ask("a", "requeue"))
+    asking(w, JobAsk("a", "requeue"))
     w.reconcile("one")
     assert w.status("one").asks == taken.asks
 
 
 def test_a_requeued_job_runs_again_from_its_start() -> None:
-    w = asking(world_with_gang(**BATCH), Ask("a", "requeue"))
+    w = asking(world_with_gang(**BATCH), JobAsk("a", "requeue"))
     w.reconcile("one")
     assert w.status("one").stop is not None
     w.settle()
@@ -113,7 +113,7 @@ def test_a_requeued_job_runs_again_from_its_start() -> None:
 
 
 def test_the_answer_is_told_to_the_gang_of_that_attempt_alone() -> None:
-    w = asking(world_with_gang(**BATCH), Ask("a", "hold"))
+    w = asking(world_with_gang(**BATCH), JobAsk("a", "hold"))
     w.reconcile("one")
     told = not_none(w.directives["uid-one"]).asked
     assert [(answer.id, answer.ok) for answer in told] == [("a", False)]
@@ -122,28 +122,28 @@ def test_the_answer_is_told_to_the_gang_of_that_attempt_alone() -> None:
 
 
 def test_an_answer_is_told_while_the_gang_is_stopped() -> None:
-    w = asking(world_with_gang(**BATCH), Ask("a", "requeue"))
+    w = asking(world_with_gang(**BATCH), JobAsk("a", "requeue"))
     plan = plan_of(w)
     assert plan.phase is Phase.STOPPING
-    assert not_none(directive_for(plan, Handover())).asked == (Answer("a", True, ""),)
+    assert not_none(directive_for(plan, Handover())).asked == (AskAnswer("a", True, ""),)
 
 
 def test_what_an_older_attempt_or_another_kind_of_run_asks_for_is_not_heard() -> None:
-    assert not plan_of(asking(world_with_gang(**BATCH), Ask("a", "cancel"), attempt=0)).status.asks
-    assert not plan_of(asking(world_with_gang(**PLAIN), Ask("a", "cancel"))).status.asks
+    assert not plan_of(asking(world_with_gang(**BATCH), JobAsk("a", "cancel"), attempt=0)).status.asks
+    assert not plan_of(asking(world_with_gang(**PLAIN), JobAsk("a", "cancel"))).status.asks
 
 
 def test_of_very_many_requests_a_few_are_taken_up_at_a_time_and_kept() -> None:
     w = world_with_gang(4, **BATCH)
     for slot in range(4):
-        asking(w, *(Ask(f"a{slot}-{number}", "hold") for number in range(4)), slot=slot)
+        asking(w, *(JobAsk(f"a{slot}-{number}", "hold") for number in range(4)), slot=slot)
     plan = plan_of(w, asks=(AskStatus(id="old", kind="hold", attempt=1),))
     assert len(plan.status.asks) == MOST_KEPT
     assert "old" not in {row.id for row in plan.status.asks}
 
 
 OPEN = QueueView("default", TrainingQueueSpec.model_validate({"batch": {"submitFromInside": True}}))
-SUBMIT = Ask("s-1", "submit", Raw(b'{"script": "#!/bin/sh\\nsrun x\\n", "options": ["-N", "2"]}'))
+SUBMIT = JobAsk("s-1", "submit", Raw(b'{"script": "#!/bin/sh\\nsrun x\\n", "options": ["-N", "2"]}'))
 
 
 def submitting(w: World, queue: QueueView | None = OPEN, **seen: Any) -> PlanBuilder:
@@ -180,7 +180,7 @@ def test_a_job_is_created_once_and_answered_once_it_has_its_number() -> None:
     assert not_none(waits.build().wake_at) <= w.now + 1
     there = submitting(w, submitted=child(w, status=TrainingRunStatus(job_id=44)))
     assert (there.runs, [(row.ok, row.job_id) for row in there.status.asks]) == ([], [(True, 44)])
-    assert answers(there) == (Answer("s-1", True, "", 44),)
+    assert answers(there) == (AskAnswer("s-1", True, "", 44),)
 
 
 def test_a_job_that_is_refused_is_told_why() -> None:
@@ -215,5 +215,5 @@ def test_jobs_are_submitted_one_at_a_time() -> None:
     assert len(plan.runs) == 1
 
 
-def replace_id(identity: str) -> Ask:
-    return Ask(identity, SUBMIT.kind, SUBMIT.body)
+def replace_id(identity: str) -> JobAsk:
+    return JobAsk(identity, SUBMIT.kind, SUBMIT.body)
