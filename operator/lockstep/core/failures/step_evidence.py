@@ -38,6 +38,8 @@ _DAEMONS = frozenset({"orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy"}
 """What mpirun starts on each node. Without it the ranks there go on, which mpirun may not notice."""
 _BY_MPIRUN = "MPI"
 """In the place of a step's name: mpirun has started the process, and the task is its rank."""
+_MPI_ERR_UNKNOWN = 14
+"""What Open MPI ends ranks with, mostly without a word of their own, when the connection to another is closed."""
 _NOBODY: frozenset[int] = frozenset()
 
 
@@ -167,7 +169,8 @@ def _first(state: RunState, found: list[_End]) -> list[FailedExit]:
 def _as_exit(state: RunState, at: float, slot: int, end: StepEnd) -> FailedExit:
     reason = ExitReason.SIGNAL if end.signal else ExitReason.ERROR
     exit_report = ExitReport(end.code or 0, end.signal or 0, at, reason, end.stderr_tail)
-    return FailedExit(slot, state.status.assignment.nodes[slot], exit_report, f": {_named(end)}")
+    follows = end.step == _BY_MPIRUN and end.code == _MPI_ERR_UNKNOWN
+    return FailedExit(slot, state.status.assignment.nodes[slot], exit_report, f": {_named(end)}", follows=follows)
 
 
 def _named(end: StepEnd) -> str:

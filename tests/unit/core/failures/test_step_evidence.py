@@ -115,6 +115,17 @@ def test_a_rank_of_mpirun_is_named_by_its_number_and_its_own_node() -> None:
     assert entry.message.startswith("rank 2 on n2: python, rank 5 of MPI, ended with exit code 7")
 
 
+def test_ranks_that_open_mpi_ends_after_another_are_its_victims() -> None:
+    w = gang(**MPI)
+    w.end_step("one", 1, code=14, ago=0.6, step="MPI", task=2)  # clocks are apart
+    w.end_step("one", 2, code=3, ago=0.5, step="MPI", task=5)
+    w.exit_child("one", 0, 3)
+    w.now += 1.0
+    w.settle()
+    entry = w.status("one").attempts[0]
+    assert (entry.cause, entry.rank, entry.exit_code) == (AttemptCause.APPLICATION, 2, 3)
+
+
 @pytest.mark.parametrize(
     ("node_rank", "where"), [(2, [2, 0]), (0, [0, 0]), (3, [0])], ids=["another node", "its own", "none of the gang"]
 )
