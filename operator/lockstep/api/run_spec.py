@@ -30,7 +30,7 @@ MOST_GPUS = 128
 RESOURCE_PATTERN = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 """An extended resource, as device plugins name them."""
 
-LauncherType = Literal["Plain", "Torchrun", "JAX", "MPI", "DeepSpeed"]
+LauncherType = Literal["Plain", "Torchrun", "JAX", "MPI", "DeepSpeed", "Ray"]
 TopologyPolicy = Literal["Any", "Pack", "Contiguous", "Spread"]
 PlacementMode = Literal["Preferred", "Required"]
 Network = Literal["Host", "Pod"]
@@ -61,6 +61,13 @@ class MpiSpec(SpecModel):
     """Processes that mpirun may start on a node; the GPUs per node when left out, at least 1."""
 
 
+class RaySpec(SpecModel):
+    """Settings of `launcher.type: Ray`."""
+
+    arguments: Annotated[tuple[Argument, ...], Field(max_length=64)] = ()
+    """Further arguments of `ray start` on every node, e.g. --num-cpus=64 or --object-store-memory=200000000000."""
+
+
 class LauncherSpec(SpecModel):
     """How the processes of one node are started."""
 
@@ -70,11 +77,14 @@ class LauncherSpec(SpecModel):
     once per node, with what jax.distributed.initialize() is to be given in JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES
     and JAX_PROCESS_ID. MPI runs the command on rank 0 alone, so that [mpirun, python, train.py] works as typed; the
     other nodes stand by, and mpirun starts its processes there without ssh. DeepSpeed runs DeepSpeed's own launcher on
-    every node, so that [deepspeed, train.py, --deepspeed, ds.json] works as typed."""
+    every node, so that [deepspeed, train.py, --deepspeed, ds.json] works as typed. Ray makes a Ray cluster of all nodes
+    and runs the command on rank 0 as its driver, once they have joined."""
     torchrun: Annotated[TorchrunSpec, WhileSuspended] | None = None
     """Settings for Torchrun."""
     mpi: Annotated[MpiSpec, WhileSuspended] | None = None
     """Settings for MPI."""
+    ray: Annotated[RaySpec, WhileSuspended] | None = None
+    """Settings for Ray."""
     steps: Annotated[bool, WhileSuspended] = False
     """Let programs of the gang start others on its nodes, by lockstep-step or lockstep_training.step(). With MPI and
     DeepSpeed they may in any case."""
@@ -89,6 +99,11 @@ class LauncherSpec(SpecModel):
             "!has(self.mpi) || self.type == 'MPI'",
             "these settings need launcher.type: MPI; set it or leave mpi out",
             field=".mpi",
+        ),
+        Rule(
+            "!has(self.ray) || self.type == 'Ray'",
+            "these settings need launcher.type: Ray; set it or leave ray out",
+            field=".ray",
         ),
     )
 

@@ -234,6 +234,8 @@ class StartRecord(StatusModel):
     """Address of rank 0."""
     master_port: int
     """Port that rank 0's worker reported as free."""
+    dashboard: str = ""
+    """Where Ray's dashboard is, with `launcher.type: Ray`: host and port. It asks for the attempt's token."""
     resume: SavedCheckpoint | None = None
     """Checkpoint to resume from; none: from step 0."""
     members: tuple[StartMembers, ...] = ()

@@ -193,6 +193,7 @@ class WorkerApi:
             heartbeat_seconds=self._heartbeat_seconds(self._book.worker_count()),
             fence_seconds=self._fence_seconds,
             identity=identity,
+            token=self._token(claim, attempt, orders),
         )
         return web.Response(body=body, content_type="application/json")
 
@@ -202,6 +203,12 @@ class WorkerApi:
             return None
         begun = orders.directive.attempt
         return await self._steps.issue(WorkerOfAttempt(claim.run_uid, begun, claim.slot, claim.incarnation))
+
+    def _token(self, claim: SenderClaim, attempt: int, orders: Orders | None) -> str:
+        """What it shares with the other workers of the attempt that it is to start; empty: nothing."""
+        if orders is None or not orders.is_to_get_token(claim.slot, claim.incarnation, attempt):
+            return ""
+        return self._steps.token(claim.run_uid, orders.directive.attempt)
 
     @web.middleware
     async def _answer(self, request: web.Request, handler: _Handler) -> web.StreamResponse:

@@ -47,6 +47,7 @@ class _Reply(Struct, rename="camel", kw_only=True):
     start_in: float | UnsetType = UNSET
     retention: Raw | UnsetType = UNSET
     steps: _Steps | UnsetType = UNSET
+    token: str | UnsetType = UNSET
 
 
 class Orders:
@@ -86,10 +87,16 @@ class Orders:
 
     def is_to_get_steps(self, slot: int, incarnation: int, attempt: int) -> bool:
         """This worker is to start the attempt, which has steps: it needs to be known to its peers. No other is."""
+        return bool(self.directive.step_ports) and self._is_to_start(slot, incarnation, attempt)
+
+    def is_to_get_token(self, slot: int, incarnation: int, attempt: int) -> bool:
+        """This worker is to start the attempt, whose workers share a secret. No other gets it."""
+        return self.directive.has_token and self._is_to_start(slot, incarnation, attempt)
+
+    def _is_to_start(self, slot: int, incarnation: int, attempt: int) -> bool:
         directive = self.directive
         return (
-            bool(directive.step_ports)
-            and directive.phase is DesiredPhase.RUN
+            directive.phase is DesiredPhase.RUN
             and attempt < directive.attempt
             and slot < len(directive.slot_ranks)
             and directive.slot_ranks[slot] >= 0
@@ -97,7 +104,13 @@ class Orders:
         )
 
     def tell(
-        self, reply: _Reply, slot: int, incarnation: int, attempt: int, identity: StepIdentity | None = None
+        self,
+        reply: _Reply,
+        slot: int,
+        incarnation: int,
+        attempt: int,
+        identity: StepIdentity | None = None,
+        token: str = "",
     ) -> None:
         """Say what one worker is to do; ``Hold`` stays where the directive does not know of its incarnation yet."""
         directive = self.directive
@@ -117,6 +130,8 @@ class Orders:
             self._tell_of_start(reply, attempt)
             if identity is not None and self.is_to_get_steps(slot, incarnation, attempt):
                 reply.steps = _Steps(identity.ca, identity.certificate, identity.key, self._step_ports)
+            if token and self.is_to_get_token(slot, incarnation, attempt):
+                reply.token = token
 
     def _tell_of_barrier(self, reply: _Reply, slot: int) -> None:
         verify, point = self.directive.verify, self.directive.point
@@ -150,14 +165,16 @@ def encode_reply(
     heartbeat_seconds: float,
     fence_seconds: float,
     identity: StepIdentity | None = None,
+    token: str = "",
 ) -> bytes:
     """The reply to one worker: ``Hold`` when there is no order for it.
 
-    ``attempt`` is that of the child it runs or last ran; ``identity`` that of this very worker in the next one.
+    ``attempt`` is that of the child it runs or last ran; ``identity`` that of this very worker in the next one, and
+    ``token`` that attempt's.
     """
     reply = _Reply(epoch=epoch, server_time=now, heartbeat_seconds=heartbeat_seconds, fence_seconds=fence_seconds)
     if orders is not None:
-        orders.tell(reply, slot, incarnation, attempt, identity)
+        orders.tell(reply, slot, incarnation, attempt, identity, token)
     return _encoder.encode(reply)
 
 

@@ -48,6 +48,10 @@ _LATE = {
 }
 
 
+_STOOD_BY = {"MPI": ", which stood by for steps,", "Ray": ", where Ray ran,"}
+"""What a rank does that decides nothing, by launcher."""
+
+
 class LossKind(StrEnum):
     """What is gone."""
 
@@ -161,7 +165,7 @@ def failed_exits(state: RunState, leaving: frozenset[int]) -> list[FailedExit]:
             continue
         if leaving and exited.reason == ExitReason.STOPPED_ON_REQUEST:
             continue  # it has saved and ended as it was asked to, before the save of all ranks is settled
-        what = ", which stood by for steps," if stood_by else ""
+        what = _STOOD_BY.get(state.spec.launcher.type, "") if stood_by and state.run.spec is not None else ""
         found.append(FailedExit(slot, state.status.assignment.nodes[slot], exited, what))
     return sorted(found, key=lambda failed: (failed.exit.at, failed.slot))
 

@@ -199,6 +199,7 @@ class Directive:
     start: CollectiveStart | None = None  # with RUN
     nodelist: tuple[str, ...] = ()  # addresses by rank, with RUN
     step_ports: tuple[int, ...] = ()  # of the step servers by rank, with RUN; empty: the run has no steps
+    has_token: bool = False  # with RUN: its workers share a secret
     verify: VerifyRequest | None = None  # with PREPARE
     stop_grace: int = 30
     save: SaveRequest | None = None  # with RUN

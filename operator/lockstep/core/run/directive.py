@@ -10,7 +10,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DesiredPhase, Directive, SaveRequest
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.start_record import to_record
-from lockstep.core.pods.launchers import launcher_of
+from lockstep.core.pods.launchers import has_token, launcher_of
 from lockstep.core.run.cadence_orders import cadence_order
 from lockstep.core.run.debug_hold import held_until
 from lockstep.core.run.handover import Handover
@@ -75,6 +75,7 @@ def _released(state: RunState, known: Handover) -> Directive | None:
         start=to_record(start),
         nodelist=tuple(by_rank),
         step_ports=tuple(ports) if has_steps else (),
+        has_token=has_token(spec),
         save=save,
         stopping_at=_stopping_at(state, save),
         cadence=cadence_order(state),

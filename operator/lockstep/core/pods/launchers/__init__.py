@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model.problems import Problem
-from lockstep.core.pods.launchers import deepspeed, jax, mpi, plain, torchrun
+from lockstep.core.pods.launchers import deepspeed, jax, mpi, plain, ray, torchrun
 from lockstep.core.pods.launchers.rendezvous import Rendezvous
 
 
@@ -43,12 +43,20 @@ _MODULES: Mapping[str, ModuleType] = {
     "JAX": jax,
     "MPI": mpi,
     "DeepSpeed": deepspeed,
+    "Ray": ray,
 }
+_WITH_TOKEN = frozenset({"Ray"})
+"""Launchers whose programs take orders from whoever knows a secret: the workers of an attempt share one."""
 
 
 def launcher_of(spec: TrainingRunSpec) -> Launcher:
     """The launcher that ``spec.launcher.type`` names."""
     return cast(Launcher, _MODULES[spec.launcher.type])
+
+
+def has_token(spec: TrainingRunSpec | None) -> bool:
+    """The workers of each attempt share a secret. Of a spec that cannot be read any more they may."""
+    return spec is None or spec.launcher.type in _WITH_TOKEN
 
 
 def worker_options(spec: TrainingRunSpec, gpus_per_node: int) -> Mapping[str, Any]:
