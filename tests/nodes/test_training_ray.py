@@ -114,16 +114,13 @@ def let_go(run: TrainingRun) -> None:
 
 def processes(run: TrainingRun, rank: int, name: str) -> list[int]:
     """PIDs of the processes that the kernel calls so on the node of a rank."""
+    wanted = {f"LOCKSTEP_RUN_UID={run.uid}".encode(), f"LOCKSTEP_NODE_RANK={rank}".encode()}
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            environ = dict(
-                entry.split(b"=", 1) for entry in (folder / "environ").read_bytes().split(b"\0") if b"=" in entry
-            )
-            mine = environ.get(b"LOCKSTEP_RUN_UID") == run.uid.encode()
-            if mine and environ.get(b"LOCKSTEP_NODE_RANK") == str(rank).encode():
-                if (folder / "comm").read_text().strip() == name:
-                    found.append(int(folder.name))
+            is_of_node = wanted <= set((folder / "environ").read_bytes().split(b"\0"))
+            if is_of_node and (folder / "comm").read_text().strip() == name:
+                found.append(int(folder.name))
     return found
 
 

@@ -31,6 +31,7 @@ RESOURCE_PATTERN = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[
 """An extended resource, as device plugins name them."""
 
 LauncherType = Literal["Plain", "Torchrun", "JAX", "MPI", "DeepSpeed", "Ray"]
+OnNodeLoss = Literal["Join", "Restart"]
 TopologyPolicy = Literal["Any", "Pack", "Contiguous", "Spread"]
 PlacementMode = Literal["Preferred", "Required"]
 Network = Literal["Host", "Pod"]
@@ -64,6 +65,9 @@ class MpiSpec(SpecModel):
 class RaySpec(SpecModel):
     """Settings of `launcher.type: Ray`."""
 
+    on_node_loss: OnNodeLoss = "Join"
+    """What the loss of a node does that is not rank 0's. Join: another one, a spare first, joins the cluster while the
+    command and the attempt go on. Restart: it ends the attempt, as that of rank 0 does in any case."""
     arguments: Annotated[tuple[Argument, ...], Field(max_length=64)] = ()
     """Further arguments of `ray start` on every node, e.g. --num-cpus=64 or --object-store-memory=200000000000."""
 

@@ -24,6 +24,7 @@ from lockstep.worker.child.process import Child, LaunchError
 from lockstep.worker.child.processes import adopt_orphans, kill_others, out_of_memory_kills
 from lockstep.worker.child.scratch import highest_attempt, make_scratch, remove_older
 from lockstep.worker.child.training import Training
+from lockstep.worker.launchers import ray
 from lockstep.worker.link.inbox import Inbox, SlowWork
 from lockstep.worker.link.operator_link import PROTOCOL, Link
 from lockstep.worker.node.barrier import Barrier
@@ -222,6 +223,8 @@ class Worker:
 
     def _towards_running(self, desired: JSON) -> None:
         attempt, start, ready_for = desired["attempt"], desired.get("start"), self.barrier.ready_for
+        if start and self.start and self.attempt == attempt == start.get("attempt"):
+            self.start = start  # nodes may have joined the attempt since it began
         if self.child or attempt <= self.spent or attempt != ready_for or desired.get("rank", -1) < 0 or not start:
             return
         if start.get("attempt") != attempt:
@@ -248,7 +251,7 @@ class Worker:
             self.leave_with = 0 if stopped else self._child_code()
 
     def _leave_on_signal(self) -> None:
-        if self.child and self._may_train_on(self.child):
+        if self.child and (self._may_train_on(self.child) or self._is_drained(self.child)):
             return
         self.barrier.leave()
         self.problem = TOLD_TO_LEAVE
@@ -267,10 +270,24 @@ class Worker:
         """The program listens, so the whole gang can save before this pod ends; there is time, and nobody says stop."""
         others_go_on = self.desired["phase"] == "Run" and self.desired["attempt"] <= child.attempt
         listens = self.training is not None and self.training.listens
+        return listens and others_go_on and self._has_time_to_leave(child)
+
+    def _has_time_to_leave(self, child: Child) -> bool:
         # The operator knows no such run: it was deleted, and nobody will ask for a save.
         let_go = self.held_since is not None and self.contact - self.held_since >= HELD_SECONDS
         in_time = time.monotonic() < self.leave_at - self._last_grace()
-        return listens and others_go_on and not let_go and not child.kill_at and in_time
+        return in_time and not let_go and not child.kill_at
+
+    def _is_drained(self, child: Child) -> bool:
+        """Ray goes on without this node: it is told until when the node is there, and has the time."""
+        goes_on = self.desired["phase"] == "Run" or self.desired.get("superseded") is True
+        rank = self.training.rank if self.training is not None else 0
+        if not ray.is_told_of_its_end(self.settings, rank) or not self._has_time_to_leave(child):
+            return False
+        if not goes_on or self.desired["attempt"] > child.attempt:
+            return False
+        ray.tell_of_end(self.settings, child.attempt, self.leaving_by - self._last_grace(), "its pod is told to end")
+        return True
 
     def _last_grace(self) -> float:
         """What the program gets of the pod's own grace to end, once it is told."""

@@ -48,6 +48,7 @@ class _Reply(Struct, rename="camel", kw_only=True):
     retention: Raw | UnsetType = UNSET
     steps: _Steps | UnsetType = UNSET
     token: str | UnsetType = UNSET
+    superseded: bool | UnsetType = UNSET
 
 
 class Orders:
@@ -100,6 +101,7 @@ class Orders:
             and attempt < directive.attempt
             and slot < len(directive.slot_ranks)
             and directive.slot_ranks[slot] >= 0
+            and slot not in directive.joining
             and directive.incarnations[slot] == incarnation
         )
 
@@ -118,12 +120,12 @@ class Orders:
         reply.stop_grace_seconds, reply.jitter_seconds = directive.stop_grace, directive.jitter or UNSET
         made_for = directive.incarnations[slot] if slot < len(directive.incarnations) else -1
         if made_for > incarnation:  # it should be gone already, and writes where its successor does
-            reply.phase, reply.attempt = DesiredPhase.STOP, directive.attempt
+            reply.phase, reply.attempt, reply.superseded = DesiredPhase.STOP, directive.attempt, True
         if made_for != incarnation or slot >= len(directive.slot_ranks):
             return
         reply.phase, reply.attempt, reply.rank = directive.phase, directive.attempt, directive.slot_ranks[slot]
-        if directive.phase is DesiredPhase.RUN and reply.rank < 0:
-            reply.phase = DesiredPhase.PREPARE  # a spare stays at the barrier while the others run
+        if directive.phase is DesiredPhase.RUN and (reply.rank < 0 or slot in directive.joining):
+            reply.phase = DesiredPhase.PREPARE  # it stays at the barrier while the others run
         if reply.phase == DesiredPhase.PREPARE:
             self._tell_of_barrier(reply, slot)
         elif reply.phase == DesiredPhase.RUN:

@@ -35,6 +35,7 @@ class CollectiveStart(Struct, frozen=True, rename="camel"):
     members: Annotated[tuple[Members, ...], Meta(max_length=4096)] = ()
     order: Text = ""  # slots in rank order such as "0-1,4,3"; empty: the slot of its number
     dashboard: Word = ""  # host and port of Ray's; empty: there is none
+    joins: Count = 0  # how often members and order were written anew, as nodes joined
 
     @property
     def resume_step(self) -> int:
@@ -59,4 +60,5 @@ def to_record(start: StartRecord) -> CollectiveStart:
         members=tuple(Members(member.slots, member.incarnation) for member in start.members),
         order=start.order,
         dashboard=start.dashboard,
+        joins=start.joins,
     )

@@ -5,6 +5,7 @@ from dataclasses import replace
 from lockstep.api.base.durations import parse_duration
 from lockstep.core.checkpoints.local_retention import order_for_workers
 from lockstep.core.checkpoints.saves import save_order
+from lockstep.core.failures.evidence import is_to_join
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DesiredPhase, Directive, SaveRequest
@@ -57,8 +58,13 @@ def _released(state: RunState, known: Handover) -> Directive | None:
     if start is None:  # taken out of a status that says that all ranks save
         return None
     by_rank, ports = [], []
+    joining = frozenset(slot for slot in state.ranked_slots() if is_to_join(state, slot))
     for slot in state.ranked_slots():
         report = state.report(slot)
+        if slot in joining and report is None:
+            by_rank.append("")
+            ports.append(0)
+            continue
         if report is None or not report.address:
             return None
         by_rank.append(report.address)
@@ -72,6 +78,7 @@ def _released(state: RunState, known: Handover) -> Directive | None:
     save = save_order(state.status)
     return replace(
         _directed(state, DesiredPhase.RUN, known),
+        joining=joining,
         start=to_record(start),
         nodelist=tuple(by_rank),
         step_ports=tuple(ports) if has_steps else (),

@@ -6,6 +6,7 @@ have joined.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -63,6 +64,22 @@ def make_directory(settings: Settings, launch: Launch) -> None:
         descriptor = os.open(token_file(settings, launch), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w") as stream:
             stream.write(launch.token)
+
+
+def is_told_of_its_end(settings: Settings, rank: int) -> bool:
+    """A node of this rank is left while Ray goes on."""
+    return settings.launcher == "Ray" and settings.launcher_options.get("joins") is True and rank > 0
+
+
+def tell_of_end(settings: Settings, attempt: int, until: float, why: str) -> None:
+    """Have Ray told that this node is there until then (unix seconds). Once; never raises OSError."""
+    path = os.path.join(settings.scratch, f"a{attempt}", "ray", DRAIN_FILE)
+    if os.path.exists(path):
+        return
+    with contextlib.suppress(OSError):
+        with open(path + ".tmp", "w") as stream:
+            json.dump({"until": until, "why": why}, stream)
+        os.rename(path + ".tmp", path)
 
 
 def token_file(settings: Settings, launch: Launch) -> str:

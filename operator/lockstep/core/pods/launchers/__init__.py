@@ -59,6 +59,13 @@ def has_token(spec: TrainingRunSpec | None) -> bool:
     return spec is None or spec.launcher.type in _WITH_TOKEN
 
 
+def may_join(spec: TrainingRunSpec | None) -> bool:
+    """Whether a node that is lost, but for rank 0's, is replaced while the attempt goes on without it."""
+    if spec is None or spec.launcher.type != "Ray":
+        return False
+    return spec.launcher.ray is None or spec.launcher.ray.on_node_loss == "Join"
+
+
 def worker_options(spec: TrainingRunSpec, gpus_per_node: int) -> Mapping[str, Any]:
     """All that the worker gets of the launcher, as JSON."""
     launcher = launcher_of(spec)

@@ -6,7 +6,7 @@ Ports, token and directory are the attempt's. Ray is started by the worker on ea
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.api.run_spec import RaySpec, TrainingRunSpec
 from lockstep.core.model.problems import Problem
 from lockstep.core.pods.launchers.rendezvous import Rendezvous
 
@@ -18,9 +18,13 @@ _OURS = {
 
 
 def options(spec: TrainingRunSpec, gpus_per_node: int) -> Mapping[str, Any]:
-    """Further arguments of ``ray start``, and how many words stay in front of it."""
-    asked = spec.launcher.ray
-    return {"entrypoint": len(spec.entrypoint), "arguments": list(asked.arguments) if asked is not None else []}
+    """Further arguments of ``ray start``, how many words stay in front of it, and whether a node may join later."""
+    asked = spec.launcher.ray or RaySpec()
+    return {
+        "entrypoint": len(spec.entrypoint),
+        "arguments": list(asked.arguments),
+        "joins": asked.on_node_loss == "Join",
+    }
 
 
 def deciding_ranks(world_size: int) -> range:
@@ -49,11 +53,19 @@ def problems(spec: TrainingRunSpec) -> list[Problem]:
 
 
 def _problems(spec: TrainingRunSpec) -> Iterator[Problem]:
-    words = [spec.command[0].rpartition("/")[2], *spec.command[1:2]]
-    if words[0] == "ray" and words[1:] and words[1] in ("start", "symmetric-run"):
-        text = f"ray {words[1]} starts Ray itself, which every node's worker does; write what it is to run, as"
+    asked = spec.launcher.ray or RaySpec()
+    remedy = "write launcher.ray.onNodeLoss: Restart"
+    if asked.on_node_loss == "Join" and spec.launcher.steps:
+        words = "steps reach the nodes that an attempt begins with, and none that joins later"
+        yield Problem("spec.launcher.steps", f"{words}; {remedy}, or leave steps out")
+    if asked.on_node_loss == "Join" and spec.checkpoint is not None and spec.checkpoint.layout == "Shared":
+        text = "while the attempt goes on nobody waits for the end of a node that is lost, which may still write"
+        yield Problem("spec.checkpoint.layout", f"{text} to the one directory; {remedy}, or layout: PerAttempt")
+    typed = [spec.command[0].rpartition("/")[2], *spec.command[1:2]]
+    if typed[0] == "ray" and typed[1:] and typed[1] in ("start", "symmetric-run"):
+        text = f"ray {typed[1]} starts Ray itself, which every node's worker does; write what it is to run, as"
         yield Problem("spec.command", f"{text} [python, train.py], or leave launcher out")
-    for index, argument in enumerate(spec.launcher.ray.arguments if spec.launcher.ray is not None else ()):
+    for index, argument in enumerate(asked.arguments):
         why = _OURS.get(argument.partition("=")[0])
         if why is not None:
             yield Problem(f"spec.launcher.ray.arguments[{index}]", f"{argument.partition('=')[0]}: {why}; leave it out")
