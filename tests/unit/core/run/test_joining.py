@@ -326,7 +326,7 @@ def test_a_node_that_joined_late_has_its_time_to_begin() -> None:
         w.now += 1.0
         w.work()
         w.reconcile("llama")
-    assert w.status("llama").assignment.rank_to_slot == (0, 1, 4, 3), "it is not given up for what it was not told yet"
+    assert w.status("llama").assignment.incarnations[4] == 1, "it is not given up for what it was not told yet"
     w.directives_reach = None
     w.settle()
     assert w.children("llama")[4] == 1
