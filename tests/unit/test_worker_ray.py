@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.fake_operator import FakeOperator
+from harness.running_worker import LaunchWorker, RunningWorker, ready
 from harness.waiting import wait_for
 from lockstep.worker.child.process import LaunchError
 from lockstep.worker.child.scratch import make_scratch
@@ -239,3 +241,86 @@ def test_an_image_without_ray_says_so(fake: FakeRay) -> None:
     head = fake.start(0, world=1)
     _, err = head.communicate(timeout=SECONDS)
     assert (head.returncode, "install ray[default] in the image" in err) == (126, True)
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Iterator[FakeOperator]:
+    made = FakeOperator(tmp_path)
+    yield made
+    made.close()
+
+
+def begin(
+    operator: FakeOperator, launch: LaunchWorker, fake: FakeRay, *, rank: int, joins: bool = True
+) -> RunningWorker:
+    """A worker with Ray, whose head nobody can reach."""
+    environ = {"PATH": f"{fake.folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(fake.folder / "lib")}
+    worker = launch(
+        "true", LOCKSTEP_LAUNCHER="Ray", LOCKSTEP_LAUNCHER_OPTIONS=json.dumps({"joins": joins}),
+        LOCKSTEP_TERMINATION_GRACE="40", **environ,
+    )  # fmt: skip
+    ready(operator, 1, rank=rank, world=2)
+    operator.run(1, rank=rank, world=2, token="t" * 64)
+    operator.wait_for(lambda state: state["phase"] == "Running")
+    wait_for("its program runs", (worker.scratch / "a1" / "ray" / "token").exists, seconds=SECONDS)
+    return worker
+
+
+def test_a_worker_of_ray_holds_a_port_for_the_dashboard(
+    operator: FakeOperator, launch: LaunchWorker, fake: FakeRay
+) -> None:
+    begin(operator, launch, fake, rank=1)
+    at_barrier = next(state for state in operator.states() if state["readyFor"] == 1)
+    assert at_barrier["dashboardPort"] not in (0, at_barrier["port"])
+    assert "dashboardPort" not in operator.states()[-1]
+
+
+@pytest.mark.parametrize("superseded", [False, True])
+def test_a_node_that_is_told_to_leave_tells_ray_until_when_and_stays(
+    operator: FakeOperator, launch: LaunchWorker, fake: FakeRay, superseded: bool
+) -> None:
+    worker = begin(operator, launch, fake, rank=1)
+    worker.process.terminate()
+    told = operator.wait_for(lambda state: state.get("leavingBy"))
+    if superseded:
+        operator.desire("Stop", 1, rank=-1, superseded=True)
+    said = worker.scratch / "a1" / "ray" / ray.DRAIN_FILE
+    wait_for("Ray is told", said.exists, seconds=SECONDS)
+    until = json.loads(said.read_text())["until"]
+    assert time.time() < until < told["leavingBy"]
+    time.sleep(1.5)
+    assert (worker.process.poll(), operator.states()[-1]["phase"]) == (None, "Running")
+    operator.desire("Stop", 1, rank=1, world=2)  # all of the gang
+    assert worker.wait() in (0, 143)
+
+
+@pytest.mark.parametrize(("rank", "joins"), [(0, True), (1, False)])
+def test_who_ray_does_not_go_on_without_ends_as_any_other(
+    operator: FakeOperator, launch: LaunchWorker, fake: FakeRay, rank: int, joins: bool
+) -> None:
+    worker = begin(operator, launch, fake, rank=rank, joins=joins)
+    worker.process.terminate()
+    operator.wait_for(lambda state: state["phase"] == "Exited")
+    assert not (worker.scratch / "a1" / "ray" / ray.DRAIN_FILE).exists()
+
+
+def test_who_is_superseded_as_a_later_attempt_begins_ends_at_once(
+    operator: FakeOperator, launch: LaunchWorker, fake: FakeRay
+) -> None:
+    worker = begin(operator, launch, fake, rank=1)
+    operator.desire("Stop", 2, rank=-1, superseded=True)
+    worker.process.terminate()
+    operator.wait_for(lambda state: state["phase"] == "Exited")
+    assert not (worker.scratch / "a1" / "ray" / ray.DRAIN_FILE).exists()
+
+
+def test_a_worker_takes_up_the_start_of_its_attempt_as_it_is_written_anew(
+    operator: FakeOperator, launch: LaunchWorker, fake: FakeRay
+) -> None:
+    begin(operator, launch, fake, rank=1)
+    start = {
+        "attempt": 1, "assignmentHash": "abc", "masterAddress": "10.1.0.1", "masterPort": 40123, "joins": 1,
+        "members": [{"slots": "0", "incarnation": 1}],
+    }  # fmt: skip
+    operator.desire("Run", 1, rank=1, world=2, start=start)
+    operator.wait_for(lambda state: (state["start"] or {}).get("joins") == 1)
