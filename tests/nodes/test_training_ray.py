@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.training import NAMESPACE, TrainingRun, TrainingSite
+from harness.training import TrainingRun, TrainingSite
 
 pytestmark = pytest.mark.nodes
 
@@ -85,11 +85,12 @@ def ray_is_here() -> None:
 
 def train(site: TrainingSite, name: str, nodes: int = 3, held_at: int = HELD_AT, **spec: Any) -> TrainingRun:
     """Its lineage is the driver's, as that of one rank."""
+    program = spec.pop("program", DRIVER)
     quiet = {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0", "OMP_NUM_THREADS": "1"}
     path = f"{VENV / 'bin'}:/usr/local/bin:/usr/bin:/bin"
     settings = {"arguments": ["--num-cpus=1", "--object-store-memory=80000000"], **spec.pop("ray", {})}
     run = site.apply(
-        name, nodes, ["python", "-c", DRIVER, str(STEPS), str(held_at)], launcher={"type": "Ray", "ray": settings},
+        name, nodes, ["python", "-c", program, str(STEPS), str(held_at)], launcher={"type": "Ray", "ray": settings},
         env=[{"name": key, "value": value} for key, value in {**quiet, "PATH": path}.items()], **spec,
     )  # fmt: skip
     return replace(run, ranks=1)
@@ -245,8 +246,15 @@ def test_a_run_that_is_suspended_saves_first_and_resumes_there(site: TrainingSit
     run.assert_undisturbed(STEPS)
 
 
+def test_the_program_of_the_page_runs_as_shown(site: TrainingSite) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "ray.md").read_text()
+    program = page.partition("```python\n")[2].partition("```")[0]
+    run = train(site, "shown", 2, program=program)
+    run.wait_until_succeeded()
+    assert "weight 3.5" in run.log(0)
+
+
 def test_a_node_where_ray_is_missing_says_so(site: TrainingSite) -> None:
     run = site.apply("missing", 2, ["python3", "-c", "pass"], launcher={"type": "Ray"}, checkpoint=None)
     run.wait_until_finished()
     assert "install ray[default]" in run.attempts[-1]["message"] + run.condition("Succeeded")["message"]
-    assert NAMESPACE

@@ -269,7 +269,7 @@ SPARE = replace(RELEASE, step_ports=(5000,), incarnations=(1, 1), slot_ranks=(0,
         "an older incarnation", "a newer incarnation", "no slot of the gang", "another run", "a gang that stops", "one that has yet to join",
     ],
 )  # fmt: skip
-async def test_nobody_else_gets_a_certificate_or_a_token(
+async def test_nobody_else_gets_a_certificate(
     world: World, directive: Directive, speaker: PodView, said: dict[str, Any]
 ) -> None:
     world.book.set_directive(RUN, replace(directive, has_token=bool(directive.step_ports)))
