@@ -172,7 +172,7 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a launcher that does not exist": (
         spec(launcher={"type": "torchrun"}),
         "spec.launcher.type",
-        'supported values: "Plain", "Torchrun", "JAX", "MPI", "DeepSpeed"',
+        'supported values: "Plain", "Torchrun", "JAX", "MPI", "DeepSpeed", "Ray"',
     ),
     "torchrun started by torchrun": (
         spec(launcher={"type": "Torchrun"}),
@@ -196,6 +196,21 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "MPI without the worker": (
         spec(launcher={"type": "MPI"}, command=["mpirun", "t"], worker="Disabled"),
+        "spec.launcher.type",
+        "leave one of them out",
+    ),
+    "what Ray does about a lost node, for another launcher": (
+        spec(launcher={"type": "Torchrun", "ray": {"onNodeLoss": "Join"}}, command=["t.py"]),
+        "spec.launcher.ray",
+        "need launcher.type: Ray",
+    ),
+    "an answer to a lost node that there is not": (
+        spec(launcher={"type": "Ray", "ray": {"onNodeLoss": "Ignore"}}),
+        "spec.launcher.ray.onNodeLoss",
+        'supported values: "Join", "Restart"',
+    ),
+    "Ray without the worker": (
+        spec(launcher={"type": "Ray"}, command=["python", "t.py"], worker="Disabled"),
         "spec.launcher.type",
         "leave one of them out",
     ),

@@ -266,7 +266,8 @@ SPARE = replace(RELEASE, step_ports=(5000,), incarnations=(1, 1), slot_ranks=(0,
     ],
     ids=[
         "a run without steps", "at the barrier", "it has begun the attempt", "it is in a later attempt", "a spare",
-        "an older incarnation", "a newer incarnation", "no slot of the gang", "another run", "a gang that stops", "one that has yet to join",
+        "an older incarnation", "a newer incarnation", "no slot of the gang", "another run", "a gang that stops",
+        "one that has yet to join",
     ],
 )  # fmt: skip
 async def test_nobody_else_gets_a_certificate(

@@ -350,7 +350,7 @@ class TrainingRunSpec(SpecModel):
             field=".command",
         ),
         Rule(
-            "self.worker != 'Disabled' || !has(self.launcher) || !(self.launcher.type in ['MPI', 'DeepSpeed'])",
+            "self.worker != 'Disabled' || !has(self.launcher) || !(self.launcher.type in ['MPI', 'DeepSpeed', 'Ray'])",
             "the worker is what starts these on their nodes, which worker: Disabled does not have; "
             "leave one of them out",
             field=".launcher.type",

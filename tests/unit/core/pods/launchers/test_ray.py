@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from lockstep.core.pods.launchers import has_token, launcher_of, worker_options
+from lockstep.core.pods.launchers import has_token, launcher_of, may_join, worker_options
 from lockstep.core.pods.launchers.rendezvous import Rendezvous
 from support.launchers import launched
 
 COMMAND = ["python", "train.py"]
+RESTART = {"ray": {"onNodeLoss": "Restart"}}
 
 
 @pytest.mark.parametrize("world", [1, 4])
@@ -36,6 +37,33 @@ def test_the_worker_gets_the_arguments_of_ray_start() -> None:
     options = worker_options(spec, 8)
     assert (options["entrypoint"], options["arguments"]) == (1, ["--num-cpus=4"])
     assert [*launcher_of(spec).command(spec, Rendezvous(0, 1, "a", 1, 0))] == ["/init", *COMMAND]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"settings": {"steps": True}}, "spec.launcher.steps"),
+        ({"checkpoint": {"shared": {"claimName": "c"}, "layout": "Shared"}}, "spec.checkpoint.layout"),
+    ],
+)
+def test_what_an_attempt_that_goes_on_cannot_have_is_refused_with_the_remedy(
+    fields: dict[str, Any], field: str
+) -> None:
+    joins = launched("Ray", COMMAND, **fields)
+    [problem] = launcher_of(joins).problems(joins)
+    assert problem.field == field
+    assert "onNodeLoss: Restart" in problem.message
+    settings = {"ray": {"onNodeLoss": "Restart"}, **fields.get("settings", {})}
+    restarts = launched("Ray", COMMAND, **{**fields, "settings": settings})
+    assert launcher_of(restarts).problems(restarts) == []
+
+
+@pytest.mark.parametrize(("settings", "joins"), [({}, True), ({"ray": {}}, True), (RESTART, False)])
+def test_nodes_join_an_attempt_that_goes_on_unless_told(settings: dict[str, Any], joins: bool) -> None:
+    spec = launched("Ray", COMMAND, settings=settings)
+    assert may_join(spec) is worker_options(spec, 0)["joins"] is joins
+    assert not may_join(launched("MPI", ["mpirun", "t"]))
+    assert not may_join(None)
 
 
 @pytest.mark.parametrize(
