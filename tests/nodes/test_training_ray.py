@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,15 @@ from typing import Any
 
 import pytest
 
+from containers.test_anywhere import annotate
 from harness.training import TrainingRun, TrainingSite
+from lockstep.api.base import names
 
 pytestmark = pytest.mark.nodes
 
 VENV = Path(os.environ.get("LOCKSTEP_TEST_RAY", ".build/ray")).absolute()
 STEPS, HELD_AT = 40, 12
+RESTART = {"onNodeLoss": "Restart"}
 DRIVER = """
 import json, os, sys, time
 from pathlib import Path
@@ -56,7 +60,8 @@ done = int(environ["LOCKSTEP_RESUME_STEP"] or 0)
 state = load(Path(resume), 0) if resume else BEGINNING
 for step in range(done + 1, steps + 1):
     while True:
-        print(json.dumps({"step": step, "pid": os.getpid(), "ranks": ranks_of_ray(), "at": time.time()}), file=said)
+        found, draining = ranks_of_ray(), len(ray._private.state.state.get_draining_nodes())
+        print(json.dumps({"step": step, "pid": os.getpid(), "ranks": found, "draining": draining}), file=said)
         if step <= held_at or not held_at or (folder / "go").exists():
             break
         time.sleep(0.2)
@@ -181,7 +186,7 @@ def dashboard_status(host: str, port: int, token: str) -> int:
 
 
 def test_a_killed_raylet_ends_the_attempt_and_all_start_again_in_their_pods(site: TrainingSite) -> None:
-    run = train(site, "raylet")
+    run = train(site, "raylet", ray=RESTART)
     wait_until_held(run)
     pods = run.pod_uids
     [raylet] = processes(run, 2, "raylet")
@@ -213,7 +218,7 @@ def driver(run: TrainingRun) -> int:
 
 
 def test_a_node_that_is_lost_is_replaced_and_the_driver_resumes(site: TrainingSite) -> None:
-    run = train(site, "lost")
+    run = train(site, "lost", ray=RESTART)
     wait_until_held(run)
     lost = run.nodes[2]
     site.kill_node(lost)
@@ -222,6 +227,91 @@ def test_a_node_that_is_lost_is_replaced_and_the_driver_resumes(site: TrainingSi
     assert lost not in run.nodes
     assert said(run, 2)[-1]["ranks"] == [0, 1, 2]
     run.assert_undisturbed(STEPS)
+
+
+def test_a_spare_joins_in_the_place_of_a_lost_node_and_the_driver_goes_on(site: TrainingSite) -> None:
+    run = train(site, "joined", spareNodes=1)
+    wait_until_held(run)
+    run.wait("the spare is ready", lambda: run.status.get("spares") == "1/1")
+    lost = run.nodes[2]
+    site.kill_node(lost)
+    site.declare_not_ready(lost)
+    run.wait("the loss is established", lambda: run.status["start"].get("joins") == 1)
+    established = time.monotonic()
+    heard = len(said(run, 1))
+    run.wait("the spare has joined", lambda: [0, 1, 2] in [line["ranks"] for line in said(run, 1)[heard:]])
+    print(f"joined {time.monotonic() - established:.1f} s after the loss was established")
+    assert lost not in [run.nodes[slot] for slot in run.status["assignment"]["rankToSlot"]]
+    let_go(run)
+    run.wait_until_succeeded()
+    assert_one_driver(run)
+
+
+def assert_one_driver(run: TrainingRun) -> None:
+    """One attempt, and one process from its first step to its last."""
+    assert [attempt["number"] for attempt in run.attempts] == [1]
+    assert len({line["pid"] for line in said(run, 1)}) == 1
+    run.assert_undisturbed(STEPS)
+
+
+def test_without_a_spare_a_new_pod_joins_and_the_driver_goes_on(site: TrainingSite) -> None:
+    run = train(site, "refilled")
+    wait_until_held(run)
+    lost = run.nodes[1]
+    site.kill_node(lost)
+    site.declare_not_ready(lost)
+    run.wait("rank 1 is missed", lambda: said(run, 1)[-1]["ranks"] == [0, 2])
+    run.wait("another one has joined", lambda: said(run, 1)[-1]["ranks"] == [0, 1, 2])
+    assert lost not in run.nodes
+    let_go(run)
+    run.wait_until_succeeded()
+    assert_one_driver(run)
+    assert run.events("Joined")
+
+
+def test_an_operator_that_is_killed_while_a_node_is_absent_has_it_join_all_the_same(site: TrainingSite) -> None:
+    run = train(site, "leaderless")
+    wait_until_held(run)
+    lost = run.nodes[1]
+    site.kill_node(lost)
+    site.declare_not_ready(lost)
+    run.wait("it is replaced", lambda: run.status["assignment"]["incarnations"][1] == 2)
+    site.kill_operator()
+    run.wait("another one has joined", lambda: said(run, 1)[-1]["ranks"] == [0, 1, 2] and lost not in run.nodes)
+    let_go(run)
+    run.wait_until_succeeded()
+    assert_one_driver(run)
+
+
+def test_a_killed_raylet_is_started_again_and_the_driver_goes_on(site: TrainingSite) -> None:
+    run = train(site, "again", 2)
+    wait_until_held(run)
+    pods = run.pod_uids
+    [raylet] = processes(run, 1, "raylet")
+    os.kill(raylet, signal.SIGKILL)
+    run.wait("it is missed", lambda: said(run, 1)[-1]["ranks"] == [0])
+    run.wait("it is back", lambda: said(run, 1)[-1]["ranks"] == [0, 1])
+    let_go(run)
+    run.wait_until_succeeded()
+    assert_one_driver(run)
+    assert run.pod_uids == pods
+
+
+def test_a_drained_node_is_drained_by_ray_while_another_joins(site: TrainingSite) -> None:
+    run = train(site, "drained")
+    wait_until_held(run)
+    drained = run.nodes[2]
+    annotate(site, f"/api/v1/nodes/{drained}", names.ANNOTATION_DRAIN, "new firmware")
+    try:
+        run.wait("Ray drains it", lambda: any(line["draining"] for line in said(run, 1)))
+        run.wait("another one has joined", lambda: drained not in run.nodes and run.status["start"].get("joins") == 1)
+        run.wait("all are there", lambda: said(run, 1)[-1]["ranks"] == [0, 1, 2])
+        let_go(run)
+        run.wait_until_succeeded()
+    finally:
+        annotate(site, f"/api/v1/nodes/{drained}", names.ANNOTATION_DRAIN, None)
+    assert_one_driver(run)
+    assert "save" not in run.status["checkpoint"]
 
 
 def test_an_operator_that_is_killed_is_missed_by_nobody(site: TrainingSite) -> None:
