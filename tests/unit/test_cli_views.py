@@ -143,13 +143,6 @@ def _far_from_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_the_dashboard_of_ray_is_shown_where_there_is_one() -> None:
-    raw = sample.running()
-    assert not [line for line in paged(raw) if "Dashboard" in line]
-    raw["status"]["start"]["dashboard"] = "10.0.0.1:20002"
-    assert [line.split() for line in paged(raw) if "Dashboard" in line] == [["Dashboard", "http://10.0.0.1:20002"]]
-
-
 def test_a_view_reads_as_it_was_reviewed(name: str) -> None:
     text = "\n".join(VIEWS[name]()) + "\n"
     golden = GOLDEN / f"{name}.txt"
@@ -282,3 +275,10 @@ def test_a_gang_that_leaves_gpus_unused_is_explained_with_them() -> None:
     shown = "\n".join(paged(raw))
     assert "amd.com/gpu, " in shown
     assert "8 amd.com/gpu on gpu-1, gpu-2" in shown
+
+
+def test_the_dashboard_of_ray_is_shown_where_there_is_one() -> None:
+    raw = sample.running()
+    assert not [line for line in paged(raw) if "Dashboard" in line]
+    raw["status"]["start"]["dashboard"] = "10.0.0.1:20002"
+    assert [line.split() for line in paged(raw) if "Dashboard" in line] == [["Dashboard", "http://10.0.0.1:20002"]]
