@@ -96,7 +96,8 @@ def train(site: TrainingSite, name: str, nodes: int = 3, held_at: int = HELD_AT,
     settings = {"arguments": ["--num-cpus=1", "--object-store-memory=80000000"], **spec.pop("ray", {})}
     run = site.apply(
         name, nodes, ["python", "-c", program, str(STEPS), str(held_at)], launcher={"type": "Ray", "ray": settings},
-        env=[{"name": key, "value": value} for key, value in {**quiet, "PATH": path}.items()], **spec,
+        env=[{"name": key, "value": value} for key, value in {**quiet, "PATH": path}.items()],
+        recovery={"hangTimeout": "30m"}, **spec,
     )  # fmt: skip
     return replace(run, ranks=1)
 
@@ -249,7 +250,7 @@ def test_a_spare_joins_in_the_place_of_a_lost_node_and_the_driver_goes_on(site: 
 
 def assert_one_driver(run: TrainingRun) -> None:
     """One attempt, and one process from its first step to its last."""
-    assert [attempt["number"] for attempt in run.attempts] == [1]
+    assert [attempt["number"] for attempt in run.attempts] == [1], run.attempts
     assert len({line["pid"] for line in said(run, 1)}) == 1
     run.assert_undisturbed(STEPS)
 

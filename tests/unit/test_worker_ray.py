@@ -152,7 +152,14 @@ def test_ray_that_fails_to_start_says_why_and_is_no_success(fake: FakeRay) -> No
     fake.break_down()
     head = fake.start(0, world=1)
     _, err = head.communicate(timeout=SECONDS)
-    assert (head.returncode, "the port is taken" in err, "Ray ended on this node" in err) == (1, True, True)
+    assert (head.returncode, "the port is taken" in err, "Ray did not start on this node" in err) == (1, True, True)
+    assert len(fake.starts) == 4, "it has tried again"
+
+
+def test_ray_that_gives_up_on_a_slow_machine_is_started_again(fake: FakeRay) -> None:
+    head = fake.start(0, sys.executable, "-c", "print('driven')", world=1, FAILS="2")
+    out, err = head.communicate(timeout=SECONDS)
+    assert (head.returncode, out, len(fake.starts)) == (0, "driven\n", 3), err
 
 
 def test_the_end_of_ray_on_the_head_ends_the_command(fake: FakeRay) -> None:
@@ -304,12 +311,23 @@ def test_who_ray_does_not_go_on_without_ends_as_any_other(
     assert not (worker.scratch / "a1" / "ray" / ray.DRAIN_FILE).exists()
 
 
-def test_who_is_superseded_as_a_later_attempt_begins_ends_at_once(
+def test_who_is_superseded_tells_ray_until_when_before_its_pod_is_told_to_end(
     operator: FakeOperator, launch: LaunchWorker, fake: FakeRay
 ) -> None:
     worker = begin(operator, launch, fake, rank=1)
-    operator.desire("Stop", 2, rank=-1, superseded=True)
-    worker.process.terminate()
+    operator.desire("Stop", 1, rank=-1, superseded=True, stopGraceSeconds=7)
+    said = worker.scratch / "a1" / "ray" / ray.DRAIN_FILE
+    wait_for("Ray is told", said.exists, seconds=SECONDS)
+    assert json.loads(said.read_text())["until"] < time.time() + 7
+    operator.wait_for(lambda state: state["phase"] == "Exited")
+
+
+@pytest.mark.parametrize(("attempt", "more"), [(2, {"superseded": True}), (1, {})])
+def test_where_nobody_goes_on_ray_is_not_told(
+    operator: FakeOperator, launch: LaunchWorker, fake: FakeRay, attempt: int, more: dict[str, bool]
+) -> None:
+    worker = begin(operator, launch, fake, rank=1)
+    operator.desire("Stop", attempt, rank=-1, stopGraceSeconds=7, **more)
     operator.wait_for(lambda state: state["phase"] == "Exited")
     assert not (worker.scratch / "a1" / "ray" / ray.DRAIN_FILE).exists()
 

@@ -235,6 +235,8 @@ class Worker:
     def _towards_stopped(self, desired: JSON) -> None:
         if self.child:
             if self.child.attempt <= desired["attempt"]:
+                if self._goes_on_without(self.child):  # another node takes its place
+                    ray.tell_of_end(self.settings, self.child.attempt, time.time() + self._grace(), "it is replaced")
                 self._stop_child(self._grace(), "StoppedOnRequest")
         elif self.barrier.ready_for:
             self.barrier.leave()
@@ -280,14 +282,16 @@ class Worker:
 
     def _is_drained(self, child: Child) -> bool:
         """Ray goes on without this node: it is told until when the node is there, and has the time."""
-        goes_on = self.desired["phase"] == "Run" or self.desired.get("superseded") is True
-        rank = self.training.rank if self.training is not None else 0
-        if not ray.is_told_of_its_end(self.settings, rank) or not self._has_time_to_leave(child):
-            return False
-        if not goes_on or self.desired["attempt"] > child.attempt:
+        if not self._goes_on_without(child) or not self._has_time_to_leave(child):
             return False
         ray.tell_of_end(self.settings, child.attempt, self.leaving_by - self._last_grace(), "its pod is told to end")
         return True
+
+    def _goes_on_without(self, child: Child) -> bool:
+        goes_on = self.desired["phase"] == "Run" or self.desired.get("superseded") is True
+        rank = self.training.rank if self.training is not None else 0
+        is_told = ray.is_told_of_its_end(self.settings, rank)
+        return is_told and goes_on and bool(self.desired["attempt"] <= child.attempt)
 
     def _last_grace(self) -> float:
         """What the program gets of the pod's own grace to end, once it is told."""

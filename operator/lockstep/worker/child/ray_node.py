@@ -32,6 +32,7 @@ RESTARTS, RESTARTS_WITHIN = 3, 600.0  # seconds: of Ray on a node that may join 
 FIRST_WITH_TOKENS = (2, 52)
 PORTS = range(20000, 30000)  # below those that the kernel gives to connections
 TURN_SECONDS = 0.25
+STARTED = "Ray runtime started."  # how `ray start` says so
 RAYLET = "raylet"  # what the kernel calls Ray's own process of a node
 RAY_NODE = "lockstep-ray"  # and this one
 TAIL_BYTES = 3000
@@ -119,12 +120,14 @@ class RayNode:
     # Rank 0
 
     def _lead(self) -> int:
-        ray = self._start_ray()
-        until = time.monotonic() + JOIN_SECONDS
-        while not self._reaches_head() and ray not in self._ended and not self._told_to_end:
-            if time.monotonic() > until:
-                return self._fail("Ray did not start in time")
-            self._take_turn()
+        ray, until, starts = self._start_ray(), time.monotonic() + JOIN_SECONDS, 1
+        while not self._runs(ray, until):
+            # On a slow machine it gives up by itself, after half a minute.
+            if starts > RESTARTS or time.monotonic() > until or self._told_to_end:
+                return -signal.SIGTERM if self._told_to_end else self._fail("Ray did not start on this node")
+            log_line(f"Ray is started again: {self._tail('start.log')[-300:]}")
+            self._end_all()
+            ray, starts = self._start_ray(), starts + 1
         left = max(1.0, until - time.monotonic())
         waiting = self._start_python(_JOINED, self._address, str(self._said["world"]), str(left), log="joined.log")
         while waiting not in self._ended and ray not in self._ended and not self._told_to_end:
@@ -148,6 +151,14 @@ class RayNode:
         status = self._ended[driver]
         return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
+    def _runs(self, ray: int, until: float) -> bool:
+        """Wait until `ray start` says that it has started Ray here. False: it has ended, or it takes too long."""
+        while ray not in self._ended and not self._told_to_end and time.monotonic() < until:
+            if STARTED in self._tail("start.log") and self._reaches_head():
+                return True
+            self._take_turn()
+        return False
+
     # The others
 
     def _follow(self) -> int:
@@ -157,6 +168,7 @@ class RayNode:
                 return 0
             ray, seen = self._start_ray(), False
             begun.append(time.monotonic())
+            started = self._runs(ray, begun[-1] + JOIN_SECONDS)
             while ray not in self._ended and not self._told_to_end:
                 lives = any(process.name == RAYLET for process in other_processes())
                 if seen and not lives and not self._leaving:
@@ -169,7 +181,7 @@ class RayNode:
             if not self._wait(self._reaches_head):  # without its head no node of Ray stays, and that is not its fault
                 return 0
             begun = [moment for moment in begun if time.monotonic() - moment < RESTARTS_WITHIN]
-            if not self._said["joins"] or len(begun) > RESTARTS:
+            if (started and not self._said["joins"]) or len(begun) > RESTARTS:
                 return self._fail("Ray ended on this node")
             log_line(f"Ray ended on this node and is started again: {self._tail('start.log')[-300:]}")
             self._end_all()
