@@ -80,6 +80,7 @@ class Worker:
         self.terminating = False
         self.leaving_by = 0.0  # unix seconds; 0: it was not told to leave
         self.leave_at = 0.0  # the same, monotonic
+        self.drained_by = 0.0  # monotonic: Ray was told that this node is there until then
         self.refusal = ""
         self.contact = self.ended = time.monotonic()
         self.leave_with: Optional[int] = None
@@ -170,8 +171,7 @@ class Worker:
 
     def _take_termination(self) -> None:
         if not self.terminating:
-            grace = self.settings.termination_grace
-            left = grace - min(LEAVING_MARGIN_SECONDS, grace / 4)
+            left = self._pods_grace()
             self.terminating, self.leaving_by, self.leave_at = True, time.time() + left, time.monotonic() + left
             log_line(f"asked to leave within {left:.0f} s")
 
@@ -234,9 +234,7 @@ class Worker:
 
     def _towards_stopped(self, desired: JSON) -> None:
         if self.child:
-            if self.child.attempt <= desired["attempt"]:
-                if self._goes_on_without(self.child):  # another node takes its place
-                    ray.tell_of_end(self.settings, self.child.attempt, time.time() + self._grace(), "it is replaced")
+            if self.child.attempt <= desired["attempt"] and not self._has_yet_to_be_drained(self.child):
                 self._stop_child(self._grace(), "StoppedOnRequest")
         elif self.barrier.ready_for:
             self.barrier.leave()
@@ -287,11 +285,26 @@ class Worker:
         ray.tell_of_end(self.settings, child.attempt, self.leaving_by - self._last_grace(), "its pod is told to end")
         return True
 
+    def _has_yet_to_be_drained(self, child: Child) -> bool:
+        """Another node takes its place. Its pod is told to end as well, which may not be heard here."""
+        if not self._goes_on_without(child) or child.kill_at:
+            return False
+        if not self.drained_by:
+            left = max(0.0, self._pods_grace() - self._last_grace())
+            self.drained_by = time.monotonic() + left
+            ray.tell_of_end(self.settings, child.attempt, time.time() + left, "another node takes its place")
+        return time.monotonic() < self.drained_by
+
     def _goes_on_without(self, child: Child) -> bool:
         goes_on = self.desired["phase"] == "Run" or self.desired.get("superseded") is True
         rank = self.training.rank if self.training is not None else 0
         is_told = ray.is_told_of_its_end(self.settings, rank)
         return is_told and goes_on and bool(self.desired["attempt"] <= child.attempt)
+
+    def _pods_grace(self) -> float:
+        """Seconds from SIGTERM until this worker is to have left."""
+        grace = self.settings.termination_grace
+        return grace - min(LEAVING_MARGIN_SECONDS, grace / 4)
 
     def _last_grace(self) -> float:
         """What the program gets of the pod's own grace to end, once it is told."""
@@ -326,6 +339,7 @@ class Worker:
         launch = Launch.from_desired(desired)
         self.attempt = self.spent = launch.attempt
         self.start, self.exit, self.problem, self.training = desired["start"], None, "", None
+        self.drained_by = 0.0
         self.phase = RUNNING
         self.start_at = time.monotonic() + start_delay(launch, desired)
         contract = contract_environment(self.settings, launch)
