@@ -14,6 +14,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, AttemptCause, EventReason
+from lockstep.core.model.run_state import RunState
 from lockstep.core.pods.launchers import may_join
 from lockstep.core.run.attendance import stands_ready
 from lockstep.core.run.replacement import keep_off, replace
@@ -63,6 +64,6 @@ def take_in(plan: PlanBuilder) -> None:
         plan.event(EventReason.JOINED, words, action=ActionWord.START, node=node)
 
 
-def _has_arrived(plan: PlanBuilder, slot: int) -> bool:
-    report = plan.report(slot)
-    return report is not None and stands_ready(report, plan.status.attempt) and is_ready(plan, slot)
+def _has_arrived(state: RunState, slot: int) -> bool:
+    report = state.report(slot)
+    return report is not None and stands_ready(report, state.status.attempt) and is_ready(state, slot)
