@@ -173,7 +173,7 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a launcher that does not exist": (
         spec(launcher={"type": "torchrun"}),
         "spec.launcher.type",
-        'supported values: "Plain", "Torchrun", "JAX", "MPI", "DeepSpeed", "Slurm"',
+        'supported values: "Plain", "Torchrun", "JAX", "MPI", "DeepSpeed", "Slurm", "Ray"',
     ),
     "torchrun started by torchrun": (
         spec(launcher={"type": "Torchrun"}),
@@ -234,6 +234,21 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
         spec(launcher={"type": "Slurm", "batch": {"script": "#!/bin/sh", "directory": "work"}}, command=ABSENT),
         "spec.launcher.batch.directory",
         "write a path from the root",
+    ),
+    "what Ray does about a lost node, for another launcher": (
+        spec(launcher={"type": "Torchrun", "ray": {"onNodeLoss": "Join"}}, command=["t.py"]),
+        "spec.launcher.ray",
+        "need launcher.type: Ray",
+    ),
+    "an answer to a lost node that there is not": (
+        spec(launcher={"type": "Ray", "ray": {"onNodeLoss": "Ignore"}}),
+        "spec.launcher.ray.onNodeLoss",
+        'supported values: "Join", "Restart"',
+    ),
+    "Ray without the worker": (
+        spec(launcher={"type": "Ray"}, command=["python", "t.py"], worker="Disabled"),
+        "spec.launcher.type",
+        "leave one of them out",
     ),
     "steps without the worker": (
         spec(launcher={"steps": True}, worker="Disabled"),

@@ -245,7 +245,7 @@ def _spec(rng: Random, now: float) -> TrainingRunSpec:
     if rng.random() < 0.1:
         fields["launcher"] = {"type": rng.choice(("Torchrun", "JAX"))}
     if not plain and rng.random() < 0.2:
-        fields["launcher"] = rng.choice(({"type": "MPI"}, {"type": "JAX", "steps": True}))
+        fields["launcher"] = rng.choice(({"type": "MPI"}, {"type": "JAX", "steps": True}, {"type": "Ray"}))
     if rng.random() < 0.1:
         fields["ttlAfterFinished"] = "1m"
     if rng.random() < 0.15:

@@ -170,8 +170,10 @@ class WorldOfWorkers(WorldState):
                 worker.phase, worker.exit = WorkerPhase.EXITED, ExitReport(143, at=self.now, reason="StoppedOnRequest")
             return
         phase, rank = orders.phase, orders.slot_ranks[worker.slot]
-        if rank < 0 and phase is DesiredPhase.RUN:
+        if phase is DesiredPhase.RUN and (rank < 0 or worker.slot in orders.joining):
             phase = DesiredPhase.PREPARE  # as the operator answers spares
+        if phase is DesiredPhase.RUN and worker.attempt == orders.attempt and worker.start is not None:
+            worker.start = orders.start  # others may have joined it
         if phase is DesiredPhase.PREPARE and worker.ready_for < orders.attempt:
             worker.phase, worker.ready_for = (
                 WorkerPhase.READY,
@@ -206,7 +208,7 @@ class WorldOfWorkers(WorldState):
             others = [w for w in self._workers_of(pod.run_uid) if w.attempt < orders.attempt and self._may_write(w)]
             self.overlaps += [(pod.run_uid, orders.attempt, w.node) for w in others]
             first = self.starts.setdefault((pod.run_uid, orders.attempt), orders.start)
-            assert first == orders.start, "two START records for one attempt"
+            assert first == orders.start or orders.start.joins, "two START records for one attempt"
         elif phase is DesiredPhase.RUN and worker.phase is WorkerPhase.RUNNING and orders.save is not None:
             save_step = self.save_steps.setdefault((pod.run_uid, orders.save.id), orders.save.at_step)
             assert save_step == orders.save.at_step, "one id for two saves"

@@ -102,6 +102,7 @@ def test_every_default_is_one_that_its_own_model_would_write() -> None:
         "queue": "default",
         "volumes[].readOnly": False,
         "launcher.type": "Plain",
+        "launcher.ray.onNodeLoss": "Join",
         "launcher.steps": False,
         "launcher.batch.name": "",
         "launcher.batch.host": "",

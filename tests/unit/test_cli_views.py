@@ -288,3 +288,11 @@ def test_where_the_others_stand_by_it_is_said_whose_log_has_the_output(launcher:
         "Its command is on rank 0, and ranks 1-3 stand by for what that starts there: its output is in rank 0's log."
     )
     assert (words in explained(raw)) is said
+
+
+def test_the_dashboard_of_ray_is_shown_where_there_is_one() -> None:
+    raw = sample.running()
+    assert not [line for line in paged(raw) if "Dashboard" in line]
+    raw["status"]["start"]["dashboard"] = "10.0.0.1:20002"
+    [line] = [line for line in paged(raw) if "Dashboard" in line]
+    assert line.endswith(" http://10.0.0.1:20002")

@@ -346,6 +346,8 @@ def test_a_release_carries_the_whole_start_record() -> None:
             "resume": {"tier": "shared", "step": 300, "path": "/c"},
             "members": [{"slots": "0-1", "incarnation": 1}],
             "order": "",
+            "dashboard": "",
+            "joins": 0,
         },
         "nodelist": ["10.0.0.1", "10.0.0.2"],
         "verify": None,

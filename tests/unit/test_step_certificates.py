@@ -170,3 +170,17 @@ async def test_one_that_hangs_up_holds_up_nobody() -> None:
     await asyncio.sleep(0)
     gone.cancel()
     assert (await waits).certificate
+
+
+def test_an_attempt_has_a_token_by_any_leader_the_same_and_no_other_attempt_has_it() -> None:
+    mine, another = certificates(), certificates(ahead=1000.0)
+    assert mine.token(RUN, 3) == another.token(RUN, 3)
+    others = {mine.token(RUN, 4), mine.token(RUN[:-1] + "7", 3), certificates(b"t" * 32).token(RUN, 3)}
+    assert mine.token(RUN, 3) not in others
+    assert len(others) == 3
+    assert len(bytes.fromhex(mine.token(RUN, 3))) == 32
+
+
+def test_without_the_operators_secret_there_is_no_token() -> None:
+    with pytest.raises(RuntimeError, match="nothing to derive"):
+        certificates(b"").token(RUN, 3)

@@ -225,6 +225,27 @@ async def test_who_is_to_start_an_attempt_with_steps_is_told_how_its_peers_know_
     assert len({answer["steps"]["key"] for answer in answers}) == 3
 
 
+async def test_who_is_to_start_an_attempt_of_ray_shares_a_token_with_its_peers(world: World) -> None:
+    for slot in (0, 1):
+        await world.say("/v1/register", pod(slot))
+    world.book.set_directive(RUN, replace(RELEASE, has_token=True))
+    answers = [(await world.say("/v1/report", pod(slot)))[1] for slot in (0, 1)]
+    assert [answer["token"] for answer in answers] == [world.steps.token(RUN, 1)] * 2
+    world.book.set_directive(RUN, replace(RELEASE, has_token=True, joining=frozenset({1})))
+    answer = (await world.say("/v1/report", pod(1)))[1]
+    assert (answer["phase"], answer["rank"], answer["worldSize"]) == ("Prepare", 1, 2), "it prepares to join"
+
+
+async def test_who_is_superseded_is_told_that_the_others_go_on(world: World) -> None:
+    await world.say("/v1/register", pod(1))
+    world.book.set_directive(RUN, replace(RELEASE, incarnations=(1, 2)))
+    answer = (await world.say("/v1/report", pod(1)))[1]
+    assert (answer["phase"], answer["superseded"], answer["attempt"]) == ("Stop", True, 1)
+    world.book.set_directive(RUN, replace(RELEASE, phase=DesiredPhase.STOP))
+    answer = (await world.say("/v1/report", pod(1)))[1]
+    assert (answer["phase"], "superseded" in answer) == ("Stop", False)
+
+
 SPARE = replace(RELEASE, step_ports=(5000,), incarnations=(1, 1), slot_ranks=(0, -1))
 
 
@@ -241,20 +262,23 @@ SPARE = replace(RELEASE, step_ports=(5000,), incarnations=(1, 1), slot_ranks=(0,
         (replace(RELEASE, step_ports=(5000,), incarnations=(1,), slot_ranks=(0,)), pod(1), {}),
         (replace(RELEASE, step_ports=(5000, 5001)), pod(0, run=OTHER_RUN), {}),
         (replace(RELEASE, step_ports=(5000, 5001), phase=DesiredPhase.STOP), pod(1), {}),
+        (replace(RELEASE, step_ports=(5000, 5001), joining=frozenset({1})), pod(1), {}),
     ],
     ids=[
         "a run without steps", "at the barrier", "it has begun the attempt", "it is in a later attempt", "a spare",
         "an older incarnation", "a newer incarnation", "no slot of the gang", "another run", "a gang that stops",
+        "one that has yet to join",
     ],
 )  # fmt: skip
 async def test_nobody_else_gets_a_certificate(
     world: World, directive: Directive, speaker: PodView, said: dict[str, Any]
 ) -> None:
-    world.book.set_directive(RUN, directive)
+    world.book.set_directive(RUN, replace(directive, has_token=bool(directive.step_ports)))
     await world.say("/v1/register", speaker)
     status, answer = await world.say("/v1/report", speaker, **said)
     assert status == 200
     assert "steps" not in answer
+    assert "token" not in answer
     assert "PRIVATE KEY" not in json.dumps(answer)
 
 

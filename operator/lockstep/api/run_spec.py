@@ -31,7 +31,8 @@ MOST_GPUS = 128
 RESOURCE_PATTERN = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 """An extended resource, as device plugins name them."""
 
-LauncherType = Literal["Plain", "Torchrun", "JAX", "MPI", "DeepSpeed", "Slurm"]
+LauncherType = Literal["Plain", "Torchrun", "JAX", "MPI", "DeepSpeed", "Slurm", "Ray"]
+OnNodeLoss = Literal["Join", "Restart"]
 TopologyPolicy = Literal["Any", "Pack", "Contiguous", "Spread"]
 PlacementMode = Literal["Preferred", "Required"]
 Network = Literal["Host", "Pod"]
@@ -62,6 +63,16 @@ class MpiSpec(SpecModel):
     """Processes that mpirun may start on a node; the GPUs per node when left out, at least 1."""
 
 
+class RaySpec(SpecModel):
+    """Settings of `launcher.type: Ray`."""
+
+    on_node_loss: OnNodeLoss = "Join"
+    """What the loss of a node does that is not rank 0's. Join: another one, a spare first, joins the cluster while the
+    command and the attempt go on. Restart: it ends the attempt, as that of rank 0 does in any case."""
+    arguments: Annotated[tuple[Argument, ...], Field(max_length=64)] = ()
+    """Further arguments of `ray start` on every node, e.g. --num-cpus=64 or --object-store-memory=200000000000."""
+
+
 class LauncherSpec(SpecModel):
     """How the processes of one node are started."""
 
@@ -72,13 +83,16 @@ class LauncherSpec(SpecModel):
     and JAX_PROCESS_ID. MPI runs the command on rank 0 alone, so that [mpirun, python, train.py] works as typed; the
     other nodes stand by, and mpirun starts its processes there without ssh. DeepSpeed runs DeepSpeed's own launcher on
     every node, so that [deepspeed, train.py, --deepspeed, ds.json] works as typed. Slurm runs the script of batch on
-    rank 0, with srun, scontrol and the like on its PATH and SLURM_* in its environment; the other nodes stand by."""
+    rank 0, with srun, scontrol and the like on its PATH and SLURM_* in its environment; the other nodes stand by. Ray
+    makes a Ray cluster of all nodes and runs the command on rank 0 as its driver, once they have joined."""
     torchrun: Annotated[TorchrunSpec, WhileSuspended] | None = None
     """Settings for Torchrun."""
     mpi: Annotated[MpiSpec, WhileSuspended] | None = None
     """Settings for MPI."""
     batch: Annotated[BatchSpec, WhileSuspended] | None = None
     """What Slurm runs; lockstep sbatch makes it of a script as it is."""
+    ray: Annotated[RaySpec, WhileSuspended] | None = None
+    """Settings for Ray."""
     steps: Annotated[bool, WhileSuspended] = False
     """Let programs of the gang start others on its nodes, by lockstep-step or lockstep_training.step(). With MPI,
     DeepSpeed and Slurm they may in any case."""
@@ -98,6 +112,11 @@ class LauncherSpec(SpecModel):
             "has(self.batch) == (self.type == 'Slurm')",
             "a batch script and launcher.type: Slurm go together; write both, or leave both out",
             field=".batch",
+        ),
+        Rule(
+            "!has(self.ray) || self.type == 'Ray'",
+            "these settings need launcher.type: Ray; set it or leave ray out",
+            field=".ray",
         ),
     )
 
@@ -349,7 +368,7 @@ class TrainingRunSpec(SpecModel):
         ),
         Rule(
             "self.worker != 'Disabled' || !has(self.launcher) || "
-            "!(self.launcher.type in ['MPI', 'DeepSpeed', 'Slurm'])",
+            "!(self.launcher.type in ['MPI', 'DeepSpeed', 'Slurm', 'Ray'])",
             "the worker is what starts these on their nodes, which worker: Disabled does not have; "
             "leave one of them out",
             field=".launcher.type",

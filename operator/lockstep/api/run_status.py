@@ -235,6 +235,12 @@ class StartRecord(StatusModel):
     """Address of rank 0."""
     master_port: int
     """Port that rank 0's worker reported as free."""
+    dashboard: str = ""
+    """Where Ray's dashboard is, with `launcher.type: Ray`: host and port. It asks for the attempt's token."""
+    joins: int = 0
+    """How often nodes have joined the attempt since it began; each time members and order are written anew."""
+    joined_at: Timestamp | None = None
+    """When they last did."""
     resume: SavedCheckpoint | None = None
     """Checkpoint to resume from; none: from step 0."""
     members: tuple[StartMembers, ...] = ()

@@ -47,13 +47,14 @@ from lockstep.core.run.directive import directive_for
 from lockstep.core.run.drain import leave_drained_nodes
 from lockstep.core.run.elastic import follow_size
 from lockstep.core.run.handover import Gathering, Handover
+from lockstep.core.run.joining import take_in
 from lockstep.core.run.kueue_follow import follow_kueue, leave_for_kueue
 from lockstep.core.run.launching import (
     desire_pods,
     enforce_deadlines,
     replace_late_spares,
+    stages_of_idle,
     stages_of_ranks,
-    stages_of_spares,
 )
 from lockstep.core.run.leaving import save_before_leaving
 from lockstep.core.run.plain.gang import follow_plain_gang
@@ -326,8 +327,9 @@ def gather_the_gang(plan: PlanBuilder, known: Handover) -> Handover:
         enforce_deadlines(plan, reached)
         if plan.status.stop is None:
             gathering = gather(plan, reached)
-    if plan.status.stop is None and plan.has_spares:
-        replace_late_spares(plan, stages_of_spares(plan))
+    if plan.status.stop is None:
+        replace_late_spares(plan, stages_of_idle(plan))
+        take_in(plan)
     if plan.status.stop is None:
         desire_pods(plan)
     return replace(known, gathering=gathering)

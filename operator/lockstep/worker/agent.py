@@ -25,6 +25,7 @@ from lockstep.worker.child.process import Child, LaunchError
 from lockstep.worker.child.processes import adopt_orphans, kill_others, out_of_memory_kills
 from lockstep.worker.child.scratch import highest_attempt, make_scratch, remove_older
 from lockstep.worker.child.training import Training, all_that_catch
+from lockstep.worker.launchers import ray
 from lockstep.worker.link.inbox import Inbox, SlowWork
 from lockstep.worker.link.operator_link import PROTOCOL, Link
 from lockstep.worker.node.barrier import Barrier
@@ -81,6 +82,7 @@ class Worker:
         self.terminating = False
         self.leaving_by = 0.0  # unix seconds; 0: it was not told to leave
         self.leave_at = 0.0  # the same, monotonic
+        self.drained_by = 0.0  # monotonic: Ray was told that this node is there until then
         self.refusal = ""
         self.contact = self.ended = time.monotonic()
         self.leave_with: Optional[int] = None
@@ -172,8 +174,7 @@ class Worker:
 
     def _take_termination(self) -> None:
         if not self.terminating:
-            grace = self.settings.termination_grace
-            left = grace - min(LEAVING_MARGIN_SECONDS, grace / 4)
+            left = self._pods_grace()
             self.terminating, self.leaving_by, self.leave_at = True, time.time() + left, time.monotonic() + left
             log_line(f"asked to leave within {left:.0f} s")
 
@@ -225,6 +226,8 @@ class Worker:
 
     def _towards_running(self, desired: JSON) -> None:
         attempt, start, ready_for = desired["attempt"], desired.get("start"), self.barrier.ready_for
+        if start and self.start and self.attempt == attempt == start.get("attempt"):
+            self.start = start  # nodes may have joined the attempt since it began
         if self.child or attempt <= self.spent or attempt != ready_for or desired.get("rank", -1) < 0 or not start:
             return
         if start.get("attempt") != attempt:
@@ -234,7 +237,7 @@ class Worker:
 
     def _towards_stopped(self, desired: JSON) -> None:
         if self.child:
-            if self.child.attempt <= desired["attempt"]:
+            if self.child.attempt <= desired["attempt"] and not self._has_yet_to_be_drained(self.child):
                 self._stop_child(self._grace(), "StoppedOnRequest")
         elif self.barrier.ready_for:
             self.barrier.leave()
@@ -251,7 +254,7 @@ class Worker:
             self.leave_with = 0 if stopped else self._child_code()
 
     def _leave_on_signal(self) -> None:
-        if self.child and self._may_train_on(self.child):
+        if self.child and (self._may_train_on(self.child) or self._is_drained(self.child)):
             return
         self.barrier.leave()
         self.problem = TOLD_TO_LEAVE
@@ -270,10 +273,41 @@ class Worker:
         """The program listens, so the whole gang can save before this pod ends; there is time, and nobody says stop."""
         others_go_on = self.desired["phase"] == "Run" and self.desired["attempt"] <= child.attempt
         listens = self.training is not None and self.training.listens
+        return listens and others_go_on and self._has_time_to_leave(child)
+
+    def _has_time_to_leave(self, child: Child) -> bool:
         # The operator knows no such run: it was deleted, and nobody will ask for a save.
         let_go = self.held_since is not None and self.contact - self.held_since >= HELD_SECONDS
         in_time = time.monotonic() < self.leave_at - self._last_grace()
-        return listens and others_go_on and not let_go and not child.kill_at and in_time
+        return in_time and not let_go and not child.kill_at
+
+    def _is_drained(self, child: Child) -> bool:
+        """Ray goes on without this node: it is told until when the node is there, and has the time."""
+        if not self._goes_on_without(child) or not self._has_time_to_leave(child):
+            return False
+        ray.tell_of_end(self.settings, child.attempt, self.leaving_by - self._last_grace(), "its pod is told to end")
+        return True
+
+    def _has_yet_to_be_drained(self, child: Child) -> bool:
+        """Another node takes its place. Its pod is told to end as well, which may not be heard here."""
+        if not self._goes_on_without(child) or child.kill_at:
+            return False
+        if not self.drained_by:
+            left = max(0.0, self._pods_grace() - self._last_grace())
+            self.drained_by = time.monotonic() + left
+            ray.tell_of_end(self.settings, child.attempt, time.time() + left, "another node takes its place")
+        return time.monotonic() < self.drained_by
+
+    def _goes_on_without(self, child: Child) -> bool:
+        goes_on = self.desired["phase"] == "Run" or self.desired.get("superseded") is True
+        rank = self.training.rank if self.training is not None else 0
+        is_told = ray.is_told_of_its_end(self.settings, rank)
+        return is_told and goes_on and bool(self.desired["attempt"] <= child.attempt)
+
+    def _pods_grace(self) -> float:
+        """Seconds from SIGTERM until this worker is to have left."""
+        grace = self.settings.termination_grace
+        return grace - min(LEAVING_MARGIN_SECONDS, grace / 4)
 
     def _last_grace(self) -> float:
         """What the program gets of the pod's own grace to end, once it is told."""
@@ -308,6 +342,7 @@ class Worker:
         launch = Launch.from_desired(desired)
         self.attempt = self.spent = launch.attempt
         self.start, self.exit, self.problem, self.training = desired["start"], None, "", None
+        self.drained_by = 0.0
         self.phase = RUNNING
         self.start_at = time.monotonic() + start_delay(launch, desired)
         contract = contract_environment(self.settings, launch)

@@ -20,6 +20,8 @@ class Launch(NamedTuple):
     nodelist: Sequence[str]
     steps: Optional[JSON] = None  # certificates and ports for steps; None: there are none
     batch: Optional[JSON] = None  # of `launcher: Slurm`: the job, and on rank 0 its script
+    dashboard: str = ""  # host and port of Ray's
+    token: str = ""  # a secret that the workers of the attempt share; empty: they need none
 
     @classmethod
     def from_desired(cls, desired: JSON) -> Launch:
@@ -28,5 +30,6 @@ class Launch(NamedTuple):
         return cls(
             desired["attempt"], desired["rank"], desired["worldSize"], start["masterAddress"], start["masterPort"],
             resume.get("path", ""), str(resume.get("step", "")), desired.get("nodelist") or [],
-            desired.get("steps") or None, desired.get("batch") or None,
+            desired.get("steps") or None, desired.get("batch") or None, start.get("dashboard") or "",
+            desired.get("token") or "",
         )  # fmt: skip

@@ -27,7 +27,7 @@ class Flags:
     gpu_resource: Annotated[str | None, flag("--gpu-resource NAME", "E.g. amd.com/gpu.")] = None
     queue: Annotated[str | None, flag("--queue -q", "Queue to wait in.")] = None
     launcher: Annotated[
-        Literal["Plain", "Torchrun", "JAX", "MPI", "DeepSpeed"] | None,
+        Literal["Plain", "Torchrun", "JAX", "MPI", "DeepSpeed", "Ray"] | None,
         flag("--launcher", "How a node's processes start."),
     ] = None
     claim: Annotated[str | None, flag("--checkpoint-claim CLAIM", "Claim of the shared checkpoint tier.")] = None

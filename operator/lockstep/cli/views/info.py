@@ -115,6 +115,8 @@ def _head(run: RunView, now: float) -> Iterator[tuple[str, str]]:
     if status.start is not None:
         resumed = status.start.resume
         yield "Resumed", checkpoint_summary(resumed) if resumed is not None else "no: attempt began at step 0"
+        if status.start.dashboard:
+            yield "Dashboard", f"http://{status.start.dashboard}"
     for saved in status.checkpoint.latest:
         yield "Saved", f"{checkpoint_summary(saved)}{f', {ago(saved.time, now)}' if saved.time else ''}"
     if status.stop is not None:

@@ -194,6 +194,7 @@ class WorkerApi:
             fence_seconds=self._fence_seconds,
             identity=identity,
             asks=[ask.id for ask in said.asks],
+            token=self._token(claim, attempt, orders),
         )
         return web.Response(body=body, content_type="application/json")
 
@@ -203,6 +204,12 @@ class WorkerApi:
             return None
         begun = orders.directive.attempt
         return await self._steps.issue(WorkerOfAttempt(claim.run_uid, begun, claim.slot, claim.incarnation))
+
+    def _token(self, claim: SenderClaim, attempt: int, orders: Orders | None) -> str:
+        """What it shares with the other workers of the attempt that it is to start; empty: nothing."""
+        if orders is None or not orders.is_to_get_token(claim.slot, claim.incarnation, attempt):
+            return ""
+        return self._steps.token(claim.run_uid, orders.directive.attempt)
 
     @web.middleware
     async def _answer(self, request: web.Request, handler: _Handler) -> web.StreamResponse:

@@ -60,6 +60,8 @@ class _Reply(Struct, rename="camel", kw_only=True):
     steps: _Steps | UnsetType = UNSET
     batch: Raw | UnsetType = UNSET
     asked: list[AskAnswer] | UnsetType = UNSET
+    token: str | UnsetType = UNSET
+    superseded: bool | UnsetType = UNSET
 
 
 class Orders:
@@ -101,18 +103,31 @@ class Orders:
 
     def is_to_get_steps(self, slot: int, incarnation: int, attempt: int) -> bool:
         """This worker is to start the attempt, which has steps: it needs to be known to its peers. No other is."""
+        return bool(self.directive.step_ports) and self._is_to_start(slot, incarnation, attempt)
+
+    def is_to_get_token(self, slot: int, incarnation: int, attempt: int) -> bool:
+        """This worker is to start the attempt, whose workers share a secret. No other gets it."""
+        return self.directive.has_token and self._is_to_start(slot, incarnation, attempt)
+
+    def _is_to_start(self, slot: int, incarnation: int, attempt: int) -> bool:
         directive = self.directive
         return (
-            bool(directive.step_ports)
-            and directive.phase is DesiredPhase.RUN
+            directive.phase is DesiredPhase.RUN
             and attempt < directive.attempt
             and slot < len(directive.slot_ranks)
             and directive.slot_ranks[slot] >= 0
+            and slot not in directive.joining
             and directive.incarnations[slot] == incarnation
         )
 
     def tell(
-        self, reply: _Reply, slot: int, incarnation: int, attempt: int, identity: StepIdentity | None = None
+        self,
+        reply: _Reply,
+        slot: int,
+        incarnation: int,
+        attempt: int,
+        identity: StepIdentity | None = None,
+        token: str = "",
     ) -> None:
         """Say what one worker is to do; ``Hold`` stays where the directive does not know of its incarnation yet."""
         directive = self.directive
@@ -120,18 +135,20 @@ class Orders:
         reply.stop_grace_seconds, reply.jitter_seconds = directive.stop_grace, directive.jitter or UNSET
         made_for = directive.incarnations[slot] if slot < len(directive.incarnations) else -1
         if made_for > incarnation:  # it should be gone already, and writes where its successor does
-            reply.phase, reply.attempt = DesiredPhase.STOP, directive.attempt
+            reply.phase, reply.attempt, reply.superseded = DesiredPhase.STOP, directive.attempt, True
         if made_for != incarnation or slot >= len(directive.slot_ranks):
             return
         reply.phase, reply.attempt, reply.rank = directive.phase, directive.attempt, directive.slot_ranks[slot]
-        if directive.phase is DesiredPhase.RUN and reply.rank < 0:
-            reply.phase = DesiredPhase.PREPARE  # a spare stays at the barrier while the others run
+        if directive.phase is DesiredPhase.RUN and (reply.rank < 0 or slot in directive.joining):
+            reply.phase = DesiredPhase.PREPARE  # it stays at the barrier while the others run
         if reply.phase == DesiredPhase.PREPARE:
             self._tell_of_barrier(reply, slot)
         elif reply.phase == DesiredPhase.RUN:
             self._tell_of_start(reply, attempt)
             if identity is not None and self.is_to_get_steps(slot, incarnation, attempt):
                 reply.steps = _Steps(identity.ca, identity.certificate, identity.key, self._step_ports)
+            if token and self.is_to_get_token(slot, incarnation, attempt):
+                reply.token = token
 
     def _tell_of_barrier(self, reply: _Reply, slot: int) -> None:
         verify, point = self.directive.verify, self.directive.point
@@ -168,15 +185,16 @@ def encode_reply(
     fence_seconds: float,
     identity: StepIdentity | None = None,
     asks: Collection[str] = (),
+    token: str = "",
 ) -> bytes:
     """The reply to one worker: ``Hold`` when there is no order for it.
 
-    ``attempt`` is that of the child it runs or last ran; ``identity`` that of this very worker in the next one;
-    ``asks`` are the ids of what it asks for.
+    ``attempt`` is that of the child it runs or last ran; ``identity`` that of this very worker in the next one, and
+    ``token`` that attempt's; ``asks`` are the ids of what it asks for.
     """
     reply = _Reply(epoch=epoch, server_time=now, heartbeat_seconds=heartbeat_seconds, fence_seconds=fence_seconds)
     if orders is not None:
-        orders.tell(reply, slot, incarnation, attempt, identity)
+        orders.tell(reply, slot, incarnation, attempt, identity, token)
         if asks:
             reply.asked = [answer for answer in orders.directive.asked if answer.id in asks] or UNSET
     return _encoder.encode(reply)

@@ -122,6 +122,7 @@ class State(_Wire):
     ready_for: Count = 0
     port: Port = 0
     steps_port: Port = 0
+    dashboard_port: Port = 0
     start: CollectiveStart | None = None
     exit: Exit | None = None
     progress: Progress | None = None

@@ -28,6 +28,7 @@ AT_A_TIME = 0.005
 """Seconds that the event loop is held: all of a gang ask in the same moment."""
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 """Of P-256: a private key is a number below it."""
+_TOKEN_BYTES = 32
 _KEY_BYTES = 48  # so many more than a key has that the remainder is as good as evenly spread
 
 
@@ -118,6 +119,13 @@ class StepCertificates:
             .sign(authority.key, hashes.SHA256())
         )
         return StepIdentity(authority.encoded, pem(certificate).decode("ascii"), key_pem(key).decode("ascii"))
+
+    def token(self, run_uid: str, attempt: int) -> str:
+        """A secret that the workers of one attempt share, by any leader the same. It says nothing of any other."""
+        if not self._secret:
+            raise RuntimeError("there is nothing to derive the tokens of attempts from")
+        info = f"lockstep token/{run_uid}/{attempt}".encode()
+        return HKDF(hashes.SHA256(), _TOKEN_BYTES, salt=None, info=info).derive(self._secret).hex()
 
     def _authority(self, run_uid: str, attempt: int) -> _Authority:
         known = self._authorities.get((run_uid, attempt))

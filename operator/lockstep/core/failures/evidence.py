@@ -31,7 +31,7 @@ from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import ExitReport, NodeView, PodPhase, PodView, WorkerPhase, WorkerReport
 from lockstep.core.placement.node_fit import untolerated
 from lockstep.core.pods import gang, pod_template
-from lockstep.core.pods.launchers import launcher_of
+from lockstep.core.pods.launchers import launcher_of, may_join
 
 TOLD_TO_LEAVE = "SIGTERM"
 """What a worker names as its problem once its pod is being ended."""
@@ -46,6 +46,10 @@ _LATE = {
     LossReason.NODE_SILENT: "no heartbeat",
     LossReason.START_NOT_ACKNOWLEDGED: "START is not acknowledged",
 }
+
+
+_STOOD_BY = {"MPI": ", which stood by for steps,", "Ray": ", where Ray ran,"}
+"""What a rank does that decides nothing, by launcher."""
 
 
 class LossKind(StrEnum):
@@ -161,7 +165,7 @@ def failed_exits(state: RunState, leaving: frozenset[int]) -> list[FailedExit]:
             continue
         if leaving and exited.reason == ExitReason.STOPPED_ON_REQUEST:
             continue  # it has saved and ended as it was asked to, before the save of all ranks is settled
-        what = ", which stood by for steps," if stood_by else ""
+        what = _STOOD_BY.get(state.spec.launcher.type, "") if stood_by and state.run.spec is not None else ""
         found.append(FailedExit(slot, state.status.assignment.nodes[slot], exited, what))
     return sorted(found, key=lambda failed: (failed.exit.at, failed.slot))
 
@@ -296,7 +300,7 @@ def everyone_heard_since(state: RunState, moment: float, *, but: int) -> bool:
     return all(
         (report := state.report(slot)) is not None and report.received_at > moment
         for slot in state.ranked_slots()
-        if slot != but and state.rank(slot) not in done
+        if slot != but and state.rank(slot) not in done and not is_to_join(state, slot)
     )
 
 
@@ -320,9 +324,17 @@ def why_closed(state: RunState, node: NodeView | None) -> str:
 
 def took_part(state: RunState, slot: int) -> bool:
     """The pod of the slot is the one that was released by the last START."""
-    start, incarnation = state.status.start, state.status.assignment.incarnations[slot]
-    members = start.members if start is not None else ()
-    return any(m.incarnation == incarnation and slot in parse_ranges(m.slots) for m in members)
+    return (slot, state.status.assignment.incarnations[slot]) in state.members
+
+
+def goes_on_without(state: RunState, slot: int) -> bool:
+    """The loss of the rank in ``slot`` ends no attempt."""
+    return state.rank(slot) > 0 and may_join(state.run.spec)
+
+
+def is_to_join(state: RunState, slot: int) -> bool:
+    """The rank in ``slot`` was lost, and its new pod is no part of the attempt yet, which goes on without it."""
+    return state.trains and goes_on_without(state, slot) and not took_part(state, slot)
 
 
 def _loss_of(
@@ -361,7 +373,8 @@ def _loss_of(
         return lost_pod(end_of(pod), pod_end(pod))
     if pod is not None and pod.deleting and not waited_with:
         return lost_pod(LossReason.POD_DELETED, f"pod {pod.name} was deleted by somebody else")
-    trains = state.trains and state.rank(slot) >= 0  # a spare has begun nothing: its pod is simply made again
+    # A spare has begun nothing, as one that is yet to join: its pod is simply made again.
+    trains = state.trains and state.rank(slot) >= 0 and not is_to_join(state, slot)
     if pod is None and trains:
         return lost_pod(LossReason.POD_VANISHED, f"the pod of {state.title(slot)} on {name} is gone")
     if report is not None and was_terminated(report) and not waited_with:
@@ -428,14 +441,15 @@ def _start_due(state: RunState, patience: float) -> float | None:
     """
     if not state.trains:
         return None
-    reports = [state.report(slot) for slot in state.ranked_slots()]
+    reports = [state.report(slot) for slot in state.ranked_slots() if not is_to_join(state, slot)]
     heard = [report for report in reports if report is not None]
     if len(heard) < len(reports):
         return None
     entry = state.attempt_entry(state.status.attempt)
     leads_since = state.snapshot.leadership.since
     released = entry.started_at if entry is not None and entry.started_at is not None else leads_since
-    released = max([released, *(report.since for report in heard if report.since > report.registered_at)])
+    joined = state.status.start.joined_at if state.status.start is not None else None
+    released = max([released, joined or 0.0, *(r.since for r in heard if r.since > r.registered_at)])
     complete = max([leads_since, *(report.registered_at for report in heard)])
     some_began = any(report.attempt >= state.status.attempt for report in heard)
     due = max(released + patience, complete + (patience / 2 if some_began else patience))

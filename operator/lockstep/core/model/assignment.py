@@ -218,11 +218,12 @@ def slot_ranks(assignment: AssignmentStatus) -> tuple[int, ...]:
     return tuple(ranks)
 
 
-def members(assignment: AssignmentStatus) -> tuple[StartMembers, ...]:
-    """Slot ranges of the ranks by incarnation, lowest incarnation first."""
+def members(assignment: AssignmentStatus, others: Mapping[int, int] | None = None) -> tuple[StartMembers, ...]:
+    """Slot ranges of the ranks by incarnation, lowest incarnation first. ``others``: slots of another incarnation than
+    they are assigned."""
     by_incarnation: dict[int, list[int]] = {}
     for slot in ranked_slots(assignment):
-        by_incarnation.setdefault(assignment.incarnations[slot], []).append(slot)
+        by_incarnation.setdefault((others or {}).get(slot, assignment.incarnations[slot]), []).append(slot)
     return tuple(
         StartMembers(slots=format_ranges(slots), incarnation=incarnation)
         for incarnation, slots in sorted(by_incarnation.items())

@@ -233,10 +233,12 @@ class Directive:
     phase: DesiredPhase
     incarnations: tuple[int, ...]  # by slot
     slot_ranks: tuple[int, ...]  # by slot; -1: a spare
+    joining: frozenset[int] = frozenset()  # with RUN: slots of ranks that prepare for it, to join what goes on
     start: CollectiveStart | None = None  # with RUN
     nodelist: tuple[str, ...] = ()  # addresses by rank, with RUN
     step_ports: tuple[int, ...] = ()  # of the step servers by rank, with RUN; empty: the run has no steps
     batch: BatchOrder | None = None  # with RUN; None: it is no batch job
+    has_token: bool = False  # with RUN: its workers share a secret
     verify: VerifyRequest | None = None  # with PREPARE
     stop_grace: int = 30
     save: SaveRequest | None = None  # with RUN

@@ -322,6 +322,7 @@ class EventReason(AnyReason):
     SHRUNK = "Shrunk"
     GROWN = "Grown"
     STARTED = "Started"
+    JOINED = "Joined"
     ATTEMPT_SKIPPED = "AttemptSkipped"
     CHECKPOINT_REJECTED = "CheckpointRejected"
     NO_CHECKPOINT = "NoCheckpoint"

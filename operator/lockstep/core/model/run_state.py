@@ -8,9 +8,10 @@ from typing import Final
 from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
+from lockstep.api.run_status import AssignmentStatus, StartRecord, TrainingRunStatus
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.ranges import parse_ranges
 from lockstep.core.model.snapshot import Lag, PodView, RunSnapshot, RunView, WorkerReport
 from lockstep.core.model.tunables import Tunables
 
@@ -83,6 +84,7 @@ class RunState:
         self._wake_at: float | None = None
         self._phase: tuple[TrainingRunStatus, Phase] | None = None  # of the status beside it
         self._ranks: tuple[AssignmentStatus, tuple[int, ...]] | None = None  # of the assignment beside them
+        self._members: tuple[StartRecord, frozenset[tuple[int, int]]] | None = None  # of the START beside them
 
     @property
     def status(self) -> TrainingRunStatus:
@@ -204,6 +206,17 @@ class RunState:
         if self._ranks is None or self._ranks[0] is not assignment:  # asked for slot after slot
             self._ranks = (assignment, slots.slot_ranks(assignment))
         return self._ranks[1][slot]
+
+    @property
+    def members(self) -> frozenset[tuple[int, int]]:
+        """(slot, incarnation) of all that take part in the last START; empty when that is not known."""
+        start = self._status.start
+        if start is None:
+            return frozenset()
+        if self._members is None or self._members[0] is not start:  # asked for slot after slot
+            found = frozenset((slot, each.incarnation) for each in start.members for slot in parse_ranges(each.slots))
+            self._members = (start, found)
+        return self._members[1]
 
     def attempt(self, number: int) -> AttemptStatus:
         """The history entry of one attempt, as it is to be changed; an empty one when it is not there."""

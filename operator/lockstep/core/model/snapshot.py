@@ -337,6 +337,7 @@ class WorkerReport:
     polling: bool = False  # a long poll of it is open right now
     address: str = ""
     port: int = 0
+    dashboard_port: int = 0  # that Ray's dashboard may have, should this be rank 0; 0: it has no Ray
     steps_port: int = 0  # of its step server, for the attempt it stands ready for or is in; 0: it has none
     attempt: int = 0  # of the child it runs or last ran; 0: none yet
     ready_for: int = 0  # barrier attempt; 0: none

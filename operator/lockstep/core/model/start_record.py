@@ -34,6 +34,8 @@ class CollectiveStart(Struct, frozen=True, rename="camel"):
     resume: Resume | None = None  # None: fresh
     members: Annotated[tuple[Members, ...], Meta(max_length=4096)] = ()
     order: Text = ""  # slots in rank order such as "0-1,4,3"; empty: the slot of its number
+    dashboard: Word = ""  # host and port of Ray's; empty: there is none
+    joins: Count = 0  # how often members and order were written anew, as nodes joined
 
     @property
     def resume_step(self) -> int:
@@ -57,4 +59,6 @@ def to_record(start: StartRecord) -> CollectiveStart:
         resume=Resume(resume.tier, resume.step, resume.path) if resume is not None else None,
         members=tuple(Members(member.slots, member.incarnation) for member in start.members),
         order=start.order,
+        dashboard=start.dashboard,
+        joins=start.joins,
     )

@@ -6,7 +6,7 @@ from lockstep.api.checkpoint_spec import CadenceSpec, CheckpointSpec, StartSpec
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model.problems import Problem
 
-STARTED_BY_WORKERS = ("MPI", "DeepSpeed", "Slurm")
+STARTED_BY_WORKERS = ("MPI", "DeepSpeed", "Slurm", "Ray")
 """Launchers that go with a worker only."""
 _WAY_OUT = "leave it out, or write worker: Enabled"
 

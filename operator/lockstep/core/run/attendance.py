@@ -36,7 +36,7 @@ def slots_wanted(directive: Directive) -> Iterable[int]:
     if directive.phase is DesiredPhase.PREPARE:
         return range(len(directive.incarnations))
     if directive.phase is DesiredPhase.RUN:
-        return (slot for slot, rank in enumerate(directive.slot_ranks) if rank >= 0)
+        return (slot for slot, rank in enumerate(directive.slot_ranks) if rank >= 0 and slot not in directive.joining)
     return ()
 
 

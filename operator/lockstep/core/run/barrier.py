@@ -17,7 +17,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.reasons import ActionWord, EventReason, LossReason, StopReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import Verdict
+from lockstep.core.model.snapshot import Verdict, WorkerReport
 from lockstep.core.model.tiers import SHARED
 from lockstep.core.run.attendance import is_present
 from lockstep.core.run.cadence_orders import from_the_start
@@ -156,6 +156,7 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
         else None,
         members=slots.members(assignment),
         order=slots.order(assignment),
+        dashboard=_dashboard(first),
     )
     totals = plan.status.totals
     status = record_resume(
@@ -181,6 +182,12 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
         action=ActionWord.START,
     )
     _report_rejected(plan, rejected)
+
+
+def _dashboard(first: WorkerReport) -> str:
+    if not first.dashboard_port:
+        return ""
+    return f"{f'[{first.address}]' if ':' in first.address else first.address}:{first.dashboard_port}"
 
 
 def _in_words(decision: ResumeDecision) -> str:

@@ -5,13 +5,14 @@ from dataclasses import replace
 from lockstep.api.base.durations import parse_duration
 from lockstep.core.checkpoints.local_retention import order_for_workers
 from lockstep.core.checkpoints.saves import save_order
+from lockstep.core.failures.evidence import is_to_join
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.job_ids import has_job_id
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DesiredPhase, Directive, SaveRequest
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.start_record import to_record
-from lockstep.core.pods.launchers import launcher_of
+from lockstep.core.pods.launchers import has_token, launcher_of
 from lockstep.core.run.asks import answers
 from lockstep.core.run.batch_job import batch_order
 from lockstep.core.run.cadence_orders import cadence_order
@@ -61,8 +62,13 @@ def _released(state: RunState, known: Handover) -> Directive | None:
     if start is None:  # taken out of a status that says that all ranks save
         return None
     by_rank, ports = [], []
+    joining = frozenset(slot for slot in state.ranked_slots() if is_to_join(state, slot))
     for slot in state.ranked_slots():
         report = state.report(slot)
+        if slot in joining and report is None:
+            by_rank.append("")
+            ports.append(0)
+            continue
         if report is None or not report.address:
             return None
         by_rank.append(report.address)
@@ -79,10 +85,12 @@ def _released(state: RunState, known: Handover) -> Directive | None:
     save = save_order(state.status)
     return replace(
         _directed(state, DesiredPhase.RUN, known),
+        joining=joining,
         start=to_record(start),
         nodelist=tuple(by_rank),
         step_ports=tuple(ports) if has_steps else (),
         batch=batch,
+        has_token=has_token(spec),
         save=save,
         stopping_at=_stopping_at(state, save),
         cadence=cadence_order(state),

@@ -9,7 +9,7 @@ from lockstep.api.base.changes import changed
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import ask_for_save, grace_period, is_settled_for
-from lockstep.core.failures.evidence import Loss, LossKind
+from lockstep.core.failures.evidence import Loss, LossKind, goes_on_without
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, AttemptEnd
@@ -26,7 +26,7 @@ def leave_drained_nodes(plan: PlanBuilder) -> None:
     if plan.snapshot.leadership.disruption:
         return  # while the cluster itself looks broken nobody gives up a node that works
     drained = _drained(plan)
-    at_work = [loss for loss in drained if plan.phase is Phase.RUNNING and plan.rank(loss.slot) >= 0]
+    at_work = [loss for loss in drained if plan.phase is Phase.RUNNING and _is_needed(plan, loss.slot)]
     idle = [loss for loss in drained if loss not in at_work]
     if at_work and not _ensure_saved(plan):
         at_work = []
@@ -49,6 +49,11 @@ def _drained(state: RunState) -> list[Loss]:
                 Loss(slot, name, LossKind.DRAINED, AttemptEnd.DRAINED, f"node {name} is to be left: {why}", state.now)
             )
     return found
+
+
+def _is_needed(state: RunState, slot: int) -> bool:
+    """Others wait for the rank in it: they go on without a spare, and some without any rank but the first."""
+    return state.rank(slot) >= 0 and not goes_on_without(state, slot)
 
 
 def _why(state: RunState, node: NodeView) -> str:

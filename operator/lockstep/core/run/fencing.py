@@ -10,7 +10,6 @@ from lockstep.api.base import names
 from lockstep.core.failures.evidence import LONGEST_POLL
 from lockstep.core.failures.recovery_record import record_fence
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.ranges import parse_ranges
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import PodView, WorkerPhase, WorkerReport
 
@@ -54,7 +53,7 @@ def _lost_writers(state: RunState) -> list[PodView]:
     status = state.status
     if not _is_shared(state) or (status.start is None and status.attempt <= 1):
         return []
-    took_part = _members(state)
+    took_part = state.members
     held = status.assignment.incarnations[: len(status.assignment.nodes)]
     found = []
     for pod in state.snapshot.pods:
@@ -80,7 +79,7 @@ def _others_have_stopped(state: RunState) -> bool:
     if start is None:
         return False  # who took part is not known any more
     lost = {(pod.slot, pod.incarnation) for pod in _lost_writers(state)}
-    others = _members(state) - lost
+    others = state.members - lost
     return bool(others) and all(_has_stopped(state, slot, incarnation, start.attempt) for slot, incarnation in others)
 
 
@@ -101,11 +100,3 @@ def _runs_nothing_of(report: WorkerReport, attempt: int) -> bool:
     """The worker was heard of after its program of ``attempt``. One that was ready for it may have begun it since."""
     exited = report.phase is WorkerPhase.EXITED and report.attempt >= attempt
     return exited or (report.phase is WorkerPhase.READY and report.ready_for > attempt)
-
-
-def _members(state: RunState) -> frozenset[tuple[int, int]]:
-    """(slot, incarnation) of all that took part in the last START; empty when that is not known."""
-    start = state.status.start
-    if start is None:
-        return frozenset()
-    return frozenset((slot, each.incarnation) for each in start.members for slot in parse_ranges(each.slots))

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from lockstep.api.base.names import pod_name
 from lockstep.core.failures.breaker import is_slow, slow_in_words
-from lockstep.core.failures.evidence import SLOW_TIMES, Loss, LossKind, rejoins_within, was_terminated
+from lockstep.core.failures.evidence import SLOW_TIMES, Loss, LossKind, is_to_join, rejoins_within, was_terminated
 from lockstep.core.failures.late_evidence import last_end
 from lockstep.core.model.plan import CreatePod
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -18,7 +18,7 @@ from lockstep.core.model.reasons import LossReason, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import TOLD_AFTER, PodView
 from lockstep.core.pods.gang import ca_config_map, template_for, worker_config_map
-from lockstep.core.pods.launchers import launcher_of
+from lockstep.core.pods.launchers import launcher_of, may_join
 from lockstep.core.pods.pod_groups import group_for, is_held_by_group
 from lockstep.core.run.attendance import stands_ready
 from lockstep.core.run.replacement import no_other_node_is_left, replace_before_start, replace_spares
@@ -92,7 +92,7 @@ def desire_pods(plan: PlanBuilder) -> None:
     assignment = plan.status.assignment
     if plan.status.start is not None and plan.status.start.attempt == plan.status.attempt:
         # Past the barrier a rank's missing pod is a loss, and comes back as the next incarnation.
-        wanted = [slot for slot in plan.slot_range() if plan.rank(slot) < 0] if plan.has_spares else []
+        wanted = idle_slots(plan)
     else:
         wanted = [*plan.slot_range()]
     missing = [slot for slot in wanted if assignment.nodes[slot] and plan.pod(slot) is None]
@@ -114,9 +114,16 @@ def stages_of_ranks(state: RunState) -> list[SlotStage]:
     return [_stage(state, slot) for slot in state.ranked_slots()]
 
 
-def stages_of_spares(state: RunState) -> list[SlotStage]:
-    """How far every spare has come, in slot order."""
-    return [_stage(state, slot) for slot in state.slot_range() if state.rank(slot) < 0]
+def stages_of_idle(state: RunState) -> list[SlotStage]:
+    """How far everyone has come whom the attempt goes on without, in slot order."""
+    return [_stage(state, slot) for slot in idle_slots(state)]
+
+
+def idle_slots(state: RunState) -> list[int]:
+    """Those of spares, and of ranks that are yet to join the attempt that goes on."""
+    if not state.has_spares and not may_join(state.run.spec):
+        return []
+    return [slot for slot in state.slot_range() if state.rank(slot) < 0 or is_to_join(state, slot)]
 
 
 def enforce_deadlines(plan: PlanBuilder, reached: list[SlotStage]) -> None:
@@ -307,7 +314,7 @@ def _stage(state: RunState, slot: int) -> SlotStage:
     calm_since = state.snapshot.leadership.calm_since
     assignment = state.status.assignment
     if not assignment.nodes[slot]:
-        if state.rank(slot) < 0:
+        if state.rank(slot) < 0 or is_to_join(state, slot):
             return SlotStage(slot, Stage.VACANT, None)
         since = assignment.vacant_since if assignment.vacant_since is not None else state.now
         return SlotStage(slot, Stage.VACANT, max(since, calm_since) + limits.vacant)

@@ -5,6 +5,7 @@ known moment. Its worker keeps the program running until then, so that the save 
 """
 
 from lockstep.core.checkpoints.saves import ask_for_save, is_settled_for
+from lockstep.core.failures.evidence import goes_on_without
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import LossReason
 from lockstep.core.model.run_state import RunState
@@ -15,10 +16,13 @@ MARGIN = 5.0
 
 
 def save_before_leaving(plan: PlanBuilder) -> frozenset[int]:
-    """Ask for a save when a rank is told to leave. Returns the slots that do not count as lost until it is settled."""
+    """Ask for a save when a rank is told to leave. Returns the slots that do not count as lost until it is settled.
+
+    One that the others go on without asks for none: its worker tells Ray until when it is there."""
     if not plan.trains:
         return frozenset()
-    ends = {slot: end for slot in plan.slot_range() if plan.rank(slot) >= 0 and (end := _end_of(plan, slot))}
+    needed = (slot for slot in plan.ranked_slots() if not goes_on_without(plan, slot))
+    ends = {slot: end for slot in needed if (end := _end_of(plan, slot))}
     last_moment = min(ends.values(), default=0.0) - MARGIN
     if is_settled_for(plan.status, LossReason.POD_TERMINATED) or plan.reached(last_moment):
         return frozenset()

@@ -18,6 +18,7 @@ from lockstep.core.failures.evidence import (
     Loss,
     LossKind,
     everyone_heard_since,
+    is_to_join,
     late_in_words,
     look_for_losses,
 )
@@ -46,6 +47,7 @@ from lockstep.core.failures.recovery_record import (
 )
 from lockstep.core.failures.step_evidence import ends
 from lockstep.core.failures.stragglers import judge_straggler
+from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, without_condition
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -62,6 +64,7 @@ from lockstep.core.model.reasons import (
 )
 from lockstep.core.model.run_state import RunState
 from lockstep.core.run.backoff import allowed_without_progress, backoff
+from lockstep.core.run.joining import go_on_without
 from lockstep.core.run.replacement import (
     keep_off,
     no_other_node_is_left,
@@ -92,11 +95,12 @@ def recover(plan: PlanBuilder, leaving: frozenset[int]) -> str:
     if seen.slow:
         plan.slow = slow_in_words(len(seen.slow), plan.world, late_in_words(seen.slow), plan.lag)
     replaceable = hold_back_nodes(plan, lost)
-    spares = [loss for loss in replaceable if plan.rank(loss.slot) < 0]
+    spares = [loss for loss in replaceable if _is_idle(plan, loss)]
     # Nothing else depends on them, and one that may leave its node for nowhere stays.
     replace_spares(plan, [loss for loss in spares if not no_other_node_is_left(plan, loss)])
     lost, replaceable = _of_ranks(plan, lost), _of_ranks(plan, replaceable)
     if plan.phase is Phase.RUNNING:
+        lost = go_on_without(plan, lost, replaceable, over=bool(failed))
         diverged, hang, straggler = judge_divergence(plan), judge_hang(plan), judge_straggler(plan)
         detected = [seen for seen in (diverged, hang.evidence, straggler) if seen is not None]
         found = collected(plan, lost, failed, detected)
@@ -144,7 +148,12 @@ def report_steps_lost(plan: PlanBuilder, resumed: int) -> None:
 
 
 def _of_ranks(state: RunState, lost: Sequence[Loss]) -> list[Loss]:
-    return [loss for loss in lost if state.rank(loss.slot) >= 0]
+    return [loss for loss in lost if not _is_idle(state, loss)]
+
+
+def _is_idle(state: RunState, loss: Loss) -> bool:
+    """Of a spare, or of a rank that is yet to join: nobody waits for it."""
+    return state.rank(loss.slot) < 0 or is_to_join(state, loss.slot)
 
 
 def hold_back_nodes(plan: PlanBuilder, lost: list[Loss]) -> list[Loss]:
@@ -346,6 +355,8 @@ def _begin_next(plan: PlanBuilder, cause: Cause, action: Action, case: Case, los
         totals=changed(totals, restarts=totals.restarts + was_run, restarts_in_place=in_place),
     )
     plan.status = hold_back_attempt(plan.status, plan.stamp + wait if wait else None)
+    if slots.lacking(plan.status.assignment):  # whom the attempt went on without is waited for from now on
+        plan.status = changed(plan.status, assignment=changed(plan.status.assignment, vacant_since=plan.stamp))
     # The last word of those that trained: what the gang is asked to read on its way to the barrier rests on it.
     plan.status = record_latest(plan.status, latest_valid(plan.snapshot, status))
     if lost or leaving:

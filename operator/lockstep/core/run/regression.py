@@ -23,7 +23,7 @@ from lockstep.core.model.ranges import parse_order, parse_ranges
 from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionType, EventReason, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import PodPhase, PodView, WorkerReport
-from lockstep.core.model.start_record import CollectiveStart, to_status
+from lockstep.core.model.start_record import CollectiveStart, to_record, to_status
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.plain_pods import plain_reports
 from lockstep.core.run.stopping import stop_after_save
@@ -227,9 +227,9 @@ def _ambiguity(state: RunState, newest: dict[int, PodView]) -> str | None:
     if unheard:
         return f"waiting for the workers of slots {unheard[:5]}"
     records = {report.start for report in reports.values() if report.start is not None}
-    newest_attempt = max((record.attempt for record in records), default=0)
-    if len([record for record in records if record.attempt == newest_attempt]) > 1:
-        return f"workers disagree on how attempt {newest_attempt} was started"
+    last = max(map(_age, records), default=(0, 0))
+    if len([record for record in records if _age(record) == last]) > 1:
+        return f"workers disagree on how attempt {last[0]} was started"
     return None
 
 
@@ -246,8 +246,10 @@ def _rebuild(plan: PlanBuilder, newest: dict[int, PodView]) -> str | None:
             plan.status = changed(
                 plan.status, resolved=ResolvedStatus.load(nesting.loads(newest[min(newest)].resolved))
             )
-        if record is not None and (before.start is None or before.start.attempt < record.attempt):
+        known = _age(to_record(before.start)) if before.start is not None else (0, 0)
+        if record is not None and known < _age(record):
             plan.status = changed(plan.status, start=to_status(record))
+        if record is not None and known[0] < record.attempt:
             plan.put_attempt(
                 changed(plan.attempt(record.attempt), started_at=plan.stamp, resume_step=record.resume_step or None)
             )
@@ -315,7 +317,12 @@ def _believed(state: RunState, reports: Mapping[int, WorkerReport]) -> Mapping[i
 
 def _newest_record(reports: Sequence[WorkerReport]) -> CollectiveStart | None:
     records = [report.start for report in reports if report.start is not None]
-    return max(records, key=lambda record: record.attempt, default=None)
+    return max(records, key=_age, default=None)
+
+
+def _age(record: CollectiveStart) -> tuple[int, int]:
+    """By which of two records is the later one: nodes may have joined the attempt since it began."""
+    return record.attempt, record.joins
 
 
 def _shown_attempt(report: WorkerReport) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from lockstep.api.base.changes import changed
 from lockstep.core.failures.actions import PYTHON_REMEDY, lacks_python
-from lockstep.core.failures.evidence import Loss, LossKind, why_closed
+from lockstep.core.failures.evidence import Loss, LossKind, is_to_join, why_closed
 from lockstep.core.failures.failure_memory import (
     exclude,
     excluded_enough,
@@ -168,7 +168,8 @@ def replace(plan: PlanBuilder, lost: Sequence[Loss], condition: str = "") -> lis
 
 def _is_refusal(state: RunState, loss: Loss) -> bool:
     """Nobody waits for a spare."""
-    return loss.reason is LossReason.NODE_REFUSED and state.rank(loss.slot) >= 0
+    waited_for = state.rank(loss.slot) >= 0 and not is_to_join(state, loss.slot)
+    return loss.reason is LossReason.NODE_REFUSED and waited_for
 
 
 def _count_refusals(plan: PlanBuilder, lost: Sequence[Loss], may_not_avoid: str) -> None:

@@ -6,11 +6,12 @@ from lockstep.api.base.changes import changed
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
-from lockstep.core.failures.evidence import half_finished, rejoins_within
+from lockstep.core.failures.evidence import half_finished, is_to_join, rejoins_within
 from lockstep.core.failures.hangs import remember_pace
 from lockstep.core.model.conditions import find, is_true, without_condition
 from lockstep.core.model.lifecycle import Outcome, Phase
 from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.ranges import shown_ranges
 from lockstep.core.model.reasons import (
     ActionWord,
     ConditionReason,
@@ -161,13 +162,13 @@ def _held(status: TrainingRunStatus) -> str:
 def _report_gang_ready(plan: PlanBuilder, phase: Phase, waiting_for: str) -> None:
     everybody = plan.world
     if phase is Phase.RUNNING:
-        plan.status = changed(plan.status, nodes_ready=f"{everybody}/{everybody}")
-        plan.condition(
-            ConditionType.GANG_READY,
-            True,
-            ConditionReason.STARTED,
-            f"attempt {plan.status.attempt} started on all ranks",
-        )
+        absent = [plan.rank(slot) for slot in plan.ranked_slots() if is_to_join(plan, slot)]
+        plan.status = changed(plan.status, nodes_ready=f"{everybody - len(absent)}/{everybody}")
+        words = f"attempt {plan.status.attempt} started on all ranks"
+        if absent:
+            which = f"rank{'s' if len(absent) > 1 else ''} {shown_ranges(absent)}"
+            words = f"attempt {plan.status.attempt} goes on without {which}, until another node has joined it"
+        plan.condition(ConditionType.GANG_READY, True, ConditionReason.STARTED, words)
     elif phase in (Phase.LAUNCHING, Phase.RECOVERING):
         _report_gathering(plan, stages_of_ranks(plan), waiting_for)
     elif phase is not Phase.STOPPING:

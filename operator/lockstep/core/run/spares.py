@@ -15,6 +15,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import WorkerPhase
+from lockstep.core.pods.launchers import may_join
 from lockstep.core.pods.requirement import avoided_nodes
 
 SETTLED_AFTER = 2.0
@@ -23,7 +24,8 @@ SETTLED_AFTER = 2.0
 
 def seat_spares(plan: PlanBuilder) -> None:
     """Give the ranks that have no node to spares that are ready, those in the rack of a neighbour first."""
-    if plan.phase not in (Phase.LAUNCHING, Phase.RECOVERING):
+    joins = plan.phase is Phase.RUNNING and may_join(plan.run.spec)
+    if plan.phase not in (Phase.LAUNCHING, Phase.RECOVERING) and not joins:
         return  # a START that was written says who is who
     lacking = set(slots.lacking(plan.status.assignment))
     homeless = [rank for rank, slot in enumerate(plan.ranked_slots()) if slot in lacking] if lacking else []

@@ -10,7 +10,7 @@ from lockstep.api.run_status import AdmissionStatus, StopStatus, TrainingRunStat
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import ask_for_save, fail_save, grace_period, is_awaited
-from lockstep.core.failures.evidence import failed_exits, losses
+from lockstep.core.failures.evidence import failed_exits, goes_on_without, losses
 from lockstep.core.failures.recovery_record import forget_lost_pods, record_requeue
 from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE
 from lockstep.core.model import assignment as slots
@@ -138,7 +138,9 @@ def _why_without_save(state: RunState) -> str:
 def _give_up_save_of_broken_gang(plan: PlanBuilder, leaving: frozenset[int]) -> None:
     """A save is of all ranks: with one of them lost there is none, and no attempt is begun just to save."""
     bad = [failed for failed in failed_exits(plan, leaving) if failed.exit.reason not in STOPPED_FROM_OUTSIDE]
-    lost = [loss for loss in losses(plan, leaving) if plan.rank(loss.slot) >= 0]
+    lost = [
+        loss for loss in losses(plan, leaving) if plan.rank(loss.slot) >= 0 and not goes_on_without(plan, loss.slot)
+    ]
     if lost:
         fail_save(plan, lost[0].message)
     elif bad:

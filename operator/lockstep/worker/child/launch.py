@@ -7,10 +7,10 @@ import itertools
 import json
 import os
 import re
-import shutil
 from typing import Any, Dict, List, Mapping
 
-from lockstep.worker.launchers import mpi
+from lockstep.worker.launchers import mpi, ray
+from lockstep.worker.launchers.interpreter import interpreter_of
 from lockstep.worker.settings import JSON, LOCAL, SHARED, Settings, attempt_directory
 from lockstep.worker.start import Launch
 
@@ -84,6 +84,8 @@ def launcher_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
         return {**rendezvous, **mpi.environment(settings, launch, os.environ, mpi.interface_of(settings.address))}
     if settings.launcher == "Slurm":  # the script makes its own
         return mpi.surroundings(settings, launch, os.environ, mpi.interface_of(settings.address))
+    if settings.launcher == "Ray":
+        return ray.environment(settings, launch, os.environ)
     if settings.launcher in ("Torchrun", "DeepSpeed"):
         return {}  # they get it by argument and set the rest themselves
     environment = {
@@ -104,7 +106,9 @@ def command_environment(settings: Settings, environment: Mapping[str, str]) -> D
 
 def launcher_command(settings: Settings, launch: Launch) -> List[str]:
     """The command as the launcher wants it: Torchrun replaces the interpreter, DeepSpeed what stands in front of the
-    script; the others change nothing."""
+    script, Ray has it run by what runs on each node; the others change nothing."""
+    if settings.launcher == "Ray":
+        return ray.command(settings, launch)
     if settings.launcher == "DeepSpeed":
         return _one_node_of_deepspeed(settings, launch)
     if settings.launcher != "Torchrun":
@@ -142,25 +146,10 @@ def _one_node_of_deepspeed(settings: Settings, launch: Launch) -> List[str]:
     world = json.dumps(dict.fromkeys(nodes, processes), separators=(",", ":")).encode("ascii")
     flags = [command[flag] if isinstance(flag, int) else str(flag) for flag in options.get("flags") or ()]
     return [
-        *head, _interpreter_of(command[0]), "-u", "-m", "deepspeed.launcher.launch",
+        *head, interpreter_of(command[0]), "-u", "-m", "deepspeed.launcher.launch",
         f"--world_info={base64.urlsafe_b64encode(world).decode('ascii')}", f"--node_rank={launch.rank}",
         f"--master_addr={launch.master_address}", f"--master_port={launch.master_port}", *flags, *command[words:],
     ]  # fmt: skip
-
-
-def _interpreter_of(script: str) -> str:
-    """The Python that a script of an installed package is for: what its first line says, else the one beside it."""
-    try:
-        with open(shutil.which(script) or script, "rb") as stream:
-            first = stream.readline(512).decode("utf-8", "replace").strip()
-    except OSError:
-        first = ""
-    named = first[2:].strip() if first.startswith("#!") else ""
-    matched = re.match(r"(?:/usr/bin/env )?(\S*python[0-9.]*)$", named)
-    if matched:
-        return matched.group(1)
-    directory, _ = os.path.split(script)
-    return os.path.join(directory, "python")
 
 
 def expand(argument: str, variables: Dict[str, str]) -> str:

@@ -12,7 +12,7 @@ from lockstep.worker.checkpoints.tiers import ATTEMPT_NAME
 from lockstep.worker.child.launch import python_directory
 from lockstep.worker.child.process import LaunchError
 from lockstep.worker.errors import trouble
-from lockstep.worker.launchers import mpi
+from lockstep.worker.launchers import mpi, ray
 from lockstep.worker.settings import Settings
 from lockstep.worker.start import Launch
 
@@ -31,6 +31,10 @@ def make_scratch(settings: Settings, launch: Launch, contract: Dict[str, str]) -
             pass
         if settings.launcher == "MPI":
             mpi.write_hostfiles(settings, launch, os.environ.get("PATH", ""))
+        if settings.launcher == "Ray":
+            if not launch.token:  # whoever reaches Ray would have it run what he likes
+                raise LaunchError(125, "ProcessNotStarted", "the operator gave no token for Ray with START")
+            ray.make_directory(settings, launch)
         _offer_modules(settings)
     except OSError as error:
         raise LaunchError(125, "DirectoryNotCreated", trouble(error)) from None

@@ -101,6 +101,11 @@ class Training:
             raise
 
     @property
+    def rank(self) -> int:
+        """Of its node."""
+        return self._launch.rank
+
+    @property
     def helper(self) -> int:
         """PID of a process of the worker's own, or 0."""
         return self._reader.helper

@@ -47,6 +47,7 @@ class Barrier:
         self.unrecognised: Sequence[JSON] = ()  # what may be saves of earlier attempts
         self._wanted = 0  # the attempt that the operator gathers for
         self._port: Optional[socket.socket] = None
+        self._dashboard: Optional[socket.socket] = None
         self._approached = 0  # the attempt that was gathered for last
         self._preparing = False  # a thread is at it …
         self._at = "", 0.0  # … and looks at this since then (monotonic)
@@ -126,6 +127,8 @@ class Barrier:
             "readyFor": self.ready_for, "port": self._port.getsockname()[1] if self._port else 0,
             "verified": list(self._verified.values())[-8:],
         }  # fmt: skip
+        if self._dashboard:
+            about["dashboardPort"] = self._dashboard.getsockname()[1]
         if self._pointed:
             about["pointed"] = self._pointed
         if self._warmed:
@@ -138,6 +141,7 @@ class Barrier:
         if self._wanted == prepared.attempt and not prepared.problem:
             self.problem, self._port, self.suspicious = "", prepared.port, False
             self._steps.hold(prepared.steps_port)
+            self._dashboard = prepared.dashboard_port
             self._prepared, self._arrive_by = prepared, time.monotonic() + READ_WITHIN_SECONDS
             return
         prepared.close()
@@ -283,9 +287,10 @@ class Barrier:
         if self._server is not None:
             self._server.close()
             self._server = None
-        if self._port is not None:
-            self._port.close()
-            self._port = None
+        for held in (self._port, self._dashboard):
+            if held is not None:
+                held.close()
+        self._port = self._dashboard = None
 
 
 def seen_in_words(inventory: List[JSON]) -> str:

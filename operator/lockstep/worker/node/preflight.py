@@ -41,10 +41,11 @@ class Prepared(NamedTuple):
     port: Optional[socket.socket]
     unrecognised: Sequence[JSON] = ()  # what may be saves of earlier attempts, and is in no inventory
     steps_port: Optional[socket.socket] = None
+    dashboard_port: Optional[socket.socket] = None
 
     def close(self) -> None:
         """Nobody stands at the barrier with it: its ports are free."""
-        for held in (self.port, self.steps_port):
+        for held in (self.port, self.steps_port, self.dashboard_port):
             if held is not None:
                 held.close()
 
@@ -76,7 +77,8 @@ def prepare(
         at("")
         if problem:
             return Prepared(attempt, problem, [], None)
-        return Prepared(attempt, "", inventory, hold_port(), unrecognised, hold_port() if steps else None)
+        ports = [hold_port() if wanted else None for wanted in (steps, settings.launcher == "Ray")]
+        return Prepared(attempt, "", inventory, hold_port(), unrecognised, *ports)
     except Exception as error:  # the thread's end: the main thread waits for an answer, whatever happens
         return Prepared(attempt, _words_for(settings, error), [], None)
 

@@ -63,6 +63,14 @@ def test_past_the_barrier_a_port_that_is_lacking_holds_up_nobody() -> None:
     assert not_none(directive_for(RunState(heard), NOTHING)).step_ports == (50_000, 0)
 
 
+RAY = {"launcher": {"type": "Ray"}}
+
+
+@pytest.mark.parametrize(("fields", "has_token"), [({}, False), (MPI, False), (RAY, True)])
+def test_the_workers_of_ray_share_a_token(fields: dict[str, object], has_token: bool) -> None:
+    assert not_none(directive_for(state(world_with_gang(**fields)), NOTHING)).has_token is has_token
+
+
 def test_a_gang_whose_spec_cannot_be_read_any_more_is_told_what_its_workers_say() -> None:
     told = not_none(directive_for(state(world_with_gang(**MPI), spec=None), NOTHING))
     assert told.step_ports == (50_000, 50_001)

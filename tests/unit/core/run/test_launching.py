@@ -20,8 +20,8 @@ from lockstep.core.run.launching import (
     desire_pods,
     end_superseded_pods,
     enforce_deadlines,
+    stages_of_idle,
     stages_of_ranks,
-    stages_of_spares,
 )
 from support.values import not_none
 from support.world import World, spec, world
@@ -133,7 +133,7 @@ def test_a_spare_without_a_node_waits_for_ever() -> None:
     w = admitted(2, spareNodes=1)
     nodes = w.status("one").assignment.nodes
     w.amend("one", assignment=changed(w.status("one").assignment, nodes=(*nodes[:2], "")))
-    assert [(at.stage, at.deadline) for at in stages_of_spares(w.plan("one"))] == [(Stage.VACANT, None)]
+    assert [(at.stage, at.deadline) for at in stages_of_idle(w.plan("one"))] == [(Stage.VACANT, None)]
 
 
 def at(slot: int, stage: Stage, detail: str = "", *, late: bool = False) -> SlotStage:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model.problems import Problem
-from lockstep.core.pods.launchers import deepspeed, jax, mpi, plain, slurm, torchrun
+from lockstep.core.pods.launchers import deepspeed, jax, mpi, plain, ray, slurm, torchrun
 from lockstep.core.pods.launchers.rendezvous import Rendezvous
 
 
@@ -44,7 +44,10 @@ _MODULES: Mapping[str, ModuleType] = {
     "MPI": mpi,
     "DeepSpeed": deepspeed,
     "Slurm": slurm,
+    "Ray": ray,
 }
+_WITH_TOKEN = frozenset({"Ray"})
+"""Launchers whose programs take orders from whoever knows a secret: the workers of an attempt share one."""
 
 
 def launcher_of(spec: TrainingRunSpec) -> Launcher:
@@ -60,6 +63,18 @@ def others_stand_by(spec: TrainingRunSpec) -> bool:
 def command_of(spec: TrainingRunSpec) -> Sequence[str]:
     """What pods with a worker have as their command."""
     return (*spec.entrypoint, *(spec.command or slurm.COMMAND))
+
+
+def has_token(spec: TrainingRunSpec | None) -> bool:
+    """The workers of each attempt share a secret. Of a spec that cannot be read any more they may."""
+    return spec is None or spec.launcher.type in _WITH_TOKEN
+
+
+def may_join(spec: TrainingRunSpec | None) -> bool:
+    """Whether a node that is lost, but for rank 0's, is replaced while the attempt goes on without it."""
+    if spec is None or spec.launcher.type != "Ray":
+        return False
+    return spec.launcher.ray is None or spec.launcher.ray.on_node_loss == "Join"
 
 
 def worker_options(spec: TrainingRunSpec, gpus_per_node: int) -> Mapping[str, Any]:
