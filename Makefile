@@ -36,7 +36,7 @@ define installed
 endef
 else
 define installed
-	@.venv/bin/uv sync --locked --quiet --compile-bytecode $(1)  # trainers start by the dozen, without writing any
+	@.venv/bin/uv sync --inexact --locked --quiet --compile-bytecode $(1)  # inexact: `setup` takes nothing of `setup-demo` away
 endef
 endif
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from lockstep.api.base import names
 from lockstep.config import OperatorConfig, load
 from lockstep.controller.kube.leader_endpoint import PORT_NAME
 from lockstep.controller.store.usage import CONFIG_MAP
@@ -239,7 +240,7 @@ def test_objects_of_the_operators_namespace_are_opened_by_name_alone(helm: Helm)
             [OperatorConfig().worker_service],
             [f"{OperatorConfig().worker_service}-{family}" for family in ("ipv4", "ipv6")],
             [SECRET_NAME],
-            [CONFIG_MAP],
+            [names.JOB_IDS_CONFIG_MAP, CONFIG_MAP],
         )
 
 

@@ -32,6 +32,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "checkpoint.retention": {"keepLast": 3},
     "elastic": {"min": 1},
     "volumes.items": {"name": "scratch", "mountPath": "/scratch"},
+    "batch.volumes.items": {"name": "scratch", "mountPath": "/scratch"},
 }
 """What an object needs beside the field."""
 

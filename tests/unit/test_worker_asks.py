@@ -102,6 +102,19 @@ def test_so_many_are_told_at_once_and_so_much_and_the_others_have_their_turn(
     assert [row["id"] for row in look(asks)] == ["l0", "l1"]
 
 
+def test_of_very_many_files_so_many_are_looked_at_each_time(
+    look: Look, asks: Asks, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_side, "_MAX_NAMES", 3)
+    for number in range(8):
+        (folder / f"bad-{number}.json").write_text("none")
+    left = []
+    for _ in range(3):
+        look(asks)
+        left.append(len(list(folder.iterdir())))
+    assert left == [5, 2, 0]
+
+
 def test_who_waits_no_more_is_forgotten(look: Look, asks: Asks, folder: Path) -> None:
     request(folder, "one")
     assert look(asks)
