@@ -129,7 +129,7 @@ mpi-ready: .build/mpi/openmpi/.ready .build/mpi/mpich/.ready ## Open MPI and MPI
 
 mpi-all-ready: mpi-ready .build/mpi/openmpi4/.ready .build/mpi/impi-rt/.ready ## The same with Open MPI 4 and Intel MPI (140 MB)
 
-ray-ready: .build/ray/.ready ## Ray for the tests of `launcher: Ray` (200 MB)
+ray-ready: .build/ray/.ready ## Ray for the tests of `launcher: Ray` (300 MB)
 
 # Each in an environment of its own, as all of MPI's have an `mpirun`.
 LAUNCHERS := tests/launchers/pyproject.toml tests/launchers/uv.lock .venv/.ready
