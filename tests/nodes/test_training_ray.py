@@ -145,6 +145,7 @@ def processes(run: TrainingRun, rank: int, name: str) -> list[int]:
     return found
 
 
+@nightly
 def test_the_command_is_rays_driver_once_all_nodes_have_joined(site: TrainingSite) -> None:
     run = train(site, "whole", held_at=0)
     run.wait_until_succeeded()
