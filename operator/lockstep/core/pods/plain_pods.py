@@ -17,7 +17,7 @@ from lockstep.core.model.start_record import CollectiveStart, Members
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods.array_environment import array_environment
 from lockstep.core.pods.gang import DRY_RUN_NODE, GangTemplate, dry_run_status, shared_path, template_for
-from lockstep.core.pods.launchers import launcher_of
+from lockstep.core.pods.launchers import plain_launcher_of
 from lockstep.core.pods.launchers.rendezvous import Rendezvous
 from lockstep.core.pods.secret_variables import holds_secrets
 
@@ -58,7 +58,7 @@ class PlainTemplate:
         """The pod of ``slot``."""
         body = self._gang.pod_body(slot, incarnation, node)
         trainer, *sidecars = body["spec"]["containers"]
-        launcher, attempt = launcher_of(self._spec), self._attempt
+        launcher, attempt = plain_launcher_of(self._spec), self._attempt
         rendezvous = Rendezvous(rank, attempt.world, attempt.master_address, attempt.master_port, self._gpus)
         theirs = [variable for variable in trainer["env"] if not variable["name"].startswith("LOCKSTEP_")]
         set_by_user = {variable["name"] for variable in theirs}

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from lockstep.api.checkpoint_spec import CadenceSpec, CheckpointSpec, StartSpec
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model.problems import Problem
+from lockstep.core.pods.launchers import WITHOUT_WORKER
 
-STARTED_BY_WORKERS = ("MPI", "DeepSpeed", "Slurm", "Ray")
-"""Launchers that go with a worker only."""
 _WAY_OUT = "leave it out, or write worker: Enabled"
 
 
@@ -22,7 +21,7 @@ def plain_problems(spec: TrainingRunSpec) -> Iterator[Problem]:
     for field, asked, why in (
         (
             "spec.launcher.type",
-            spec.launcher.type in STARTED_BY_WORKERS,
+            spec.launcher.type not in WITHOUT_WORKER,
             "the worker starts its processes on the nodes",
         ),
         ("spec.launcher.steps", spec.launcher.steps, "the worker carries steps out"),

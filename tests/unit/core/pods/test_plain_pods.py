@@ -4,18 +4,16 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from lockstep.api.base import names
-from lockstep.api.run_spec import LauncherType
 from lockstep.core.model.cluster_objects import parse_pod
 from lockstep.core.model.snapshot import PodView, RunView
-from lockstep.core.pods.launchers import launcher_of
+from lockstep.core.pods.launchers import WITHOUT_WORKER, plain_launcher_of
 from lockstep.core.pods.launchers.rendezvous import Rendezvous
 from lockstep.core.pods.plain_pods import NODELIST_LIMIT, PlainAttempt, PlainTemplate, master_port, plain_dry_run_body
-from lockstep.core.pods.plain_rules import STARTED_BY_WORKERS
 from lockstep.worker.child.launch import launcher_command, launcher_environment
 from lockstep.worker.settings import Settings
 from lockstep.worker.start import Launch
@@ -156,7 +154,7 @@ def test_the_dry_run_is_of_such_a_pod() -> None:
 BOTH = "say the same in core/pods/launchers, for pods without a worker, and in worker/child/launch.py, for the others"
 
 
-@pytest.mark.parametrize("launcher", sorted({*get_args(LauncherType)} - {*STARTED_BY_WORKERS}))
+@pytest.mark.parametrize("launcher", sorted(WITHOUT_WORKER))
 @pytest.mark.parametrize("address", ["10.0.0.1", "2001:db8::1"])
 @pytest.mark.parametrize(
     "command",
@@ -177,7 +175,7 @@ def test_launchers_are_told_what_the_worker_tells_them(
 ) -> None:
     spec = run(command=command, entrypoint=entrypoint, launcher={"type": launcher}).spec
     assert spec is not None
-    ours = launcher_of(spec)
+    ours = plain_launcher_of(spec)
     rendezvous = Rendezvous(rank=1, world=2, address=address, port=20_123, gpus=gpus)
     options = dict(ours.options(spec, gpus))
     settings = Settings.__new__(Settings)

@@ -27,14 +27,18 @@ class Launcher(Protocol):
     def steps(self, spec: TrainingRunSpec) -> bool:
         """Whether programs of the gang may start others on its nodes, worker to worker."""
 
+    def problems(self, spec: TrainingRunSpec) -> list[Problem]:
+        """What in ``spec`` this launcher cannot work with, with the remedy."""
+
+
+class PlainLauncher(Launcher, Protocol):
+    """What a launcher provides besides that works without a worker."""
+
     def environment(self, rendezvous: Rendezvous) -> Mapping[str, str]:
         """The variables that make the framework find its peers, in a pod without a worker."""
 
     def command(self, spec: TrainingRunSpec, rendezvous: Rendezvous) -> Sequence[str]:
         """Entrypoint and command of such a pod."""
-
-    def problems(self, spec: TrainingRunSpec) -> list[Problem]:
-        """What in ``spec`` this launcher cannot work with, with the remedy."""
 
 
 _MODULES: Mapping[str, ModuleType] = {
@@ -46,6 +50,8 @@ _MODULES: Mapping[str, ModuleType] = {
     "Slurm": slurm,
     "Ray": ray,
 }
+WITHOUT_WORKER = frozenset({"Plain", "Torchrun", "JAX"})
+"""Launchers that need no worker."""
 _WITH_TOKEN = frozenset({"Ray"})
 """Launchers whose programs take orders from whoever knows a secret: the workers of an attempt share one."""
 
@@ -53,6 +59,12 @@ _WITH_TOKEN = frozenset({"Ray"})
 def launcher_of(spec: TrainingRunSpec) -> Launcher:
     """The launcher that ``spec.launcher.type`` names."""
     return cast(Launcher, _MODULES[spec.launcher.type])
+
+
+def plain_launcher_of(spec: TrainingRunSpec) -> PlainLauncher:
+    """That of a gang without workers, by ``plain_rules`` one of those that need none."""
+    name = spec.launcher.type
+    return cast(PlainLauncher, _MODULES[name if name in WITHOUT_WORKER else "Plain"])
 
 
 def others_stand_by(spec: TrainingRunSpec) -> bool:

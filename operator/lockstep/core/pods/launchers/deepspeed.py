@@ -11,7 +11,6 @@ from typing import Any
 
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model.problems import Problem
-from lockstep.core.pods.launchers.rendezvous import Rendezvous
 
 _PROGRAMS = frozenset({"deepspeed", "deepspeed.pt", "ds"})
 _TOLD_ON = {
@@ -77,16 +76,6 @@ def deciding_ranks(world_size: int) -> range:
 def steps(spec: TrainingRunSpec) -> bool:
     """Always: scripts call ``deepspeed --hostfile`` and ``ssh`` too."""
     return True
-
-
-def environment(rendezvous: Rendezvous) -> Mapping[str, str]:
-    """Nothing: its launcher gets it by argument and sets the rest itself."""
-    return {}
-
-
-def command(spec: TrainingRunSpec, rendezvous: Rendezvous) -> Sequence[str]:
-    """As typed: only a worker makes of it what one node runs."""
-    return (*spec.entrypoint, *spec.command)
 
 
 def problems(spec: TrainingRunSpec) -> list[Problem]:

@@ -4,12 +4,11 @@ The others stand by. Hosts, slots, interfaces and the way to start something the
 environment, which the worker makes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model.problems import Problem
-from lockstep.core.pods.launchers.rendezvous import Rendezvous
 
 _PROGRAMS = frozenset({"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"})
 _COUNTS = frozenset({"-n", "-np", "--n", "--np", "-c"})
@@ -30,16 +29,6 @@ def deciding_ranks(world_size: int) -> range:
 def steps(spec: TrainingRunSpec) -> bool:
     """Always: mpirun reaches the other nodes by nothing else."""
     return True
-
-
-def environment(rendezvous: Rendezvous) -> Mapping[str, str]:
-    """Where ranks that know their number by MPI meet for another library."""
-    return {"MASTER_ADDR": rendezvous.address, "MASTER_PORT": str(rendezvous.port)}
-
-
-def command(spec: TrainingRunSpec, rendezvous: Rendezvous) -> Sequence[str]:
-    """As typed."""
-    return (*spec.entrypoint, *spec.command)
 
 
 def problems(spec: TrainingRunSpec) -> list[Problem]:

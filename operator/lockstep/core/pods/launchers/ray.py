@@ -3,12 +3,11 @@
 Ports, token and directory are the attempt's. Ray is started by the worker on each node, and never by the command.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lockstep.api.run_spec import RaySpec, TrainingRunSpec
 from lockstep.core.model.problems import Problem
-from lockstep.core.pods.launchers.rendezvous import Rendezvous
 
 _OURS = {
     **dict.fromkeys(("--head", "--address", "--node-ip-address", "--port", "--block"), "each attempt has its own"),
@@ -35,16 +34,6 @@ def deciding_ranks(world_size: int) -> range:
 def steps(spec: TrainingRunSpec) -> bool:
     """Only where they are asked for: Ray reaches its nodes by itself."""
     return spec.launcher.steps
-
-
-def environment(rendezvous: Rendezvous) -> Mapping[str, str]:
-    """Nothing: only a worker starts Ray."""
-    return {}
-
-
-def command(spec: TrainingRunSpec, rendezvous: Rendezvous) -> Sequence[str]:
-    """As typed."""
-    return (*spec.entrypoint, *spec.command)
 
 
 def problems(spec: TrainingRunSpec) -> list[Problem]:

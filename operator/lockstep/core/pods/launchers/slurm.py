@@ -3,12 +3,11 @@
 The others stand by. The script and SLURM_* come with the order to start (``core.run.batch_job``), as the nodes do.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model.problems import Problem
-from lockstep.core.pods.launchers.rendezvous import Rendezvous
 from lockstep.slurm.signals import NUMBERS
 
 COMMAND = ("slurm_script",)
@@ -30,16 +29,6 @@ def deciding_ranks(world_size: int) -> range:
 def steps(spec: TrainingRunSpec) -> bool:
     """Always: srun reaches the other nodes by nothing else."""
     return True
-
-
-def environment(rendezvous: Rendezvous) -> Mapping[str, str]:
-    """Nothing: a pod without a worker has no script."""
-    return {}
-
-
-def command(spec: TrainingRunSpec, rendezvous: Rendezvous) -> Sequence[str]:
-    """As in the pods of a gang with workers."""
-    return COMMAND
 
 
 def problems(spec: TrainingRunSpec) -> list[Problem]:

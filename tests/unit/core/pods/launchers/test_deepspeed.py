@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from lockstep.core.pods.launchers import launcher_of, worker_options
-from lockstep.core.pods.launchers.rendezvous import Rendezvous
 from support.launchers import launched
 
 SCRIPT = ["train.py", "--deepspeed", "ds.json", "--num_nodes", "of its own"]
@@ -91,8 +90,3 @@ def test_a_command_of_another_kind_is_refused(command: list[str], words: str) ->
 def test_a_gang_whose_nodes_do_not_fit_into_one_argument_is_refused(nodes: int, gpus: int, fits: bool) -> None:
     asked = launched("DeepSpeed", ["deepspeed", *SCRIPT], nodes=nodes, gpusPerNode=gpus)
     assert [p.field for p in launcher_of(asked).problems(asked)] == ([] if fits else ["spec.nodes"])
-
-
-def test_it_is_told_by_argument() -> None:
-    asked = launched("DeepSpeed", ["deepspeed", *SCRIPT])
-    assert launcher_of(asked).environment(Rendezvous(0, 1, "a", 1, 0)) == {}

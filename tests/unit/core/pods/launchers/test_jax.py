@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.core.pods.launchers import launcher_of
+from lockstep.core.pods.launchers import launcher_of, plain_launcher_of
 from lockstep.core.pods.launchers.rendezvous import Rendezvous
 from support.launchers import launched
 
@@ -19,7 +19,7 @@ def test_the_worker_needs_to_be_told_nothing() -> None:
 
 @pytest.mark.parametrize(("address", "coordinator"), [("10.0.0.1", "10.0.0.1:20123"), ("fd00::1", "[fd00::1]:20123")])
 def test_a_process_knows_coordinator_number_and_id(address: str, coordinator: str) -> None:
-    told = launcher_of(launched("JAX", ["x"])).environment(Rendezvous(1, 4, address, 20_123, 8))
+    told = plain_launcher_of(launched("JAX", ["x"])).environment(Rendezvous(1, 4, address, 20_123, 8))
     assert told == {
         "JAX_COORDINATOR_ADDRESS": coordinator,
         "JAX_NUM_PROCESSES": "4",
@@ -46,4 +46,4 @@ def test_a_launcher_inside_a_launcher_is_refused_with_the_remedy(command: list[s
 
 def test_the_command_is_run_as_typed() -> None:
     asked = launched("JAX", ["python", "-u", "t.py"], entrypoint=["/init"])
-    assert [*launcher_of(asked).command(asked, Rendezvous(0, 1, "a", 1, 0))] == ["/init", "python", "-u", "t.py"]
+    assert [*plain_launcher_of(asked).command(asked, Rendezvous(0, 1, "a", 1, 0))] == ["/init", "python", "-u", "t.py"]

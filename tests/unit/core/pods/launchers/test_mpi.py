@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from lockstep.core.pods.launchers import launcher_of, worker_options
-from lockstep.core.pods.launchers.rendezvous import Rendezvous
 from support.launchers import launched
 
 COMMAND = ["mpirun", "python", "train.py"]
@@ -30,11 +29,6 @@ def test_steps_of_other_launchers_are_asked_for(launcher: str, asked: bool) -> N
     spec = launched(launcher, ["train.py"], settings={"steps": asked})
     assert launcher_of(spec).steps(spec) is asked
     assert ("steps" in worker_options(spec, 8)) is asked, "pods of before are as they were"
-
-
-def test_the_command_is_run_as_typed() -> None:
-    asked = launched("MPI", COMMAND, entrypoint=["/init"])
-    assert [*launcher_of(asked).command(asked, Rendezvous(0, 1, "a", 1, 0))] == ["/init", *COMMAND]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.core.pods.launchers import launcher_of
+from lockstep.core.pods.launchers import launcher_of, plain_launcher_of
 from lockstep.core.pods.launchers.rendezvous import Rendezvous
 from support.launchers import launched
 
@@ -46,7 +46,7 @@ def test_one_process_is_started_per_gpu_unless_told(
 )
 def test_it_stands_in_the_place_of_an_interpreter_that_it_starts_itself(command: list[str], words: list[str]) -> None:
     asked = launched("Torchrun", command, entrypoint=["/init"])
-    told = launcher_of(asked)
+    told = plain_launcher_of(asked)
     rendezvous = Rendezvous(1, 4, "10.0.0.1", 20_123, 8)
     assert [*told.command(asked, rendezvous)] == ["/init", *words]
     assert told.environment(rendezvous) == {}, "it is told by argument"
