@@ -14,6 +14,7 @@ import pytest
 
 from containers.any_cluster import ClusterSite, given, prepare
 from containers.site import KindSite, cluster_of
+from kindcluster import images
 from kindcluster.cluster import KindCluster
 from kindcluster.docker import Daemon
 from kindcluster.site import MPI_IMAGE, TORCH_IMAGE, TRAINER_IMAGE
@@ -77,3 +78,11 @@ def torch_image(kind: KindCluster) -> str:
 def mpi_image(kind: KindCluster) -> str:
     """The image with Open MPI."""
     return (kind.folder / MPI_IMAGE).read_text()
+
+
+@pytest.fixture(scope="session")
+def ray_image(kind: KindCluster) -> str:
+    """An image with Ray, made and loaded for whoever asks: it is large."""
+    image = images.launcher(kind.docker, images.base(kind.docker, kind.folder, print), "ray", print)
+    kind.load([image], kind.workers, print)
+    return image

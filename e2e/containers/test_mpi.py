@@ -18,7 +18,7 @@ from mpi4py import MPI
 world = MPI.COMM_WORLD
 total = world.allreduce(world.rank)
 print("rank", world.rank, "of", world.size, "sum", total, "node", os.environ["LOCKSTEP_NODE_RANK"], "user", os.getuid(),
-      "ssh", shutil.which("ssh", path="/opt/mpi/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"), flush=True)
+      "ssh", shutil.which("ssh", path="/opt/launchers/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"), flush=True)
 """
 
 

@@ -26,7 +26,9 @@ _DEBIAN = "lockstep-debian"
 _STAGE = f"{_OPERATOR}-build:latest"  # what the next build of the operator's image need not do again
 _DEBIAN_MIRROR = "LOCKSTEP_DEBIAN_MIRROR"
 _PYTHON_INDEX = "PIP_INDEX_URL"
-_OF_A_SOURCE = re.compile(r"lockstep-(node|python|build|operator|training|trainer|mpi):(v[\d.]+-)?[0-9a-f]{12}$")
+_OF_A_SOURCE = re.compile(
+    r"lockstep-(node|python|build|operator|training|trainer|openmpi|ray):(v[\d.]+-)?[0-9a-f]{12}$"
+)
 _MADE_IN = "making-"  # begins the names of folders that go when they have been used
 HOST_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _NOT_IMPORTED = ("./var/cache/apt/archives/*.deb", "./var/lib/apt/lists/*", "./usr/share/doc", "./usr/share/man")
@@ -181,18 +183,19 @@ def trainer(docker: Docker, underneath: str) -> str:
     return name
 
 
-def mpi(docker: Docker, underneath: str, report: Report) -> str:
-    """An image on a base with Open MPI and mpi4py. Its name."""
-    dockerfile, locked = DOCKERFILES / "mpi.Dockerfile", REPOSITORY / "tests" / "mpi"
-    name = f"lockstep-mpi:{digest([underneath, dockerfile, locked / 'uv.lock'])}"
+def launcher(docker: Docker, underneath: str, group: str, report: Report) -> str:
+    """An image on a base with a group of what tests/launchers locks. Its name."""
+    dockerfile, locked = DOCKERFILES / "launchers.Dockerfile", REPOSITORY / "tests" / "launchers"
+    name = f"lockstep-{group}:{digest([underneath, dockerfile, locked / 'uv.lock'])}"
     if not docker.has_image(name):
         index = os.environ.get(_PYTHON_INDEX)
         arguments = {
             "BUILD_IMAGE": for_builds(docker, underneath),
             "BASE_IMAGE": underneath,
             "UV_VERSION": uv_version(),
+            "GROUP": group,
         }
-        with told(report, "building the image with Open MPI"):
+        with told(report, f"building the image with {group}"):
             docker.build(name, dockerfile, locked, arguments | ({_PYTHON_INDEX: index} if index else {}))
     return name
 

@@ -35,7 +35,7 @@ def bring_up(docker: Docker, folder: Path, report: Report) -> KindCluster:
         base = at_once.submit(images.base, docker, folder, report)
         operator = at_once.submit(lambda: images.operator(docker, base.result(), report))
         torch = at_once.submit(lambda: images.training(docker, base.result(), report))
-        mpi = at_once.submit(lambda: images.mpi(docker, base.result(), report))
+        mpi = at_once.submit(lambda: images.launcher(docker, base.result(), "openmpi", report))
         node = node_image.node(docker, folder, base.result, report)
         cluster.create(node, report)
         trainer = images.trainer(docker, base.result())
