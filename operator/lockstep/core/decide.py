@@ -20,7 +20,7 @@ from lockstep.core.checkpoints.saves import settle_save
 from lockstep.core.checkpoints.unknown_saves import report_unknown_saves
 from lockstep.core.failures.evidence import record_of_ends, succeeded_ranks
 from lockstep.core.failures.failure_memory import forget_earlier_refusals
-from lockstep.core.failures.node_memory import to_remember
+from lockstep.core.failures.node_memory import to_forgive, to_remember
 from lockstep.core.failures.step_evidence import has_succeeded, success_in_words
 from lockstep.core.kueue.choice import choice_of, kueue_problems
 from lockstep.core.model.conditions import find
@@ -353,8 +353,9 @@ def report_status(plan: PlanBuilder, known: Handover) -> None:
 
 
 def remember_on_nodes(plan: PlanBuilder) -> None:
-    """First failures are carried to their Nodes, where other runs and people find them."""
-    plan.node_failures = to_remember(plan)
+    """First failures are carried to their Nodes, where other runs and people find them, and off them again once it is
+    known that the program is to blame."""
+    plan.node_failures = [*to_remember(plan), *to_forgive(plan)]
 
 
 def answer_workers(plan: PlanBuilder, known: Handover) -> None:
