@@ -9,13 +9,14 @@ from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.run_status import AdmissionStatus, StopStatus, TrainingRunStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
-from lockstep.core.checkpoints.saves import ask_for_save, fail_save, grace_period, is_awaited
+from lockstep.core.checkpoints.saves import ask_for_save, fail_save, grace_period, is_awaited, last_trained
 from lockstep.core.failures.evidence import failed_exits, losses
 from lockstep.core.failures.recovery_record import forget_lost_pods, record_requeue
 from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.quantities import steps_in_short
 from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, Recorded, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import WorkerPhase
@@ -224,7 +225,11 @@ def _end_history(plan: PlanBuilder, cause: Recorded, message: str) -> None:
         # Nobody is left to ask once the pods are gone.
         latest = latest_valid(plan.snapshot, plan.status)
         plan.status = record_latest(plan.status, latest)
-        step = max((r.progress.step for r in plan.snapshot.reports.values() if r.progress), default=None)
+        step = last_trained(plan)
+        progress = plan.status.progress
+        if step is not None and step > progress.step:  # what was saved has been trained
+            summary, told = steps_in_short(step, progress.total_steps), progress.time or plan.stamp
+            plan.status = changed(plan.status, progress=changed(progress, step=step, summary=summary, time=told))
         plan.put_attempt(
             changed(plan.attempt(entry.number), ended_at=plan.stamp, message=message, last_step=step),
             cause=cause,
