@@ -36,7 +36,7 @@ from lockstep.core.model.snapshot import (
 )
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.pods.placeholders import foreign_placeholders
-from lockstep.present.explanation import LiveAdmission, NotLive
+from lockstep.present.explanation import LiveAdmission, NotLive, waits_for_nodes
 from lockstep.present.runs import queue_of
 
 _OPERATORS_ALONE: Mapping[str, str] = {
@@ -78,7 +78,9 @@ def admission(
     plan = admit(snapshot, tunables, now)
     written = {write.uid: write.status.queue for write in plan.writes}
     queues = {
-        other.key: written.get(other.uid, other.status.queue) for other in snapshot.runs if _same_queue(other, run)
+        other.key: written.get(other.uid, other.status.queue)
+        for other in snapshot.runs
+        if _same_queue(other, run) and waits_for_nodes(other)  # what else has a position has kept it from before
     }
     queue = queues.get(run.key, run.status.queue)
     if told and (told == WaitReason.GPU_HOURS_LIMIT) is not (queue.reason == WaitReason.GPU_HOURS_LIMIT):
@@ -126,6 +128,8 @@ def cluster_snapshot(
         ("priority classes", resource_path("/apis/scheduling.k8s.io/v1", None, "priorityclasses")),
     ):
         try:
+    if run.status.leaving is not None:
+        return run.status.leaving.until
             found[resource] = cluster.list(path)["items"]
         except ApiServerError as error:
             if error.status != 403:

@@ -20,7 +20,7 @@ from lockstep.core.pods.requirement import avoided_nodes
 from lockstep.core.run.backoff import allowed_without_progress
 from lockstep.present import start_estimate
 from lockstep.present.amounts import ago, duration, plural
-from lockstep.present.runs import current_phase, queue_of
+from lockstep.present.runs import current_phase, leaving_in_words, queue_of
 
 _HOLDERS_NAMED = 8
 _NODES_NAMED = 8
@@ -245,6 +245,8 @@ def _next(run: RunView, phase: Phase, now: float) -> Iterator[str]:
             succeeded = find(status, ConditionType.SUCCEEDED)
             if succeeded is not None and succeeded.message:
                 yield f"The end: {succeeded.message}"
+            if leaving := leaving_in_words(run, now):
+                yield f"Its nodes: {leaving}."
             yield "Next: nothing, the end is final; create a new run to train on."
         case Phase.STOPPING if status.stop is not None:
             yield f"Stopping since {ago(status.stop.time, now)}, {status.stop.reason}: {status.stop.message}"

@@ -20,7 +20,7 @@ from lockstep.core.model.snapshot import RunView
 from lockstep.present import start_estimate
 from lockstep.present.amounts import duration, local_time, plural
 from lockstep.present.arrays import Pending, folded
-from lockstep.present.runs import current_phase, nodes_of, queue_of, ranked_nodes, state_of
+from lockstep.present.runs import current_phase, leaving_in_words, nodes_of, queue_of, ranked_nodes, state_of
 
 COLUMNS = ("NAME", "STATE", "REASON", "NODES", "STEP", "ATTEMPT", "QUEUE", "POSITION", "PRIORITY", "START", "AGE")
 WIDE_COLUMNS = ("LOSS", "SAVED", "RANK0", "BLOCKED-BY", "MESSAGE")
@@ -72,7 +72,7 @@ def show(cluster: Cluster, selection: Selection, *, with_finished: bool, watch: 
     path, query = selection.path(cluster), selection.query()
     found = cluster.list(path, **query)
     views = [(runs.view(raw), raw) for raw in found["items"]]
-    shown = [(run, raw) for run, raw in views if with_finished or not is_true(run.status, ConditionType.FINISHED)]
+    shown = [(run, raw) for run, raw in views if with_finished or not is_over(run)]
     shown.sort(key=lambda pair: order(pair[0]))
     sets = arrays.listed(cluster, everywhere=everywhere, selector=selection.selector, queue=selection.queue)
     if form in ("table", "wide"):
@@ -105,11 +105,18 @@ def listing(
         rows.sort()
     return output.table(header, [row for _, row in rows])
 
+def is_over(run: RunView) -> bool:
+    """It has ended, and holds no node any more."""
+    return is_true(run.status, ConditionType.FINISHED) and run.status.leaving is None
+
+
 
 def order(run: RunView) -> tuple[int, int, float, str]:
     """Running runs first, then pending ones by position, then finished ones."""
     phase = current_phase(run)
-    group = {Phase.PENDING: 1, Phase.SUSPENDED: 2, Phase.FINISHED: 3}.get(phase, 0)
+    group = (
+        0 if run.status.leaving is not None else {Phase.PENDING: 1, Phase.SUSPENDED: 2, Phase.FINISHED: 3}.get(phase, 0)
+    )
     return group, run.status.queue.position if group == 1 else 0, run.created_at, run.key
 
 
@@ -117,7 +124,8 @@ def _row(run: RunView, with_namespace: bool, wide: bool, now: float) -> list[str
     status = run.status
     state, reason = state_of(run)
     row = [run.namespace] if with_namespace else []
-    row += [run.name, state, reason, nodes_of(run), status.progress.summary]
+    nodes = nodes_of(run) if status.leaving is None else f"{status.leaving.nodes} held"
+    row += [run.name, state, reason, nodes, status.progress.summary]
     row += [str(status.attempt), queue_of(run)]
     row += _prospects(status.queue, now) if waits(run) else ["", "", ""]
     row.append(duration(now - run.created_at))
@@ -125,7 +133,10 @@ def _row(run: RunView, with_namespace: bool, wide: bool, now: float) -> list[str
         saved = max((candidate.step for candidate in status.checkpoint.latest), default=None)
         row += [status.progress.loss, "" if saved is None else str(saved)]
         row.append(next((node for _, node in ranked_nodes(run)), ""))
-        row += [",".join(status.queue.blocked_by) if waits(run) else "", status.queue.message]
+        row += [
+            ",".join(status.queue.blocked_by) if waits(run) else "",
+            leaving_in_words(run, now) or status.queue.message,
+        ]
     return row
 
 

@@ -18,12 +18,15 @@ from lockstep.core.admission.engine.jobs import NO_LIMIT, Job, Option, RunningJo
 from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.admission_settings import AdmissionSettings, Backfill
+from lockstep.core.model.conditions import is_true
 from lockstep.core.model.limits import asked_limit, limit_allowed
 from lockstep.core.model.node_set import EMPTY, NodeSet
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.world_size import world_size
 from lockstep.core.placement.node_fit import Requirement
 from lockstep.core.placement.node_pool import CandidateNodes, HomogeneousNodes
+from lockstep.core.pods.leftover_pods import holds_node
 from lockstep.core.pods.requirement import wish_of
 
 _GROUP = attrgetter("group")
@@ -207,7 +210,8 @@ def _counted(run: RunView) -> int:
 
 
 def others(cycle: CycleState, known: Iterable[RunningJob], now: float) -> Iterator[RunningJob]:
-    """Nodes that nobody known holds: of gangs that are gone or whose writes are under way, and nodes out of order."""
+    """Nodes that nobody known holds: of gangs that are over or gone, or whose writes are under way, and nodes out of
+    order."""
     left = cycle.cluster.booked & ~cycle.cluster.ending
     for running in known:
         left &= ~running.nodes
@@ -215,6 +219,10 @@ def others(cycle: CycleState, known: Iterable[RunningJob], now: float) -> Iterat
         yield RunningJob("", "", "", left, 0, now + NO_LIMIT, limited=False)
     if cycle.cluster.ending:
         yield RunningJob("", "", "", cycle.cluster.ending, 0, now + ENDING)
+    for ended in _ended(cycle, now) if left else ():
+        if nodes := ended.nodes & left:
+            left &= ~nodes
+            yield replace(ended, nodes=nodes)
     for at, nodes in cycle.returning.items():
         yield RunningJob("", "", "", nodes, 0, at)
 
@@ -223,6 +231,17 @@ def _options(entry: Entry, cycle: CycleState, group: EquivalenceClass) -> tuple[
     """What may be had now or later. The same object for groups alike, for as long as it holds."""
     if not group.shared:
         return _options_of_its_own(entry, cycle, group)
+def _ended(cycle: CycleState, now: float) -> Iterator[RunningJob]:
+    """Runs that are over and whose pods still hold nodes, until those are deleted: in nobody's quota."""
+    for uid, pods in cycle.memory.pods.by_run.items():
+        row = cycle.run_index.rows.get(uid)
+        leaving = row.run.status.leaving if row is not None else None
+        if row is not None and is_true(row.run.status, ConditionType.FINISHED):
+            ends = leaving.until + ENDING if leaving is not None else now + NO_LIMIT
+            nodes = cycle.index.mask(pod.node for pod in pods if holds_node(pod))
+            yield RunningJob("", "", "", nodes, 0, ends, limited=leaving is not None, left_by=uid)
+
+
     key = group.wish, group.rules.node_choice
     return cycle.memory.by_nodes(key, partial(_options_of_its_own, entry, cycle, group))
 

@@ -6,7 +6,7 @@ that trains is asked to save; one that loses a rank while it is being stopped is
 
 from lockstep.api.base.changes import changed
 from lockstep.api.kueue_status import KueueStatus
-from lockstep.api.run_status import AdmissionStatus, StopStatus, TrainingRunStatus
+from lockstep.api.run_status import AdmissionStatus, LeavingStatus, QueueStatus, StopStatus, TrainingRunStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import ask_for_save, fail_save, grace_period, is_awaited, last_trained
@@ -20,7 +20,7 @@ from lockstep.core.model.quantities import steps_in_short
 from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, Recorded, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import WorkerPhase
-from lockstep.core.pods.leftover_pods import holds_up
+from lockstep.core.pods.leftover_pods import holds_node, holds_up
 from lockstep.core.pods.pod_groups import let_go_of_group
 from lockstep.core.run.backoff import backoff
 from lockstep.core.run.debug_hold import hold_for_debugging
@@ -119,11 +119,21 @@ def carry_out_stop(plan: PlanBuilder, leaving: frozenset[int]) -> None:
 
 def finish(plan: PlanBuilder, succeeded: bool, reason: StopReason | Recorded, message: str) -> None:
     """The end of the run, for good."""
-    plan.status = changed(plan.status, stop=None, preemption=None, reservation=None)
+    plan.status = changed(plan.status, stop=None, preemption=None, reservation=None, queue=QueueStatus())
     plan.condition(ConditionType.SUCCEEDED, succeeded, reason, message)
     plan.condition(ConditionType.FINISHED, True, reason, message)
     plan.event(EventReason.SUCCEEDED if succeeded else reason, message, action=ActionWord.FINISH, warning=not succeeded)
     plan.admission_changed = True
+
+
+def tell_who_leaves(plan: PlanBuilder, until: float) -> None:
+    """Of a run that has ended: that its pods still have nodes, and until when at most."""
+    nodes, told = {pod.node for pod in plan.live_pods if holds_node(pod)}, plan.status.leaving
+    by = float(int(until))
+    if nodes and (told is None or told.until != by):
+        plan.status = changed(plan.status, leaving=LeavingStatus(nodes=len(nodes), until=by))
+    elif not nodes and told is not None:
+        plan.status = changed(plan.status, leaving=None)
 
 
 def _is_failure(reason: str) -> bool:
