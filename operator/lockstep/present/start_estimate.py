@@ -8,7 +8,7 @@ from lockstep.api.base.durations import format_duration, parse_duration
 from lockstep.api.run_status import QueueStatus
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.snapshot import RunView
-from lockstep.present.amounts import moment
+from lockstep.present.amounts import duration, local_time, moment
 
 UNKNOWN = "?"
 
@@ -17,6 +17,17 @@ def expectation(queue: QueueStatus, now: float) -> str:
     """``in 40m (2026-12-01T08:00:00), if every run …``; empty where nothing was said."""
     if queue.estimated_start is not None:
         rests = f", if {queue.assumption}" if queue.assumption else ""
+def column(queue: QueueStatus, now: float | None = None) -> str:
+    """The same for a column of a table: ``in 40m``, ``now``, or with ``now`` None the moment; ``?`` where nobody knows;
+    empty where the run has no place yet."""
+    at = queue.estimated_start
+    if at is None:
+        return UNKNOWN if queue.position or now is None else ""
+    if now is None:
+        return local_time(at)
+    return f"in {duration(at - now)}" if at > now else "now"
+
+
         return f"{moment(queue.estimated_start, now)}{rests}"
     return queue.assumption
 
