@@ -278,6 +278,8 @@ def _next(run: RunView, phase: Phase, now: float) -> Iterator[str]:
             yield from _backoff(status, now)
     if run.status.spares and phase in (Phase.LAUNCHING, Phase.RECOVERING, Phase.RUNNING):
         yield f"Spares at the barrier: {run.status.spares}."
+    if phase is Phase.PENDING and run.spec is not None and (wished := start_estimate.limit_of_spec(run.spec)):
+        yield f"Its time is to be {wished}."
     time_given = start_estimate.granted(run)
     if time_given and phase in (Phase.LAUNCHING, Phase.RECOVERING, Phase.RUNNING):
         yield f"Its time: {time_given}."

@@ -30,7 +30,7 @@ from lockstep.core.pods.leftover_pods import holds_node
 from lockstep.core.pods.requirement import wish_of
 
 _GROUP = attrgetter("group")
-_LEAST = 60  # seconds, for a run that had used up its time when it was suspended
+_LEAST = 60  # seconds, or its whole limit, for a run that had used up its time when it was suspended
 ENDING = 60.0
 """Seconds within which a node is expected back that nothing but pods being deleted still holds."""
 
@@ -100,9 +100,13 @@ def _limits(entry: Entry, queue: TrainingQueueSpec) -> tuple[float, float | None
     spec, used = entry.spec, entry.status.held_seconds
     longest = granted_at_most(spec, queue)
     if longest < NO_LIMIT:
-        longest = max(_LEAST, longest - used)
+        longest = _what_is_left(longest, used)
     least = parse_duration(spec.min_time_limit) if spec.min_time_limit is not None else None
-    return longest, None if least is None else float(max(_LEAST, least - used))
+    return longest, None if least is None else _what_is_left(float(least), used)
+
+
+def _what_is_left(limit: float, used: int) -> float:
+    return max(min(_LEAST, limit), limit - used)
 
 
 def granted_at_most(spec: TrainingRunSpec, queue: TrainingQueueSpec) -> float:
@@ -215,22 +219,18 @@ def others(cycle: CycleState, known: Iterable[RunningJob], now: float) -> Iterat
     left = cycle.cluster.booked & ~cycle.cluster.ending
     for running in known:
         left &= ~running.nodes
-    if left:
-        yield RunningJob("", "", "", left, 0, now + NO_LIMIT, limited=False)
-    if cycle.cluster.ending:
-        yield RunningJob("", "", "", cycle.cluster.ending, 0, now + ENDING)
     for ended in _ended(cycle, now) if left else ():
         if nodes := ended.nodes & left:
             left &= ~nodes
             yield replace(ended, nodes=nodes)
+    if left:
+        yield RunningJob("", "", "", left, 0, now + NO_LIMIT, limited=False)
+    if cycle.cluster.ending:
+        yield RunningJob("", "", "", cycle.cluster.ending, 0, now + ENDING)
     for at, nodes in cycle.returning.items():
         yield RunningJob("", "", "", nodes, 0, at)
 
 
-def _options(entry: Entry, cycle: CycleState, group: EquivalenceClass) -> tuple[Option, ...]:
-    """What may be had now or later. The same object for groups alike, for as long as it holds."""
-    if not group.shared:
-        return _options_of_its_own(entry, cycle, group)
 def _ended(cycle: CycleState, now: float) -> Iterator[RunningJob]:
     """Runs that are over and whose pods still hold nodes, until those are deleted: in nobody's quota."""
     for uid, pods in cycle.memory.pods.by_run.items():
@@ -242,6 +242,10 @@ def _ended(cycle: CycleState, now: float) -> Iterator[RunningJob]:
             yield RunningJob("", "", "", nodes, 0, ends, limited=leaving is not None, left_by=uid)
 
 
+def _options(entry: Entry, cycle: CycleState, group: EquivalenceClass) -> tuple[Option, ...]:
+    """What may be had now or later. The same object for groups alike, for as long as it holds."""
+    if not group.shared:
+        return _options_of_its_own(entry, cycle, group)
     key = group.wish, group.rules.node_choice
     return cycle.memory.by_nodes(key, partial(_options_of_its_own, entry, cycle, group))
 

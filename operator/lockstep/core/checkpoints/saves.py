@@ -182,15 +182,19 @@ def _next_id(state: RunState) -> str:
     return f"save-{max(int(state.now * 1000), int(number) + 1 if number.isdecimal() else 0)}"
 
 
-def _may_listen(state: RunState) -> bool:
-    """Some program asks for saves or catches the signal, as far as is known: who was not heard yet may."""
+def listens(state: RunState) -> bool | None:
+    """Some program asks for saves or catches the signal; None: who was not heard yet may."""
     signal = save_signal(state.spec)
     if state.spec.checkpoint is None and signal is None:
         return False
     if signal is not None or any(report.listens for report in _of_attempt(state)):
         return True
     unheard = any(state.report(slot) is None for slot in _ranks(state))
-    return unheard and state.now - state.snapshot.leadership.since <= state.silent_after
+    return None if unheard and state.now - state.snapshot.leadership.since <= state.silent_after else False
+
+
+def _may_listen(state: RunState) -> bool:
+    return listens(state) is not False
 
 
 def common_step(state: RunState) -> int:

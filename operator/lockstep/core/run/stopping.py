@@ -59,7 +59,7 @@ def stop_after_save(plan: PlanBuilder, reason: StopReason, message: str, *, with
     """
     until = plan.stamp + (grace_period(plan) if within is None else within)
     if plan.phase is not Phase.RUNNING or not ask_for_save(plan, reason, until):
-        begin_stop(plan, reason, message + _why_without_save(plan))
+        begin_stop(plan, reason, message + why_without_save(plan))
         return
     save = plan.status.checkpoint.save
     assert save is not None
@@ -140,7 +140,7 @@ def _is_failure(reason: str) -> bool:
     return reason not in (StopReason.SUSPENDED, StopReason.CANCELLED, *REQUEUES)
 
 
-def _why_without_save(state: RunState) -> str:
+def why_without_save(state: RunState) -> str:
     """Said only where somebody may have expected one."""
     trained = state.phase is Phase.RUNNING and state.spec.checkpoint is not None
     return "; without a save, as no process asks for one" if trained else ""

@@ -51,6 +51,9 @@ def job(view: RunView, nodes: list[NodeView] | int = 4, **more: Any) -> Job:
         ({"timeLimit": "2h"}, {}, 0, (2 * HOUR, 2 * HOUR)),
         ({"timeLimit": "2h"}, {}, 3600, (HOUR, HOUR)),
         ({"timeLimit": "2h"}, {}, 7199, (60.0, 60.0)),
+        ({"timeLimit": "40s"}, {}, 0, (40.0, 40.0)),
+        ({"timeLimit": "40s"}, {}, 39, (40.0, 40.0)),
+        ({"timeLimit": "90s", "minTimeLimit": "30s"}, {}, 0, (30.0, 90.0)),
         ({"timeLimit": "2h", "minTimeLimit": "1h"}, {}, 0, (HOUR, 2 * HOUR)),
         ({"timeLimit": "2h", "minTimeLimit": "1h"}, {}, 3600, (60.0, HOUR)),
         ({"timeLimit": "2h"}, {"maxTimeLimit": "1h"}, 0, (HOUR, HOUR)),
@@ -209,9 +212,6 @@ def test_nodes_that_nobody_known_holds_are_held_by_somebody_all_the_same(
     assert [(*floor.index.names(each.nodes), each.ends, each.limited) for each in found] == left
 
 
-def test_a_deadline_is_the_latest_end_of_its_job() -> None:
-    spec = job(run("a", deadline="1970-01-01T01:00:00Z", timeLimit="10m"))
-    assert (spec.latest_end, spec.latest_start) == (HOUR, HOUR - 600)
 LEAVES = LeavingStatus(nodes=2, until=NOW + 40)
 OVER = {**held("n0", "n1"), "conditions": (ACCEPTED, FINISHED)}
 
@@ -234,3 +234,6 @@ def test_a_run_that_has_ended_is_named_for_what_its_pods_hold_and_is_nobody_who_
     assert {(each.uid, each.queue, each.count) for each in found} <= {("", "", 0)}
 
 
+def test_a_deadline_is_the_latest_end_of_its_job() -> None:
+    spec = job(run("a", deadline="1970-01-01T01:00:00Z", timeLimit="10m"))
+    assert (spec.latest_end, spec.latest_start) == (HOUR, HOUR - 600)
