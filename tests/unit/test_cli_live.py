@@ -179,6 +179,13 @@ def test_runs_that_have_ended_stand_in_front_of_nobody_whatever_place_they_had()
     assert [key for key, _ in found.ahead] == ["team/first"]
 
 
+def test_what_is_said_of_one_run_goes_with_what_is_said_of_the_others_however_lately_either_was_told() -> None:
+    """Its status would be written again only seconds later."""
+    stale = sample.pending(position=1, message="needs 4 nodes, 3 fit: 1 booked by runs", updated=sample.at(1))
+    found = admission(Server(nodes=[node(f"gpu-{n}") for n in (1, 2, 10, 11)], trainingruns=[stale, holder()]), stale)
+    assert found.queue.message.startswith("needs 4 nodes, 0 fit: 4 booked by runs")
+
+
 @pytest.mark.parametrize(("told", "shown"), [(3570, 3570), (3000, 3600), (None, 3600)])
 def test_an_estimate_is_the_number_that_status_tells_unless_that_would_be_told_anew(
     told: int | None, shown: int
