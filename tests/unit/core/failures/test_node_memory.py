@@ -189,6 +189,7 @@ def judged(ending: str, reason: str, cause: str = "Application", ended: float = 
         (judged("has ended", "Deterministic", failures=(failure(2.0, "ns/b"),)), False),
         (judged("has ended", "Deterministic", failures=(replace(failure(2.0), cause="Hardware"),)), False),
         (judged("has ended", "Deterministic", failures=(replace(failure(2.0), cause="NodeLost"),)), False),
+        (judged("has ended", "Deterministic", "Hardware", failures=(replace(failure(2.0), cause="Hardware"),)), False),
         (judged("has ended", "Deterministic", failures=(replace(failure(2.0), cause="Hang"),)), False),
         (judged("has ended", "Deterministic", "Hang", failures=(replace(failure(2.0), cause="Hang"),)), True),
     ],
