@@ -11,13 +11,16 @@ import pytest
 import yaml
 
 import lockstep
+from lockstep.api.base import names
 from lockstep.api.run_spec import LauncherType
 from lockstep.cli.errors import CliError, UsageError
 from lockstep.cli.main import main
+from lockstep.cli.submission import submit
 from lockstep.cli.submission.flags import Flags
 from lockstep.cli.submission.manifests import manifests_of, read_manifests
 from lockstep.cli.submission.refusals import refuse_bad, refuse_malformed
 from lockstep.cli.views import render
+from support import sample_runs as sample
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 HELLO = str(MANIFESTS / "hello.yaml")
@@ -223,3 +226,28 @@ def test_a_time_in_a_manifest_stays_as_it_is_written(tmp_path: Path) -> None:
     path.write_text(f"apiVersion: lockstep.dev/v1alpha1\nkind: TrainingRun\nspec: {spec}\n")
     (manifest,) = read_manifests(str(path))
     assert manifest["spec"]["notBefore"] == "2026-12-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"timeLimit": "30m"}, "Its time: 30m with its nodes; after 20m all ranks are asked to save, "),
+        ({"timeLimit": "30m", "checkpoint": None}, ""),  # it has all of it but the grace, as anybody would think
+        ({}, ""),
+    ],
+)
+def test_who_can_be_asked_to_save_before_its_limit_is_told_so_when_it_is_submitted(
+    spec: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submit.tell_limit(sample.run(**spec))
+    said = capsys.readouterr()
+    assert not said.out
+    assert said.err.startswith(words)
+    assert bool(said.err) is bool(words)
+
+
+def test_nothing_is_said_of_an_array_as_a_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    submit.tell_limit(
+        {"apiVersion": names.API_VERSION, "kind": names.RUN_SET_KIND, "metadata": {"name": "sweep"}, "spec": {}}
+    )
+    assert capsys.readouterr() == ("", "")

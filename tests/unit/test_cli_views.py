@@ -6,17 +6,19 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from lockstep.api.base import names
 from lockstep.api.run_status import QueueStatus
-from lockstep.cli import runs
+from lockstep.cli import output, runs
+from lockstep.cli.options import Selection
 from lockstep.cli.views import events, explain, history, info, priorities, queue, queues
 from lockstep.core.model.snapshot import NodeView
 from lockstep.core.model.tunables import Tunables
-from lockstep.present.amounts import duration
+from lockstep.present import start_estimate
+from lockstep.present.amounts import duration, local_time
 from lockstep.present.explanation import LiveAdmission, NotLive
 from support import sample_runs as sample
 from support.sample_runs import NOW
@@ -296,3 +298,80 @@ def test_the_dashboard_of_ray_is_shown_where_there_is_one() -> None:
     raw["status"]["start"]["dashboard"] = "10.0.0.1:20002"
     [line] = [line for line in paged(raw) if "Dashboard" in line]
     assert line.endswith(" http://10.0.0.1:20002")
+
+
+def test_a_run_that_has_ended_and_holds_nodes_is_in_the_queue_until_it_does_not() -> None:
+    raw = sample.running(state="Cancelled", reason="Cancelled", leaving={"nodes": 4, "until": sample.at(-90)})
+    raw["status"]["conditions"][-2] = sample.condition("Finished", "True", "Cancelled")
+    ended = runs.view(raw)
+    assert not queue.is_over(ended)
+    everybody = sorted([runs.view(sample.pending()), ended], key=queue.order)
+    line = queue.listing(everybody, False, True, NOW)[1]
+    assert line.split()[:5] == ["llama", "Cancelled", "Cancelled", "4", "held"]
+    assert "its pods still hold 4 nodes; they are deleted in 90s at the latest" in line
+    del raw["status"]["leaving"]
+    assert queue.is_over(runs.view(raw))
+
+
+def test_an_estimate_is_worded_by_one_function_for_every_table_and_sentence() -> None:
+    told = QueueStatus.load({"position": 1, **TOLD})
+    assert start_estimate.column(told, NOW) == "in 40m"
+    assert start_estimate.expectation(told, NOW).startswith("in 40m (")
+    assert start_estimate.column(told) in start_estimate.expectation(told, NOW)
+    assert [start_estimate.column(QueueStatus(position=place), NOW) for place in (1, 0)] == ["?", ""]
+    assert start_estimate.column(QueueStatus()) == "?"
+    assert start_estimate.column(told, NOW + 9000) == "now"
+
+
+def test_prio_stands_in_the_order_of_the_queue_though_points_are_told_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A position is told within seconds, points every quarter of an hour."""
+    raws = [
+        sample.pending("gp", position=3, priority=16, updated=sample.at(5)),
+        sample.pending("sweep", position=2, priority=15, updated=sample.at(5)),
+        sample.pending("held", position=0, priority=99, updated=sample.at(5)),
+        sample.pending("first", position=1, priority=9, updated=sample.at(5)),
+    ]
+    lines: list[str] = []
+    by_name = {raw["metadata"]["name"]: raw for raw in raws}
+    monkeypatch.setattr(runs, "fetch", lambda _, name: by_name[name])
+    monkeypatch.setattr(output, "print_lines", lines.extend)
+    priorities.show(cast(Any, None), [*by_name], Selection())
+    assert [line.split()[0] for line in lines[1:]] == ["first", "sweep", "gp", "held"]
+
+
+LIMIT = {"seconds": 14_400, "endAt": sample.at(-3540), "overAt": sample.at(-3600)}
+
+
+@pytest.mark.parametrize(
+    ("limit", "checkpoint", "words"),
+    [
+        (
+            LIMIT | {"saveAt": sample.at(-3000)},
+            True,
+            "all ranks are asked to save at {save}, and end once they have; ",
+        ),
+        (LIMIT, True, "unasked for a save, as no program asks for one so far"),
+        (LIMIT, False, "its ranks are told to end at {end}"),
+    ],
+)
+def test_a_run_with_nodes_is_told_what_is_done_about_its_limit_and_when(
+    limit: dict[str, Any], checkpoint: bool, words: str
+) -> None:
+    raw = sample.running(admission={"timeLimit": 14_400, "askedLimit": "4h"}, timeLimit=limit)
+    raw["spec"] = raw["spec"] | {"timeLimit": "4h"} | ({} if checkpoint else {"checkpoint": None})
+    told = start_estimate.granted(runs.view(raw))
+    save, end, over = (local_time(NOW + left) for left in (3000, 3540, 3600))
+    assert told.startswith(f"4h, until {over}; ")
+    assert words.format(save=save, end=end) in told
+    assert any(told in sentence for sentence in explain.explanation(runs.view(raw), None, NOW))
+
+
+def test_a_short_limit_is_one_number_everywhere() -> None:
+    limit = {"seconds": 40, "endAt": sample.at(-20), "overAt": sample.at(-40)}
+    raw = sample.running(admission={"timeLimit": 40, "askedLimit": "40s"}, timeLimit=limit)
+    raw["spec"] = raw["spec"] | {"timeLimit": "40s"}
+    assert start_estimate.granted(runs.view(raw)).startswith("40s, until ")
+    waiting = sample.pending()
+    waiting["spec"] = waiting["spec"] | {"timeLimit": "40s"}
+    said = [*explain.explanation(runs.view(waiting), None, NOW)]
+    assert any(sentence.startswith("Its time is to be 40s with its nodes; after 20s") for sentence in said)

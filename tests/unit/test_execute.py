@@ -185,7 +185,7 @@ async def test_a_plan_is_carried_out_in_the_order_of_its_fields(world: World, mo
     note_awaited(executor, "_submit_run", "runs")
     note_awaited(executor, "_create_placeholder", "placeholders")
     note_awaited(executor, "_provision", "provisioning")
-    note_awaited(executor._nodes, "remember", "node_failures")
+    note_awaited(executor._nodes, "note", "node_failures")
     note_awaited(executor._pod_groups, "delete", "pod_group_deletes")
     note_awaited(executor, "_forget", "delete_run")
     note_awaited(executor._workloads, "carry_out", "workload")

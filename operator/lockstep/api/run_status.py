@@ -90,6 +90,20 @@ class AdmissionStatus(StatusModel):
     """How often it was stopped for another run."""
 
 
+class TimeLimitStatus(StatusModel):
+    """When the time of a run that has nodes is over, and what comes before."""
+
+    seconds: Annotated[int, Field(ge=0)] = 0
+    """The limit in force."""
+    save_at: Timestamp | None = None
+    """When all ranks are asked to save, and stopped once they have: onTimeLimit.leadTime before the limit, and never
+    more than half of it. None: no program has asked for saves so far, or none can be asked."""
+    end_at: Timestamp
+    """When the ranks are told to end, saved or not: the grace of their pods before the limit."""
+    over_at: Timestamp
+    """When the limit is over, which the expected starts of other runs rest on."""
+
+
 class TrialStatus(StatusModel):
     """When a run with the annotation lockstep.dev/test-only would start, were it submitted without."""
 
@@ -109,6 +123,12 @@ class TrialStatus(StatusModel):
     """What the start rests on."""
     priority: int = 0
     """The points it would have; the highest come first."""
+    time_limit: Annotated[int, Field(ge=0)] | None = None
+    """Seconds for which it would have its nodes at most; none: without a limit."""
+    save_after: Annotated[int, Field(ge=0)] | None = None
+    """Seconds with nodes after which all ranks would be asked to save, if a program asks for saves; none: none can."""
+    end_after: Annotated[int, Field(ge=0)] | None = None
+    """Seconds with nodes after which the ranks would be told to end."""
 
 
 class ScaleUpStatus(StatusModel):
@@ -294,6 +314,15 @@ class StopStatus(StatusModel):
     """Id of the collective save that is awaited before the ranks are stopped."""
 
 
+class LeavingStatus(StatusModel):
+    """Pods of a run that has ended, which are still on nodes."""
+
+    nodes: Annotated[int, Field(ge=0)] = 0
+    """Nodes that they held when that was first seen."""
+    until: Timestamp
+    """When those that have not left by themselves are deleted."""
+
+
 class RequestStatus(StatusModel):
     """A one-shot request by annotation that was seen."""
 
@@ -387,6 +416,10 @@ class TrainingRunStatus(StatusModel):
     """When the gang last got its nodes; the time limit counts from there."""
     held_seconds: int = 0
     """Seconds with nodes since last queued, before `lastAdmitted`; counts towards the time limit."""
+    leaving: LeavingStatus | None = None
+    """It has ended, and its pods still hold nodes, which no other run gets yet; none: it holds none."""
+    time_limit: TimeLimitStatus | None = None
+    """When its time is over; none: it has no nodes, or no limit."""
     requests: Annotated[tuple[RequestStatus, ...], MapList("name"), Field(max_length=8)] = ()
     """One-shot requests that were taken up."""
     asks: Annotated[tuple[AskStatus, ...], MapList("id"), Field(max_length=8)] = ()

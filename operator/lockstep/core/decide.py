@@ -20,7 +20,7 @@ from lockstep.core.checkpoints.saves import settle_save
 from lockstep.core.checkpoints.unknown_saves import report_unknown_saves
 from lockstep.core.failures.evidence import record_of_ends, succeeded_ranks
 from lockstep.core.failures.failure_memory import forget_earlier_refusals
-from lockstep.core.failures.node_memory import to_remember
+from lockstep.core.failures.node_memory import to_forgive, to_remember
 from lockstep.core.failures.step_evidence import has_succeeded, success_in_words
 from lockstep.core.kueue.choice import choice_of, kueue_problems
 from lockstep.core.model.conditions import find
@@ -35,6 +35,7 @@ from lockstep.core.model.snapshot import TOLD_AFTER, RunSnapshot
 from lockstep.core.model.test_only import forget_test_only, is_test_only
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.pods.gang import dry_run_body
+from lockstep.core.pods.leftover_pods import never_started
 from lockstep.core.pods.plain_pods import plain_dry_run_body
 from lockstep.core.pods.pod_groups import delete_ended_groups, let_go_of_group
 from lockstep.core.pods.pod_policy import remedy_for
@@ -64,8 +65,14 @@ from lockstep.core.run.report import conclude, record_progress
 from lockstep.core.run.requests import obey_annotations
 from lockstep.core.run.scale_up import follow_scale_up
 from lockstep.core.run.spares import seat_spares
-from lockstep.core.run.stopping import OUT_OF_SHARE, carry_out_stop, finish, stop_after_save
-from lockstep.core.run.time_limit import end_pods_by_the_limit, keep_to_limits, save_by_the_limit, time_is_over
+from lockstep.core.run.stopping import OUT_OF_SHARE, carry_out_stop, finish, stop_after_save, tell_who_leaves
+from lockstep.core.run.time_limit import (
+    end_pods_by_the_limit,
+    keep_to_limits,
+    save_by_the_limit,
+    tell_time_limit,
+    time_is_over,
+)
 from lockstep.core.run.undecidable import delete_pods_given_up, end_long_launch, obey_without_spec
 from lockstep.core.run.waiting import forget_when_due, give_up_waiting, leave_drained_queue, stop_for_preemption
 
@@ -123,11 +130,16 @@ def leave_the_finished_alone(plan: PlanBuilder) -> bool:
         overdue = min(overdue, max(since, ends) + tunables.stop_grace)
     grace = tunables.stop_grace if out_of_share else None
     plan.wake(held_until(plan))
+    tell_who_leaves(plan, overdue)
+    heard = {report.pod_uid for report in plan.snapshot.reports.values()}
     for pod in plan.live_pods:
         # What is left of it are containers beside the training container: they would hold the node for nobody.
         until = max(since, pod.ended_at or 0.0) + tunables.stop_grace
         if pod.exit_code is not None and plan.reached(min(overdue, until)):
             plan.delete(pod, "the run has finished, and containers beside the training container go on", grace)
+        elif never_started(pod) and pod.uid not in heard and plan.reached(since):
+            # Should its kubelet have begun meanwhile, what runs there has the grace of its pod.
+            plan.delete(pod, "the run has finished, and nothing of this pod ever ran", grace)
     if plan.live_pods and plan.reached(overdue):
         plan.delete_live_pods("the run has finished", grace)
     return True
@@ -355,8 +367,9 @@ def report_status(plan: PlanBuilder, known: Handover) -> None:
 
 
 def remember_on_nodes(plan: PlanBuilder) -> None:
-    """First failures are carried to their Nodes, where other runs and people find them."""
-    plan.node_failures = to_remember(plan)
+    """First failures are carried to their Nodes, where other runs and people find them, and off them again once it is
+    known that the program is to blame."""
+    plan.node_failures = [*to_remember(plan), *to_forgive(plan)]
 
 
 def answer_workers(plan: PlanBuilder, known: Handover) -> None:
@@ -411,6 +424,7 @@ LOOKING_ON: tuple[Step, ...] = (
 itself."""
 ALWAYS: tuple[Last, ...] = (
     _always(end_pods_by_the_limit),
+    _always(tell_time_limit),
     _always(forget_test_only),
     _always(follow_kueue),
     _always(follow_scale_up),
@@ -424,6 +438,7 @@ ALWAYS: tuple[Last, ...] = (
 """Follow in order, whichever step had the last word: they rest on the status as it was decided."""
 ALWAYS_LOOKING_ON: tuple[Last, ...] = (
     _always(end_pods_by_the_limit),
+    _always(tell_time_limit),
     _always(forget_test_only),
     _always(follow_kueue),
     _always(follow_scale_up),

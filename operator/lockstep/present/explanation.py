@@ -20,7 +20,7 @@ from lockstep.core.pods.requirement import avoided_nodes
 from lockstep.core.run.backoff import allowed_without_progress
 from lockstep.present import start_estimate
 from lockstep.present.amounts import ago, duration, plural
-from lockstep.present.runs import current_phase, queue_of
+from lockstep.present.runs import current_phase, leaving_in_words, queue_of
 
 _HOLDERS_NAMED = 8
 _NODES_NAMED = 8
@@ -245,6 +245,8 @@ def _next(run: RunView, phase: Phase, now: float) -> Iterator[str]:
             succeeded = find(status, ConditionType.SUCCEEDED)
             if succeeded is not None and succeeded.message:
                 yield f"The end: {succeeded.message}"
+            if leaving := leaving_in_words(run, now):
+                yield f"Its nodes: {leaving}."
             yield "Next: nothing, the end is final; create a new run to train on."
         case Phase.STOPPING if status.stop is not None:
             yield f"Stopping since {ago(status.stop.time, now)}, {status.stop.reason}: {status.stop.message}"
@@ -276,6 +278,8 @@ def _next(run: RunView, phase: Phase, now: float) -> Iterator[str]:
             yield from _backoff(status, now)
     if run.status.spares and phase in (Phase.LAUNCHING, Phase.RECOVERING, Phase.RUNNING):
         yield f"Spares at the barrier: {run.status.spares}."
+    if phase is Phase.PENDING and run.spec is not None and (wished := start_estimate.limit_of_spec(run.spec)):
+        yield f"Its time is to be {wished}."
     time_given = start_estimate.granted(run)
     if time_given and phase in (Phase.LAUNCHING, Phase.RECOVERING, Phase.RUNNING):
         yield f"Its time: {time_given}."

@@ -6,7 +6,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.reasons import ShownReason
 from lockstep.core.model.snapshot import RunView
-from lockstep.present.amounts import NONE
+from lockstep.present.amounts import NONE, duration, plural
 
 
 def current_phase(run: RunView) -> Phase:
@@ -25,6 +25,16 @@ def nodes_of(run: RunView) -> str:
     """Nodes ready, of all."""
     wanted = run.spec.nodes if run.spec is not None else 0
     return run.status.nodes_ready or f"0/{wanted}"
+
+
+def leaving_in_words(run: RunView, now: float) -> str:
+    """That it has ended and its pods still hold nodes, and how long at most; empty: they hold none."""
+    leaving = run.status.leaving
+    if leaving is None:
+        return ""
+    left = duration(max(0.0, leaving.until - now))
+    held = plural(leaving.nodes, "node")
+    return f"it has ended, and its pods still hold {held}; they are deleted in {left} at the latest"
 
 
 def queue_of(run: RunView) -> str:

@@ -76,5 +76,7 @@ def submit(
             continue
         raw = submit.create(cluster, manifest, dry_run=dry_run == "server")
         print_done(raw, output, "created (server dry run)" if dry_run == "server" else "created")
+        if dry_run == "none" and output == "name":
+            submit.tell_limit(raw)
         if wait and dry_run == "none":
             submit.await_end(cluster, raw)

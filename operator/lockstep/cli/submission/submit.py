@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 import typer
 
 from lockstep.api.base import names
-from lockstep.cli import arrays, output
+from lockstep.cli import arrays, output, runs
 from lockstep.cli.actions import wait
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
 from lockstep.cli.errors import ApiServerError
 from lockstep.cli.submission.array_manifests import is_set
 from lockstep.cli.submission.refusals import in_fields, refuse_bad, refuse_malformed
+from lockstep.core.model.limits import can_be_asked
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.runs import state_of
+from lockstep.present.start_estimate import limit_of_spec
 
 
 def name_user(cluster: Cluster, manifests: Sequence[Json]) -> None:
@@ -58,6 +60,13 @@ def show_unsent(manifests: Sequence[Json], form: str) -> None:
         if index and form != "json":
             typer.echo("---")
         output.print_object(manifest, "yaml" if form == "name" else form)
+
+
+def tell_limit(raw: Json) -> None:
+    """Say when a run that can be asked to save will be, before its time limit: not everybody expects it."""
+    spec = runs.view(raw).spec if not is_set(raw) else None
+    if spec is not None and can_be_asked(spec) and (words := limit_of_spec(spec)):
+        output.note(f"Its time: {words}.")
 
 
 def await_end(cluster: Cluster, raw: Json) -> None:

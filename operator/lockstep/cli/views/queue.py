@@ -18,9 +18,9 @@ from lockstep.core.model.own_objects import parse_run_set
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.present import start_estimate
-from lockstep.present.amounts import duration, local_time, plural
+from lockstep.present.amounts import duration, plural
 from lockstep.present.arrays import Pending, folded
-from lockstep.present.runs import current_phase, nodes_of, queue_of, ranked_nodes, state_of
+from lockstep.present.runs import current_phase, leaving_in_words, nodes_of, queue_of, ranked_nodes, state_of
 
 COLUMNS = ("NAME", "STATE", "REASON", "NODES", "STEP", "ATTEMPT", "QUEUE", "POSITION", "PRIORITY", "START", "AGE")
 WIDE_COLUMNS = ("LOSS", "SAVED", "RANK0", "BLOCKED-BY", "MESSAGE")
@@ -46,10 +46,9 @@ def starts(views: Sequence[RunView], with_namespace: bool) -> list[str]:
     rows = []
     for run in views:
         queue = run.status.queue
-        at = queue.estimated_start
         row = [*([run.namespace] if with_namespace else []), run.name, queue_of(run)]
         row += [str(queue.position) if queue.position else "", _priority(queue)]
-        row += [start_estimate.UNKNOWN if at is None else local_time(at), nodes_of(run), state_of(run)[1]]
+        row += [start_estimate.column(queue), nodes_of(run), state_of(run)[1]]
         rows.append([*row, ",".join(queue.blocked_by)])
     return output.table((*(("NAMESPACE",) if with_namespace else ()), *START_COLUMNS), rows)
 
@@ -72,7 +71,7 @@ def show(cluster: Cluster, selection: Selection, *, with_finished: bool, watch: 
     path, query = selection.path(cluster), selection.query()
     found = cluster.list(path, **query)
     views = [(runs.view(raw), raw) for raw in found["items"]]
-    shown = [(run, raw) for run, raw in views if with_finished or not is_true(run.status, ConditionType.FINISHED)]
+    shown = [(run, raw) for run, raw in views if with_finished or not is_over(run)]
     shown.sort(key=lambda pair: order(pair[0]))
     sets = arrays.listed(cluster, everywhere=everywhere, selector=selection.selector, queue=selection.queue)
     if form in ("table", "wide"):
@@ -106,10 +105,17 @@ def listing(
     return output.table(header, [row for _, row in rows])
 
 
+def is_over(run: RunView) -> bool:
+    """It has ended, and holds no node any more."""
+    return is_true(run.status, ConditionType.FINISHED) and run.status.leaving is None
+
+
 def order(run: RunView) -> tuple[int, int, float, str]:
-    """Running runs first, then pending ones by position, then finished ones."""
+    """Those that hold nodes first, then pending ones by position, then finished ones."""
     phase = current_phase(run)
-    group = {Phase.PENDING: 1, Phase.SUSPENDED: 2, Phase.FINISHED: 3}.get(phase, 0)
+    group = (
+        0 if run.status.leaving is not None else {Phase.PENDING: 1, Phase.SUSPENDED: 2, Phase.FINISHED: 3}.get(phase, 0)
+    )
     return group, run.status.queue.position if group == 1 else 0, run.created_at, run.key
 
 
@@ -117,7 +123,8 @@ def _row(run: RunView, with_namespace: bool, wide: bool, now: float) -> list[str
     status = run.status
     state, reason = state_of(run)
     row = [run.namespace] if with_namespace else []
-    row += [run.name, state, reason, nodes_of(run), status.progress.summary]
+    nodes = nodes_of(run) if status.leaving is None else f"{status.leaving.nodes} held"
+    row += [run.name, state, reason, nodes, status.progress.summary]
     row += [str(status.attempt), queue_of(run)]
     row += _prospects(status.queue, now) if waits(run) else ["", "", ""]
     row.append(duration(now - run.created_at))
@@ -125,7 +132,10 @@ def _row(run: RunView, with_namespace: bool, wide: bool, now: float) -> list[str
         saved = max((candidate.step for candidate in status.checkpoint.latest), default=None)
         row += [status.progress.loss, "" if saved is None else str(saved)]
         row.append(next((node for _, node in ranked_nodes(run)), ""))
-        row += [",".join(status.queue.blocked_by) if waits(run) else "", status.queue.message]
+        row += [
+            ",".join(status.queue.blocked_by) if waits(run) else "",
+            leaving_in_words(run, now) or status.queue.message,
+        ]
     return row
 
 
@@ -153,18 +163,11 @@ def _array_row(pending: Pending, with_namespace: bool, wide: bool, now: float) -
 
 def _prospects(queue: QueueStatus, now: float) -> list[str]:
     """Position, priority and start of a pending run."""
-    if not queue.position:
-        return ["", _priority(queue), "" if queue.estimated_start is None else _until(queue.estimated_start, now)]
-    at = queue.estimated_start
-    return [str(queue.position), _priority(queue), start_estimate.UNKNOWN if at is None else _until(at, now)]
+    return [str(queue.position) if queue.position else "", _priority(queue), start_estimate.column(queue, now)]
 
 
 def _priority(queue: QueueStatus) -> str:
     return str(queue.priority) if queue.updated is not None else ""
-
-
-def _until(at: float, now: float) -> str:
-    return f"in {duration(at - now)}" if at > now else "now"
 
 
 def _changes(cluster: Cluster, path: str, query: dict[str, str], version: str) -> Iterator[Json]:

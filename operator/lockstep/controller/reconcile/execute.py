@@ -156,7 +156,7 @@ class Executor:
                 *(self._submit_run(run, made) for made in plan.runs),
                 self._create_placeholders(run, plan.placeholders),
                 self._provision(run, plan.provisioning),
-                *(self._nodes.remember(failure) for failure in plan.node_failures),
+                *(self._nodes.note(each) for each in plan.node_failures),
             ]
         )
         if plan.pod_group_deletes:  # after all that: it may take long, or fail, where a webhook is in the way

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -10,6 +10,7 @@ from lockstep.api.queue import TrainingQueueSpec
 from lockstep.controller.web import array
 from lockstep.controller.web.access import Sight
 from lockstep.controller.web.rows import ended, row
+from lockstep.core.admission.queue_status import counted
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
@@ -46,9 +47,12 @@ def queues(facts: QueueFacts, sight: Sight) -> dict[str, Any]:
     """
     phases = {run.uid: current_phase(run) for run in facts.runs if not is_test_only(run)}
     waiting = sorted((run for run in facts.runs if phases.get(run.uid) is Phase.PENDING), key=_place)
-    known = {view.name: view for view in (DEFAULT, *facts.queues)}
+    known = {view.name: view for view in facts.queues}
+    if DEFAULT.name not in known:  # nobody writes what its runs come to
+        known[DEFAULT.name] = replace(DEFAULT, status=counted(DEFAULT.name, facts.runs))
     own = [run for run in facts.runs if run.uid in phases and sight.sees(run.namespace)]
-    holding = [run for run in own if phases[run.uid] not in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED)]
+    at_rest = (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED)
+    holding = [run for run in own if phases[run.uid] not in at_rest or run.status.leaving is not None]
     finished = sorted((run for run in own if phases[run.uid] is Phase.FINISHED), key=ended, reverse=True)
     suspended = [run for run in own if phases[run.uid] is Phase.SUSPENDED]
     sets = [each for each in facts.sets if sight.sees_arrays(each.namespace)]

@@ -129,6 +129,15 @@ class RememberFailure:
     failure: NodeFailure
 
 
+@dataclass(frozen=True, slots=True)
+class ForgiveFailures:
+    """Take failures off their Node that turned out to be the program's."""
+
+    node: str
+    uid: str
+    failures: tuple[NodeFailure, ...]
+
+
 class DesiredPhase(StrEnum):
     """What the workers of a run are to be doing. Never a one-shot command."""
 
@@ -294,7 +303,7 @@ class Plan:
     runs: tuple[SubmitRun, ...] = ()
     placeholders: tuple[CreatePlaceholder, ...] = ()
     provisioning: EnsureProvisioning | DeleteProvisioning | None = None
-    node_failures: tuple[RememberFailure, ...] = ()
+    node_failures: tuple[RememberFailure | ForgiveFailures, ...] = ()
     pod_group_deletes: tuple[DeletePodGroup, ...] = ()  # then comes the status, which only forgets them
     delete_run: bool = False  # its record has been kept for as long as was asked
     workload: WorkloadWrite | None = None  # rests on the status and on the pods that are gone already

@@ -6,11 +6,13 @@ from lockstep.api.base.changes import changed
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
+from lockstep.core.checkpoints.saves import last_trained
 from lockstep.core.failures.evidence import half_finished, is_to_join, rejoins_within
 from lockstep.core.failures.hangs import remember_pace
 from lockstep.core.model.conditions import find, is_true, without_condition
 from lockstep.core.model.lifecycle import Outcome, Phase
 from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.quantities import steps_in_short
 from lockstep.core.model.ranges import shown_ranges
 from lockstep.core.model.reasons import (
     ActionWord,
@@ -53,7 +55,8 @@ def record_progress(plan: PlanBuilder, *, at_once: bool) -> None:
     begun = entry.started_at if entry is not None and entry.started_at is not None else 0.0
     written = plan.status.progress.time
     first = newest is not None and (written is None or written < begun)
-    moved = newest is not None and (newest.step != plan.status.progress.step or first)
+    step = max(newest.step, last_trained(plan) or 0) if newest is not None else 0
+    moved = newest is not None and (step != plan.status.progress.step or first)
     interval = plan.tunables.progress_write_interval
     if plan.lag.allowance:
         interval *= SHED  # others need the API server more
@@ -67,11 +70,11 @@ def record_progress(plan: PlanBuilder, *, at_once: bool) -> None:
             plan.status,
             progress=changed(
                 plan.status.progress,
-                step=newest.step,
+                step=step,
                 total_steps=total,
                 loss=newest.loss,
                 time=float(int(newest.at)),
-                summary=short_count(newest.step) + (f"/{short_count(total)}" if total else ""),
+                summary=steps_in_short(step, total),
             ),
         )
     remember_pace(plan)
@@ -88,15 +91,6 @@ def _something_was_saved(state: RunState) -> bool:
         for report in state.snapshot.reports.values()
         for row in report.inventory
     )
-
-
-def short_count(number: int) -> str:
-    """120000 -> 120k, 1250 -> 1250, 3400000 -> 3.4M: exact below ten thousand, then three digits."""
-    rounded = float(f"{number:.3g}")
-    for size, unit in (10**9, "G"), (10**6, "M"), (10**3, "k"):
-        if rounded >= size and (number >= 10_000 or number % size == 0):
-            return f"{rounded / size:.15g}{unit}"
-    return str(number)
 
 
 def conclude(plan: PlanBuilder, waiting_for: str) -> None:

@@ -256,3 +256,19 @@ class TestForgetting:
         view = trial(timeLimit="1h", deadline="1970-01-01T00:10:00Z")
         plan = decided(view, NOW)
         assert not any(c.type == "Finished" and c.status == "True" for c in plan.status.conditions)
+
+
+@pytest.mark.parametrize(
+    ("spec", "limits", "told"),
+    [
+        ({"timeLimit": "4m"}, {}, (240, None, 180)),
+        ({"timeLimit": "1h", "checkpoint": {"shared": {"claimName": "lustre"}}}, {}, (3600, 3000, 3540)),
+        ({}, {"defaultTimeLimit": "30m"}, (1800, None, 1740)),
+        ({}, {}, (None, None, None)),
+    ],
+)
+def test_it_is_told_when_it_would_be_asked_to_save_and_when_it_would_be_told_to_end(
+    spec: dict[str, Any], limits: dict[str, str], told: tuple[int | None, ...]
+) -> None:
+    found = answer(world([trial(**spec)], queues={"default": {"limits": limits}}))
+    assert (found.time_limit, found.save_after, found.end_after) == told

@@ -8,31 +8,8 @@ from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import Lag
-from lockstep.core.run.report import conclude, rank_or_stage_differs, record_progress, short_count
+from lockstep.core.run.report import conclude, rank_or_stage_differs, record_progress
 from support.world import World, node, spec, world, world_with_gang
-
-
-@pytest.mark.parametrize(
-    ("number", "short"),
-    [
-        (0, "0"),
-        (999, "999"),
-        (1000, "1k"),
-        (1250, "1250"),
-        (9999, "9999"),
-        (10_000, "10k"),
-        (12_345, "12.3k"),
-        (120_000, "120k"),
-        (999_950, "1M"),
-        (3_000_001, "3M"),
-        (3_400_000, "3.4M"),
-        (9_999_999, "10M"),
-        (34_000_000, "34M"),
-        (2_000_000_000, "2G"),
-    ],
-)
-def test_a_count_is_short_and_exact_below_ten_thousand(number: int, short: str) -> None:
-    assert short_count(number) == short
 
 
 @pytest.mark.parametrize(
