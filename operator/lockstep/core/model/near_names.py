@@ -18,6 +18,12 @@ def nearest(wanted: str, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for score, name in sorted((-score, name) for score, name in scored if score >= _LIKE)[:_TOLD])
 
 
+def suggestion(wanted: str, names: Iterable[str]) -> str:
+    """A question to put before the rest of a sentence; empty where none is like it."""
+    near = nearest(wanted, names)
+    return f"did you mean {' or '.join(near)}? Else " if near else ""
+
+
 def _likeness(one: str, other: str) -> float:
     one, other = one.lower(), other.lower()
     if one == other:

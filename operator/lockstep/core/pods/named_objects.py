@@ -12,6 +12,7 @@ from typing import Any
 
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model.named_objects import LookedUp, MissingObject, NamedObject, ObjectKind
+from lockstep.core.model.near_names import suggestion
 from lockstep.core.model.problems import Problem
 from lockstep.core.model.reasons import ConditionReason
 from lockstep.core.model.snapshot import DryRunResult
@@ -44,8 +45,8 @@ def absent_problems(missing: Iterable[MissingObject], namespace: str) -> Iterato
     for each in missing:
         named = each.named
         where = f" in namespace {namespace}" if named.kind.is_namespaced else ""
-        remedy = f"did you mean {' or '.join(each.near)}? Else create it" if each.near else "create it, or name another"
-        yield Problem(named.field, f"there is no {named.kind} {named.name}{where}; {remedy}")
+        meant = suggestion(named.name, each.near)
+        yield Problem(named.field, f"there is no {named.kind} {named.name}{where}; {meant}create it, or name another")
 
 
 def missing_account(spec: TrainingRunSpec, answer: DryRunResult) -> tuple[MissingObject, ...]:
