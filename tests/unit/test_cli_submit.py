@@ -16,7 +16,7 @@ from lockstep.cli.errors import CliError, UsageError
 from lockstep.cli.main import main
 from lockstep.cli.submission.flags import Flags
 from lockstep.cli.submission.manifests import manifests_of, read_manifests
-from lockstep.cli.submission.refusals import refuse_bad, refuse_malformed
+from lockstep.cli.submission.refusals import refuse_bad
 from lockstep.cli.views import render
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -156,7 +156,6 @@ def test_what_a_namespace_may_forbid_is_left_to_the_operator_when_its_labels_are
 
 
 def _refuse(manifest: dict[str, Any]) -> None:
-    refuse_malformed(manifest)
     refuse_bad(manifest, None)
 
 

@@ -28,6 +28,7 @@ _PAGE = 500
 _TRIES = 5
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _NO_FIELD, _UNCHECKED = "<nil>", "some validation rules were not checked"
+_JSON = "application/json"
 _STRICT_X509 = 0x20  # ssl.VERIFY_X509_STRICT
 
 
@@ -41,6 +42,11 @@ class Cluster:
     def get(self, path: str, **query: Query) -> Json:
         """One object. Raises ApiServerError and Unreachable, as every method here."""
         return self._decoded("GET", path, query)
+
+    def metadata(self, path: str, *, first: int = 0) -> Json:
+        """The same without anything but the metadata: of an object, or of so many of those at ``path``."""
+        kind, query = ("PartialObjectMetadataList", {"limit": first}) if first else ("PartialObjectMetadata", {})
+        return self._decoded("GET", path, query, accept=f"{_JSON};as={kind};g=meta.k8s.io;v=v1")
 
     def list(self, path: str, **query: Query) -> Json:
         """A whole list, read in pages."""
@@ -93,8 +99,10 @@ class Cluster:
             except HTTPError as error:
                 raise self._unreachable(error) from error
 
-    def _decoded(self, method: str, path: str, query: Mapping[str, Query], body: Json | None = None) -> Json:
-        with closing(self._send(method, path, query, body)) as response:
+    def _decoded(
+        self, method: str, path: str, query: Mapping[str, Query], body: Json | None = None, accept: str = _JSON
+    ) -> Json:
+        with closing(self._send(method, path, query, body, accept=accept)) as response:
             try:
                 answer = read_object(response.read())
             except HTTPError as error:
@@ -108,9 +116,10 @@ class Cluster:
         query: Mapping[str, Query],
         body: Json | None = None,
         timeout: tuple[float, float | None] = (_CONNECT_SECONDS, _ANSWER_SECONDS),
+        accept: str = _JSON,
     ) -> Any:
-        sent = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        headers = {"Accept": "application/json", "User-Agent": "lockstep", "Content-Type": sent}
+        sent = "application/merge-patch+json" if method == "PATCH" else _JSON
+        headers = {"Accept": accept, "User-Agent": "lockstep", "Content-Type": sent}
         words = [(key, str(value).lower() if isinstance(value, bool) else value) for key, value in query.items()]
         request = self._api.param_serialize(method, path, None, words, headers, auth_settings=["BearerToken"])
         _, url, headers, *_ = request

@@ -16,6 +16,7 @@ class ExitCode(IntEnum):
     OK = 0
     FAILED = 1
     USAGE = 2
+    REFUSED = 3
     TIMED_OUT = 124
 
 

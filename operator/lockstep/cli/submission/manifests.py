@@ -15,6 +15,7 @@ from lockstep.api.base import names
 from lockstep.cli.client import Json
 from lockstep.cli.errors import CliError, UsageError
 from lockstep.cli.submission.array_manifests import is_run, is_set
+from lockstep.cli.submission.field_words import shown
 from lockstep.cli.submission.flags import Flags
 from lockstep.present.amounts import plural
 
@@ -114,5 +115,10 @@ def read_documents(path: str) -> list[Any]:
         raise CliError(f"{path} holds no run")
     for document in found:
         if is_run(document) or is_set(document):
-            document["metadata"] = document.get("metadata") or {}
+            for part in ("metadata", "spec"):
+                document[part] = document.get(part) or {}
+                if not isinstance(document[part], dict):
+                    raise CliError(
+                        f"{path}: {part} is {shown(document[part])}; write its fields below it, one on a line"
+                    )
     return found
