@@ -60,10 +60,11 @@ def test_a_run_that_names_what_is_not_there_books_no_node_and_goes_on_by_itself_
         assert told in words
     assert "maybe" not in words
     make(site, namespace, "serviceaccounts", "ServiceAccount", "trainer")
-    assert "ServiceAccount" not in refused(run, "ClaimNotFound")
+    assert "ServiceAccount" not in refused(run, "SecretNotFound")
     make(site, namespace, "configmaps", "ConfigMap", "code")
     make(site, namespace, "secrets", "Secret", "keys")
-    run.wait("the claim alone is missing", lambda: "ConfigMap" not in refused(run, "ClaimNotFound"))
+    run.wait("the claim alone is missing", lambda: "ConfigMap" not in run.condition("Accepted")["message"])
+    refused(run, "ClaimNotFound")
     assert run.pods == []
     assert not run.status.get("assignment")
     site.make_claim(namespace, "lustr")

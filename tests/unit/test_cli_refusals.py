@@ -109,7 +109,6 @@ NAMES: list[tuple[dict[str, Any], str]] = [
     ({"name": 70}, 'metadata.name: is 70, and text is wanted; quote it: "70"'),
     ({}, "metadata.name: is missing; write it, or give --name"),
     ({"name": "x", "labels": {"team": 1}}, 'metadata.labels.team: is 1, and text is wanted; quote it: "1"'),
-    ({"name": "x", "labels": ["team"]}, 'metadata.labels: is ["team"], and has fields of its own'),
     (
         {"name": "x", "annotations": {"a": True}},
         'metadata.annotations.a: is true, and text is wanted; quote it: "true"',

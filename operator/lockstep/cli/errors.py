@@ -40,6 +40,10 @@ class Unreachable(CliError):  # noqa: N818 (a state of the world that some verbs
     """No answer from the API server."""
 
 
+class NoApiServer(CliError):  # noqa: N818
+    """Something else answers."""
+
+
 class ApiServerError(CliError):
     """The API server said no. ``status`` is HTTP's, ``causes`` pairs of field and message."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import Any
 
 from lockstep.api.base import names
 from lockstep.cli.client import Json
@@ -46,12 +45,6 @@ def _name_problems(manifest: Json) -> Iterator[tuple[str, str]]:
 
 
 def _texts(metadata: Json, kind: str) -> Iterator[tuple[str, str]]:
-    given: Any = metadata.get(kind)
-    if given is None:
-        return
-    if not isinstance(given, dict):
-        del metadata[kind]
-        yield f"metadata.{kind}", wrong_type(kind, "model_type", given)
-        return
+    given: Json = metadata.get(kind) or {}
     for key in [key for key, text in given.items() if not isinstance(text, str)]:
         yield f"metadata.{kind}.{key}", wrong_type(kind, "string_type", given.pop(key))
