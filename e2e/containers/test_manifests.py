@@ -21,7 +21,7 @@ from lockstep.api.base import names
 
 pytestmark = pytest.mark.containers
 SECONDS = 240.0
-INSTALLING = ("install", "operator", "operator-kueue", "operator-pod-groups", "operator-scale-up")
+INSTALLING = ("install", "operator", "operator-kueue", "operator-look-up", "operator-pod-groups", "operator-scale-up")
 EXAMPLES = sorted(path for path in (REPOSITORY / "manifests").glob("*.yaml") if path.stem not in INSTALLING)
 NAMELESS = REPOSITORY / "manifests" / "hello.yaml"
 NAMESPACE = "examples"

@@ -19,6 +19,7 @@ from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
 from lockstep.api.base import names
 from lockstep.cli.main import main
+from lockstep.cli.submission import verdicts
 from support import sample_runs as sample
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds_installed")]
@@ -75,6 +76,7 @@ def user(
     kubeconfig.write_text(yaml.safe_dump(content))
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(verdicts, "PATIENCE", 0.0)  # there is no operator that would judge
     return User(namespace, capsys)
 
 
@@ -140,7 +142,7 @@ def test_what_a_client_dry_run_prints_is_taken_by_kubectl(user: User, cluster: L
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("nodes: 0", "spec.nodes: Invalid value: 0"),
+        ("nodes: 0", "spec.nodes: is 0; write 1 or more"),
         ("gpuPerNode: 8", "spec.gpuPerNode: is no field; write gpusPerNode"),
         ("shmSize: 200GB", "write a size as 512Mi, 200Gi or 2Ti"),
         ("command: [torchrun, train.py]\n  launcher: {type: Torchrun}", "write command: [train.py]"),

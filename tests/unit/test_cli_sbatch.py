@@ -50,12 +50,17 @@ class Server:
             return {"metadata": {}}
         return self.version()
 
+    def metadata(self, path: str, **_: Any) -> dict[str, Any]:
+        return {"metadata": {"name": path.rpartition("/")[2]}}
+
     def list(self, path: str, **query: Any) -> dict[str, Any]:
         return {"items": self.listed.get(path.rpartition("/")[2], [])}
 
     def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
         if path.endswith("selfsubjectreviews"):
             return {"status": {"userInfo": {"username": "ada@example.net"}}}
+        if query.get("dryRun"):
+            return body
         self.created.append(copy.deepcopy(body))
         return self.version()
 

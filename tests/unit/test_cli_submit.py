@@ -18,7 +18,7 @@ from lockstep.cli.main import main
 from lockstep.cli.submission import submit
 from lockstep.cli.submission.flags import Flags
 from lockstep.cli.submission.manifests import manifests_of, read_manifests
-from lockstep.cli.submission.refusals import refuse_bad, refuse_malformed
+from lockstep.cli.submission.refusals import refuse_bad
 from lockstep.cli.views import render
 from support import sample_runs as sample
 
@@ -159,7 +159,6 @@ def test_what_a_namespace_may_forbid_is_left_to_the_operator_when_its_labels_are
 
 
 def _refuse(manifest: dict[str, Any]) -> None:
-    refuse_malformed(manifest)
     refuse_bad(manifest, None)
 
 

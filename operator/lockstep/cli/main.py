@@ -6,9 +6,11 @@ Each verb imports what it needs when it runs: reading a kubeconfig alone takes m
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -18,6 +20,9 @@ from lockstep.cli.commands import checkpoint, control, nodes, reading, sbatch, s
 from lockstep.cli.errors import CliError, ExitCode
 from lockstep.cli.output import note
 
+TRACEBACK = "LOCKSTEP_TRACEBACK"
+"""Variable with which a defect is shown as Python shows it."""
+_WORDS = 300
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -32,13 +37,23 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(arguments, prog_name="kubectl lockstep" if called.startswith("kubectl-") else "lockstep")
     except CliError as error:
-        note(f"error: {error}")
-        if error.remedy:
-            note(f"  {error.remedy}")
-        sys.exit(error.exit_code)
+        _end(str(error), error.remedy, error.exit_code)
     except RecursionError:  # a manifest, or what is to be printed of an object: either is anybody's to write
-        note(f"error: it {TOO_DEEP}")
-        sys.exit(ExitCode.FAILED)
+        _end(f"it {TOO_DEEP}")
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        words = f"{type(error).__name__}: {' '.join(str(error)[:_WORDS].split())}"
+        remedy = f"with {TRACEBACK}=1 it says where; please report that, with what was typed"
+        _end(f"a defect of lockstep: {words}", remedy)
+
+
+def _end(words: str, remedy: str = "", code: ExitCode = ExitCode.FAILED) -> NoReturn:
+    with contextlib.suppress(OSError):  # nobody reads it
+        note(f"error: {words}")
+        if remedy:
+            note(f"  {remedy}")
+    sys.exit(code)
 
 
 def _version(wanted: bool) -> None:

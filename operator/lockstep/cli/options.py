@@ -26,7 +26,10 @@ def flag(shown: str, words: str | None = None, **bounds: Any) -> Any:
 
 def _bare(run: str) -> str:
     """``hello`` from ``trainingrun.lockstep.dev/hello``, so that `-o name` of one verb feeds another."""
-    return run.rpartition("/")[2]
+    name = run.rpartition("/")[2]
+    if not name:
+        raise UsageError(f"{run!r} names no run", "lockstep queue lists those there are")
+    return name
 
 
 def _all_bare(runs: list[str] | None) -> list[str] | None:

@@ -31,11 +31,19 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.problems import Problem
 from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionReason, ConditionType, StopReason
 from lockstep.core.model.run_state import RunContext, RunState
-from lockstep.core.model.snapshot import TOLD_AFTER, RunSnapshot
+from lockstep.core.model.snapshot import TOLD_AFTER, DryRunResult, RunSnapshot
 from lockstep.core.model.test_only import forget_test_only, is_test_only
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.pods.gang import dry_run_body
 from lockstep.core.pods.leftover_pods import never_started
+from lockstep.core.pods.named_objects import (
+    absent_problems,
+    look_again_after,
+    missing_account,
+    named_objects,
+    reason_of,
+    unknown_words,
+)
 from lockstep.core.pods.plain_pods import plain_dry_run_body
 from lockstep.core.pods.pod_groups import delete_ended_groups, let_go_of_group
 from lockstep.core.pods.pod_policy import remedy_for
@@ -203,19 +211,33 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
         if answer is not None and answer.generation == plan.run.generation and plan.reached(answer.at + TOLD_AFTER):
             _report_unjudged(plan, answer.message)
         return not plan.spec.cancel
-    if not answer.accepted:
-        words = f"the API server refuses the pod: {answer.message}{remedy_for(answer.message, plan.spec)}"
-        plan.condition(ConditionType.ACCEPTED, False, ConditionReason.POD_REFUSED, words)
-        if plan.reached(answer.at + DRY_RUN_AGAIN_AFTER):
-            plan.dry_run = _dry_run(plan)
+    if answer.looked_up.missing or not answer.accepted:
+        _report_refused(plan, answer)
         return not plan.spec.cancel
     if not _give_number(plan):
         return not plan.spec.cancel
     before = plan.status
     forget_earlier_refusals(plan)
-    plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "the spec is valid")
+    words = f"the spec is valid{unknown_words(answer.looked_up)}"
+    plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, words)
     plan.admission_changed = plan.admission_changed or before != plan.status
     return False
+
+
+def _report_refused(plan: PlanBuilder, answer: DryRunResult) -> None:
+    """Say what is missing, or what the API server has against the pod, and ask again: either gets mended elsewhere."""
+    account = missing_account(plan.spec, answer)
+    missing = (*account, *answer.looked_up.missing)
+    words = [f"{each.field}: {each.message}" for each in absent_problems(missing, plan.run.namespace)]
+    if not answer.accepted and not account:
+        words += [f"the API server refuses the pod: {answer.message}{remedy_for(answer.message, plan.spec)}"]
+    reason = reason_of(missing[0]) if missing else ConditionReason.POD_REFUSED
+    plan.condition(ConditionType.ACCEPTED, False, reason, "; ".join(words))
+    told = find(plan.status, ConditionType.ACCEPTED)
+    waited = answer.at - told.last_transition_time if told is not None else 0.0
+    if plan.reached(answer.at + (look_again_after(waited) if missing else DRY_RUN_AGAIN_AFTER)):
+        asked = _dry_run(plan)
+        plan.dry_run = replace(asked, body=None) if answer.accepted else asked
 
 
 def _give_number(plan: PlanBuilder) -> bool:
@@ -251,7 +273,7 @@ def _refused_with_kueue(state: RunState) -> list[Problem]:
 
 def _dry_run(state: RunState) -> DryRunPod:
     body = dry_run_body if state.has_workers else plain_dry_run_body
-    return DryRunPod(state.run.generation, body(state.run, state.tunables))
+    return DryRunPod(state.run.generation, body(state.run, state.tunables), named_objects(state.spec))
 
 
 def obey_requests(plan: PlanBuilder, known: Handover) -> Handover:

@@ -34,6 +34,9 @@ def submit(
     hold: Annotated[bool, flag("--hold -H", "Wait until it is released.")] = False,
     test_only: Annotated[bool, flag("--test-only", "Dry run: when and where it would start.")] = False,
     wait: Annotated[bool, flag("--wait", "Stay until the end; fail unless it succeeds.")] = False,
+    no_wait: Annotated[
+        bool, flag("--no-wait", "Create it whatever it lacks; don't see for 2 s what comes of it.")
+    ] = False,
     dry_run: Annotated[
         Literal["none", "client", "server"], flag("--dry-run", "client prints the manifest; server asks.")
     ] = "none",
@@ -42,8 +45,8 @@ def submit(
     """Create a run from a manifest (- for standard input), or from flags and a command after --."""
     from lockstep.cli.output import print_done
     from lockstep.cli.submission import array_manifests, manifests, submit
-    from lockstep.cli.submission.refusals import refuse_bad
     from lockstep.cli.submission.test_only import show_start
+    from lockstep.cli.submission.verdicts import tell_verdicts
 
     wanted = manifests.manifests_of(arguments or (), flags, name)
     for manifest in wanted:
@@ -58,6 +61,8 @@ def submit(
     if dry_run == "client":
         submit.show_unsent(wanted, output)
         return
+    if wait and no_wait:
+        raise UsageError("--wait stays until the end, --no-wait not at all: leave one of them out")
     if wait and len(wanted) > 1:
         raise UsageError("--wait needs a manifest with one run")
     if test_only and (wait or dry_run != "none"):
@@ -65,12 +70,13 @@ def submit(
     cluster = target.connect()
     if dry_run == "none":
         submit.name_user(cluster, wanted)
+    created = []
     for manifest in wanted:
         named = manifest["metadata"].get("namespace")
         if target.namespace and named and target.namespace != named:
             raise UsageError(f"the manifest says namespace {named}, -n says {target.namespace}")
         cluster.namespace = named or cluster.namespace
-        refuse_bad(manifest, submit.namespace_labels(cluster, cluster.namespace))
+        submit.refuse_wrong(cluster, manifest, look_up=not no_wait)
         if test_only:
             show_start(cluster, manifest, output)
             continue
@@ -80,3 +86,7 @@ def submit(
             submit.tell_limit(raw)
         if wait and dry_run == "none":
             submit.await_end(cluster, raw)
+        elif dry_run == "none":
+            created.append(raw)
+    if created and not no_wait:
+        raise typer.Exit(tell_verdicts(cluster, created))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from lockstep.api.base import names
 from lockstep.cli.client import Json
 from lockstep.cli.errors import CliError, UsageError
 from lockstep.cli.submission.array_manifests import is_run, is_set
+from lockstep.cli.submission.field_words import shown
 from lockstep.cli.submission.flags import Flags
 from lockstep.present.amounts import plural
 
@@ -108,11 +110,32 @@ def read_documents(path: str) -> list[Any]:
         found = [document for document in yaml.load_all(text, _PlainLoader) if document]
     except OSError as error:
         raise CliError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # no UTF-8, no number that Python reads
         raise CliError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
     if not found:
         raise CliError(f"{path} holds no run")
     for document in found:
         if is_run(document) or is_set(document):
-            document["metadata"] = document.get("metadata") or {}
+            _check_parts(document, path)
     return found
+
+
+def _check_parts(document: Json, path: str) -> None:
+    """It is an object as API servers know them, as far as all that follows rests on it. Raises CliError."""
+    try:
+        json.dumps(document)
+    except (TypeError, ValueError) as error:
+        words = f"{path} holds what is no JSON: {error}"
+        raise CliError(words, "write text, numbers, true, false, lists and maps only; quote what is text") from error
+    for part in ("metadata", "spec"):
+        document[part] = _map(document.get(part), part, path)
+    if not isinstance(document["metadata"].get("namespace") or "", str):
+        raise CliError(f"{path}: metadata.namespace is {shown(document['metadata']['namespace'])}", "quote it")
+    for part in ("labels", "annotations"):
+        _map(document["metadata"].get(part), f"metadata.{part}", path)
+
+
+def _map(value: Any, part: str, path: str) -> Json:
+    if value and not isinstance(value, dict):
+        raise CliError(f"{path}: {part} is {shown(value)}", "write its fields below it, one on a line")
+    return value or {}

@@ -12,7 +12,17 @@ from lockstep.cli.actions import wait
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
 from lockstep.cli.errors import ApiServerError
 from lockstep.cli.submission.array_manifests import is_set
-from lockstep.cli.submission.refusals import in_fields, refuse_bad, refuse_malformed
+from lockstep.cli.submission.look_up import missing_problems
+from lockstep.cli.submission.refusals import (
+    Told,
+    in_fields,
+    no_namespace,
+    problems_of,
+    refuse_bad,
+    refused,
+    server_problems,
+    unsaid,
+)
 from lockstep.core.model.limits import can_be_asked
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.runs import state_of
@@ -32,6 +42,27 @@ def name_user(cluster: Cluster, manifests: Sequence[Json]) -> None:
         manifest["metadata"]["annotations"] = {names.ANNOTATION_USER: user} | annotations
 
 
+def refuse_wrong(cluster: Cluster, manifest: Json, *, look_up: bool = True) -> None:
+    """Raise CliError with all that is wrong with a manifest: in itself, in what it names (``look_up``), and to the API
+    server. Where nothing is, the server is not asked: it judges what it creates."""
+    labels = namespace_labels(cluster, cluster.namespace)
+    problems, rest = problems_of(manifest, labels)
+    if look_up:
+        problems += unsaid(missing_problems(cluster, rest), problems)
+    if problems:
+        raise refused(manifest, [*problems, *unsaid(_said_of(cluster, rest), problems)])
+
+
+def _said_of(cluster: Cluster, rest: Json) -> list[Told]:
+    """What the API server has against what was good so far."""
+    place = arrays.sets_path if is_set(rest) else runs_path
+    try:
+        cluster.create(place(cluster.namespace), rest, dryRun="All")
+    except ApiServerError as error:
+        return server_problems(error, rest) if error.status in (400, 422) else []
+    return []
+
+
 def create(cluster: Cluster, manifest: Json, *, dry_run: bool) -> Json:
     """Create the run; its namespace is the manifest's, which must be the cluster's where both are said."""
     namespace = manifest["metadata"].get("namespace") or cluster.namespace
@@ -44,10 +75,12 @@ def create(cluster: Cluster, manifest: Json, *, dry_run: bool) -> Json:
 
 
 def namespace_labels(cluster: Cluster, namespace: str) -> Mapping[str, str] | None:
-    """Labels of the namespace; None when they cannot be read."""
+    """Labels of the namespace; None when they cannot be read. Raises CliError where there is none of that name."""
     try:
         labels: Mapping[str, str] = cluster.get(core_path(None, "namespaces", namespace))["metadata"].get("labels", {})
-    except ApiServerError:
+    except ApiServerError as error:
+        if error.status == 404 and error.name == namespace:
+            raise no_namespace(namespace) from error
         return None
     return labels
 
@@ -55,7 +88,6 @@ def namespace_labels(cluster: Cluster, namespace: str) -> Mapping[str, str] | No
 def show_unsent(manifests: Sequence[Json], form: str) -> None:
     """Print what would be created. Raises CliError with what is wrong with it, as far as no server is asked."""
     for index, manifest in enumerate(manifests):
-        refuse_malformed(manifest)
         refuse_bad(manifest, None)
         if index and form != "json":
             typer.echo("---")

@@ -13,6 +13,7 @@ from msgspec import Struct
 from lockstep.api.queue import TrainingQueueStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.kueue.writes import WorkloadWrite
+from lockstep.core.model.named_objects import NamedObject
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.reasons import ActionWord, AnyReason, Recorded
 from lockstep.core.model.snapshot import NodeFailure
@@ -275,10 +276,14 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class DryRunPod:
-    """Ask the API server whether it would take this pod (dryRun=All, fieldValidation=Strict)."""
+    """Ask the API server whether it would take this pod (dryRun=All, fieldValidation=Strict), and for what it names.
+
+    ``body`` None: it would, and only the names are asked for once more.
+    """
 
     generation: int
-    body: Mapping[str, Any]
+    body: Mapping[str, Any] | None
+    named: tuple[NamedObject, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,6 +204,11 @@ class ConditionReason(AnyReason):
     POD_REFUSED = "PodRefused"
     POD_NOT_JUDGED = "PodNotJudged"
     POD_GROUPS_NOT_SERVED = "PodGroupsNotServed"
+    CLAIM_NOT_FOUND = "ClaimNotFound"
+    CONFIG_MAP_NOT_FOUND = "ConfigMapNotFound"
+    SECRET_NOT_FOUND = "SecretNotFound"
+    SERVICE_ACCOUNT_NOT_FOUND = "ServiceAccountNotFound"
+    STORAGE_CLASS_NOT_FOUND = "StorageClassNotFound"
     # Admitted, KueueReservation
     ADMITTED = "Admitted"
     # GangReady

@@ -18,6 +18,7 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.bounds import Count, Moment, Path, Slot, Span, Step, Text, Tier, Word
 from lockstep.core.model.kueue.installation import Kueue
+from lockstep.core.model.named_objects import LookedUp
 from lockstep.core.model.reasons import ExitReason
 from lockstep.core.model.start_record import CollectiveStart
 
@@ -416,7 +417,7 @@ class QueueView:
 
 @dataclass(frozen=True, slots=True)
 class DryRunResult:
-    """What the API server said of the resolved pod of one generation.
+    """What the API server said of the resolved pod of one generation, and what is there of the objects that it names.
 
     ``accepted`` None: it has not judged the pod, for the reason in ``message``, and not since ``at``.
     """
@@ -425,6 +426,7 @@ class DryRunResult:
     accepted: bool | None
     message: str = ""
     at: float = 0.0
+    looked_up: LookedUp = field(default_factory=LookedUp)
 
 
 TOLD_AFTER = 5.0
