@@ -22,7 +22,7 @@ def rank_here():
     return int(os.environ["LOCKSTEP_NODE_RANK"]), os.getuid()
 
 def ranks():
-    """None: not all that are alive have answered yet, or one that is lost is still held for alive."""
+    # None: not all that are alive have answered yet, or one that is lost is still held for alive.
     found = []
     for node in [node for node in ray.nodes() if node["Alive"]]:
         where = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
