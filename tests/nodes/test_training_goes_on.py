@@ -71,6 +71,8 @@ def test_a_run_that_failed_by_its_program_goes_on_from_its_checkpoint_under_its_
         40,
     )
 
+    assert f"Before it: {NAME} (UID {failed.uid}), which ended Failed (Deterministic)" in types("history", NAME)
+
     # Somebody deletes it and makes it anew, by hand.
     api.send(Request("DELETE", run.path))
     asked = site.train(NAME, 2, 70, "--step-delay=0")

@@ -196,16 +196,21 @@ def _steps(run: RunView, phase: Phase) -> Iterator[str]:
         yield f"Its command is on rank 0, and {others} by for what that starts there: its output is in rank 0's log."
 
 
-def _before(status: TrainingRunStatus, now: float) -> Iterator[str]:
-    """What it goes on from. The one before may be gone: this is its record then."""
-    for before in status.previous[:1]:
+def previous_runs(status: TrainingRunStatus, now: float) -> Iterator[str]:
+    """Those that it goes on from, the last one first. They may be gone: these are their records then."""
+    for before in status.previous:
         ended = (
-            f" ended {before.outcome} ({before.reason}) {ago(before.ended, now)}" if before.outcome else " trains on"
+            f"ended {before.outcome} ({before.reason}) {ago(before.ended, now)}" if before.outcome else "had not ended"
         )
         saved = f"step {before.saved} saved" if before.saved is not None else "nothing saved"
-        more = f"; {plural(len(status.previous) - 1, 'run')} before that" if len(status.previous) > 1 else ""
         tries = plural(before.attempts, "attempt")
-        yield f"It goes on from run {before.name} (UID {before.uid}), which{ended} after {tries} with {saved}{more}."
+        yield f"{before.name} (UID {before.uid}), which {ended}, after {tries} with {saved}"
+
+
+def _before(status: TrainingRunStatus, now: float) -> Iterator[str]:
+    for before in list(previous_runs(status, now))[:1]:
+        more = f"; {plural(len(status.previous) - 1, 'run')} before that" if len(status.previous) > 1 else ""
+        yield f"It goes on from run {before}{more}."
 
 
 def _going_on(run: RunView) -> Iterator[str]:
