@@ -13,6 +13,7 @@ import yaml
 from lockstep.api.base import names
 from lockstep.cli.client import Cluster
 from lockstep.cli.commands import retry as command
+from lockstep.cli.commands import submit as submitting
 from lockstep.cli.errors import ApiServerError, CliError, Unreachable, UsageError
 from lockstep.cli.options import Target
 from lockstep.cli.submission import going_on, retry
@@ -184,6 +185,7 @@ def test_one_that_saved_nothing_itself_is_tried_from_where_it_was_to_start(retri
         ),
         (ended(checkpoint=SAVED | {"ceiling": 300}), {}, "training went wrong after step 300"),
         (ended(), {"flags": Flags(claim="nfs")}, "saved on claim lustre, the new one on nfs"),
+        (ended(), {"schedule": Schedule(dependency="aftercorr:sweep")}, "aftercorr is for arrays"),
         (ended(), {"fresh": True, "step": 3}, "--fresh begins at step 0"),
         (ended(checkpoint={}), {"step": 3}, "has no step 3"),
     ],
@@ -298,6 +300,17 @@ def test_submit_from_a_run_names_it_and_takes_its_claim_where_the_new_one_has_no
     manifest = Flags(image="x", command=["a"]).manifest("next")
     going_on.start_from(manifest, ended())
     assert manifest["spec"]["checkpoint"] == {"shared": {"claimName": "lustre"}, "start": {"run": "llama"}}
+
+
+@pytest.mark.parametrize("array", ["", "0-3"])
+def test_submit_takes_from_as_a_flag_for_runs_and_arrays(monkeypatch: pytest.MonkeyPatch, array: str) -> None:
+    server = Server(ended())
+    monkeypatch.setattr(Target, "connect", lambda self: cast(Cluster, server))
+    verb = cast(Any, submitting.submit).__wrapped__
+    verb(Target(), ["a"], "next", flags=Flags(image="x"), schedule=Schedule(), origin="llama", array=array)
+    spec = server.made["spec"]["template"]["spec"] if array else server.made["spec"]
+    assert spec["checkpoint"]["start"] == {"run": "llama"}
+    assert server.done == ["create"]
 
 
 @pytest.mark.parametrize(

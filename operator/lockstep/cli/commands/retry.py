@@ -25,7 +25,7 @@ app = typer.Typer()
 def retry(
     target: Target,
     run: Run,
-    command: Annotated[list[str] | None, Argument(metavar="[-- COMMAND...]", show_default=False)] = None,
+    command: Annotated[list[str] | None, Argument(metavar="-- COMMAND...", show_default=False)] = None,
     file: Annotated[str | None, flag("--filename -f FILE", "The mended manifest; - for standard input.")] = None,
     name: Annotated[str | None, flag("--name", "A name of its own; the old run stays.")] = None,
     *,
@@ -44,7 +44,7 @@ def retry(
     import time
 
     from lockstep.cli.output import note, print_done
-    from lockstep.cli.submission import going_on, manifests, submit
+    from lockstep.cli.submission import array_manifests, going_on, manifests, submit
     from lockstep.cli.submission import retry as retries
     from lockstep.cli.submission.refusals import refuse_bad
 
@@ -63,6 +63,7 @@ def retry(
         going_on.forget_start(manifest)
     words = going_on.start_after(manifest, raw, step=step, fresh=fresh)
     replace(schedule, hold=hold).put_into(manifest, time.time())
+    array_manifests.refuse_outside_of_arrays(manifest)
     going_on.put_record(manifest, raw)
     in_place = retries.takes_its_place(raw, manifest)
     if dry_run == "client":
