@@ -230,6 +230,7 @@ def test_a_run_of_an_array_is_not_replaced(retried: Callable[..., Server]) -> No
         ("ask", ApiServerError(422, "spec.image: too long"), False),
         ("delete", ApiServerError(403, "you may not"), False),
         ("delete", Unreachable("no answer"), True),
+        ("delete", ApiServerError(504, "it took too long"), True),
         ("create", ApiServerError(500, "no"), True),
         ("create", Unreachable("no answer"), True),
         ("create", KeyboardInterrupt(), True),
@@ -260,6 +261,29 @@ def test_whatever_fails_the_manifest_is_kept_and_the_next_command_named(
         with pytest.raises(CliError, match="a retry of it was cut off") as told:
             retried(server)
         assert str(file) in told.value.remedy
+
+
+@pytest.mark.parametrize("name", ["ll**ama", "a/../b", "[x"])
+def test_an_odd_name_is_just_one_that_there_is_not(retried: Callable[..., Server], name: str) -> None:
+    with pytest.raises(CliError, match="there is no run"):
+        retried(Server(None), run=name)
+
+
+def test_a_server_that_does_not_answer_says_nothing_of_a_run(
+    retried: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server(ended())
+    server.fails["create"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        retried(server)
+    assert kept()
+
+    def unreachable(path: str, **query: Any) -> dict[str, Any]:
+        raise Unreachable("no answer")
+
+    monkeypatch.setattr(server, "get", unreachable)
+    with pytest.raises(Unreachable):
+        retried(server)
 
 
 def test_without_a_place_for_the_manifest_nothing_is_deleted(
@@ -324,7 +348,7 @@ def test_submit_takes_from_as_a_flag_for_runs_and_arrays(monkeypatch: pytest.Mon
             ended(),
             "next",
             {"shared": {"claimName": "lustre"}, "start": {"path": "a/b"}},
-            "leave one of them out|says to",
+            "by its manifest it goes on from a/b",
         ),
     ],
 )

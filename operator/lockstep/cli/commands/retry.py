@@ -83,6 +83,6 @@ def retry(
     print_done(made, output, "created (server dry run)" if dry_run == "server" else "created")
     if dry_run == "none":
         over = f"; {', '.join(left)} of {old} is over and left out" if left else ""
-        note(f"{made['metadata']['name']} goes on {words}{over}.")
+        note(f"{made['metadata']['name']} {words}{over}.")
         if wait:
             submit.await_end(cluster, made)

@@ -70,7 +70,7 @@ def start_after(manifest: Json, raw: Json, *, step: int | None, fresh: bool) -> 
     if fresh:
         if isinstance(checkpoint, dict):
             spec["checkpoint"] = checkpoint | {"start": {"mode": "Fresh"}}
-        return "from step 0"
+        return "begins at step 0"
     start = _start_of(checkpoint)
     if start.get("run") or start.get("path") or (start.get("mode") == "Fresh" and step is None):
         return _in_words(start)
@@ -81,18 +81,18 @@ def start_after(manifest: Json, raw: Json, *, step: int | None, fresh: bool) -> 
         _refuse_silence(run)
         if _was_to_be_fresh(run) and isinstance(checkpoint, dict):
             spec["checkpoint"] = checkpoint | {"start": {"mode": "Fresh"}}
-        return "from step 0, as nothing was saved"
+        return "begins at step 0, as nothing was saved"
     _refuse_another_claim(run, checkpoint)
     if step is None:
         _refuse_what_went_wrong(run)
-    if step is not None:
-        found["step"], words = step, f"from step {step} of {run.name}"
+    else:
+        found["step"], words = step, f"step {step} of {run.name}"
     if start.get("mode") == "Require":
         found["mode"] = "Require"
     if _saves_in_the_same_directory(run, manifest) and step is None:
-        return words  # it finds them by itself
+        return f"goes on from {words}"  # it finds them by itself
     spec["checkpoint"] = checkpoint | {"start": found}
-    return words
+    return f"goes on from {words}"
 
 
 def start_from(manifest: Json, raw: Json) -> None:
@@ -119,7 +119,7 @@ def start_from(manifest: Json, raw: Json) -> None:
         return
     start = _start_of(checkpoint)
     if start.get("path") or start.get("run") not in (None, name):
-        raise UsageError(f"--from {name}, and the manifest says to start {_in_words(start)}", "leave one of them out")
+        raise UsageError(f"--from {name}, and by its manifest it {_in_words(start)}", "leave one of them out")
     _refuse_another_claim(run, checkpoint)
     inner["checkpoint"] = checkpoint | {"start": {k: v for k, v in start.items() if k != "mode"} | {"run": name}}
 
@@ -137,17 +137,15 @@ def _source(run: RunView, manifest: Json) -> tuple[Json | None, str]:
     if saved is not None or run.status.checkpoint.unrecognised:
         stays = manifest["metadata"].get("name") != run.name
         step = f"step {saved}" if saved is not None else "what is there"
-        return ({"run": run.name} if stays else {"path": _inside(directory_of(run))}), f"from {step} of {run.name}"
+        return ({"run": run.name} if stays else {"path": _inside(directory_of(run))}), f"{step} of {run.name}"
     if before:
-        return {
-            "path": directory_of_save(before[0].path, before[0].uid)
-        }, f"from step {before[0].step} of an earlier run"
+        return {"path": directory_of_save(before[0].path, before[0].uid)}, f"step {before[0].step} of an earlier run"
     if root.startswith(_MOUNT) and run.spec is not None and run.spec.checkpoint is not None:
         asked = run.spec.checkpoint.start
         found: Json = {"path": _inside(root)}
         found |= {"step": asked.step} if asked.step is not None else {}
         found |= {"acceptCopy": True} if asked.accept_copy else {}
-        return found, f"from what {run.name} was to start from"
+        return found, f"what {run.name} was to start from"
     return None, ""
 
 
@@ -213,7 +211,8 @@ def _retry(run: RunView) -> str:
 
 
 def _in_words(start: Mapping[str, Any]) -> str:
-    return f"from {start.get('run') or start.get('path')}" if start.get("run") or start.get("path") else "from step 0"
+    origin = start.get("run") or start.get("path")
+    return f"goes on from {origin}" if origin else "begins at step 0"
 
 
 def _without(texts: Mapping[str, str] | None, ours: tuple[str, ...]) -> Json:

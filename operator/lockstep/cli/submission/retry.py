@@ -7,6 +7,7 @@ the new manifest lies on this machine until it is created: whatever happens in b
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import tempfile
 import time
@@ -16,7 +17,7 @@ from pathlib import Path
 from lockstep.api.base import names
 from lockstep.cli import output, runs
 from lockstep.cli.client import Cluster, Json, runs_path
-from lockstep.cli.errors import ApiServerError, CliError, UsageError
+from lockstep.cli.errors import ApiServerError, CliError, Unreachable, UsageError
 from lockstep.cli.submission import submit
 from lockstep.cli.submission.refusals import in_fields
 from lockstep.cli.yaml_text import as_yaml
@@ -35,6 +36,8 @@ def ended(cluster: Cluster, name: str) -> Json:
     """The run, which has ended. Raises CliError with the remedy where it has not, or is gone."""
     try:
         raw = runs.fetch(cluster, name)
+    except (ApiServerError, Unreachable):
+        raise  # which says nothing of whether it is there
     except CliError as error:
         kept = sorted(_kept(cluster.namespace, name), key=lambda path: path.stat().st_mtime)
         if kept:
@@ -69,21 +72,17 @@ def takes_its_place(raw: Json, manifest: Json) -> bool:
 
 def replace_run(cluster: Cluster, raw: Json, manifest: Json) -> Json:
     """Delete the run ``raw`` and create the one of ``manifest``, which has its name."""
-    name, uid, path = (
-        raw["metadata"]["name"],
-        raw["metadata"]["uid"],
-        runs_path(cluster.namespace, raw["metadata"]["name"]),
-    )
+    name, uid = raw["metadata"]["name"], raw["metadata"]["uid"]
+    path = runs_path(cluster.namespace, name)
     ask(cluster, manifest)
     kept = _keep(cluster.namespace, name, uid, manifest)
     try:
-        cluster.delete(path, uid)
-    except ApiServerError as error:
-        if error.status != 404:
-            kept.unlink()
-            raise
-    except BaseException:
-        output.note(f"whether {name} is deleted is not known; if it is, lockstep submit {kept} makes the new run")
+        _delete(cluster, path, uid)
+    except BaseException as error:
+        if isinstance(error, ApiServerError) and error.status < 500:  # it was refused
+            kept.unlink(missing_ok=True)
+        else:
+            output.note(f"whether {name} is deleted is not known; if it is, lockstep submit {kept} makes the new run")
         raise
     try:
         _await_end_of(cluster, path, uid)
@@ -103,6 +102,14 @@ def ask(cluster: Cluster, manifest: Json) -> None:
     except ApiServerError as error:
         if error.status != 409:
             raise in_fields(error, manifest, cluster.namespace) from error
+
+
+def _delete(cluster: Cluster, path: str, uid: str) -> None:
+    try:
+        cluster.delete(path, uid)
+    except ApiServerError as error:
+        if error.status != 404:  # somebody else did
+            raise
 
 
 def _await_end_of(cluster: Cluster, path: str, uid: str) -> None:
@@ -129,7 +136,7 @@ def _kept(namespace: str, name: str) -> Iterator[Path]:
     """Manifests of retries that were cut off."""
     for folder in (_folder(), _fallback()):
         with contextlib.suppress(OSError):
-            yield from folder.glob(f"{namespace}.{name}.*.yaml")
+            yield from folder.glob(f"{glob.escape(namespace)}.{glob.escape(name)}.*.yaml")
 
 
 def _fallback() -> Path:
