@@ -204,6 +204,35 @@ def test_runs_are_suspended_resumed_and_cancelled(user: User) -> None:
     assert "is cancelled already" in user.notes
 
 
+def test_a_run_that_has_ended_is_tried_again_under_its_name_once_the_server_would_take_it(
+    user: User, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    def now() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(user.types("info", "hello", "-o", "json"))
+        return found
+
+    user.types("submit", HELLO)
+    user.types("retry", "hello", code=1)
+    assert "hello has not ended" in user.notes
+    write_status(cluster, user.namespace, "hello", sample.failed()["status"] | {"checkpoint": {}})
+    old = now()
+    user.types("retry", "hello", "-t", "2parsecs", code=2)
+    user.types("retry", "hello", "--image", "x" * 2000, code=1)
+    assert "hello is refused:\n  spec.image" in user.notes
+    assert (
+        user.types("retry", "hello", "--dry-run=server") == "trainingrun.lockstep.dev/hello created (server dry run)\n"
+    )
+    assert now()["metadata"]["uid"] == old["metadata"]["uid"], "it is still there"
+    assert user.types("retry", "hello", "--image", "mended") == "trainingrun.lockstep.dev/hello created\n"
+    new = now()
+    assert new["metadata"]["uid"] != old["metadata"]["uid"]
+    assert new["spec"] == old["spec"] | {"image": "mended"}
+    assert "status" not in new
+    assert not list((tmp_path / "lockstep" / "retry").iterdir())
+
+
 def test_a_run_is_asked_to_save_by_a_new_token_each_time(user: User) -> None:
     user.types("submit", HELLO)
     tokens = set()

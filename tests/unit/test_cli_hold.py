@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from lockstep.api.base import names
-from lockstep.cli.actions import hold
+from lockstep.cli.actions import change, hold
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.cli.options import Chosen
@@ -42,6 +42,21 @@ class Server:
             raise ApiServerError(409, "the object has been modified", name="x")
         self.patches.append(patch)
         return self.get(path)
+
+
+class EndsMeanwhile(Server):
+    """The run ends between the look and the write, which the server then refuses."""
+
+    def merge_patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
+        self.run = sample.failed()
+        raise ApiServerError(422, "the run has ended", name="llama")
+
+
+def test_a_run_that_ends_while_it_is_suspended_is_told_to_have_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    change.apply(cast(Cluster, EndsMeanwhile(sample.running())), Chosen(["llama"]), change.SUSPEND)
+    said = capsys.readouterr().err
+    assert "llama has finished already (NoProgress); nothing to change." in said
+    assert "lockstep retry llama" in said
 
 
 def do(verb: Any, server: Server, **more: Any) -> None:

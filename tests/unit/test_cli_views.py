@@ -46,6 +46,18 @@ def explained(raw: dict[str, Any], found: LiveAdmission | NotLive | None = None)
     return list(explain.explanation(runs.view(raw), found, NOW))
 
 
+def gone_on_from() -> dict[str, Any]:
+    raw = sample.failed()
+    return raw | {"status": raw["status"] | {"next": {"name": "llama-2", "uid": "u"}}}
+
+
+def goes_on() -> dict[str, Any]:
+    raw = sample.pending()
+    before = {"name": "llama", "uid": "u-1", "outcome": "Failed", "reason": "NoProgress", "ended": sample.at(600)}
+    previous = [before | {"attempts": 3, "saved": 400}, before | {"uid": "u-0"}]
+    return raw | {"status": raw["status"] | {"previous": previous}}
+
+
 def paged(raw: dict[str, Any], nodes: dict[str, NodeView] | None = None) -> list[str]:
     return list(info.page(runs.view(raw), nodes or {}, LEVELS, NOW))
 
@@ -130,6 +142,8 @@ VIEWS: dict[str, Callable[[], Iterable[str]]] = {
     "explain-running": lambda: explained(sample.running()),
     "explain-recovering": lambda: explained(sample.recovering()),
     "explain-failed": lambda: explained(sample.failed()),
+    "explain-gone-on-from": lambda: explained(gone_on_from()),
+    "explain-goes-on": lambda: explained(goes_on()),
     "history": lambda: history.listing(runs.view(sample.recovering()).status, wide=False, now=NOW),
     "history-wide": lambda: history.listing(runs.view(sample.recovering()).status, wide=True, now=NOW),
 }

@@ -14,6 +14,7 @@ from lockstep.api.base.schema import MapList, StatusModel, Timestamp
 from lockstep.api.checkpoint_status import CheckpointStatus, SavedCheckpoint
 from lockstep.api.goodput_status import GoodputStatus
 from lockstep.api.kueue_status import KueueStatus
+from lockstep.api.lineage_status import MAX_PREVIOUS, LinkedRun, PreviousRun
 from lockstep.api.preemption_status import PreemptionStatus, ReservationStatus
 from lockstep.api.recovery_status import AttemptStatus, RecoveryStatus, Totals
 from lockstep.slurm.environment import MOST_JOB_ID
@@ -384,6 +385,10 @@ class TrainingRunStatus(StatusModel):
     """What the spec left open."""
     ended_pod_groups: Annotated[tuple[PodGroupStatus, ...], Field(max_length=MAX_ENDED_POD_GROUPS)] = ()
     """PodGroups of launches that are over, which are yet to be deleted. Older ones go with the run."""
+    previous: Annotated[tuple[PreviousRun, ...], Field(max_length=MAX_PREVIOUS)] = ()
+    """The runs that this one goes on from, the last one first. One that was deleted for it is as its user told."""
+    next: LinkedRun | None = None
+    """The latest run that goes on from this one."""
     assignment: AssignmentStatus = AssignmentStatus()
     """Node and incarnation of every slot."""
     start: StartRecord | None = None

@@ -16,7 +16,7 @@ import typer
 
 from lockstep import __version__
 from lockstep.api.base.nesting import TOO_DEEP
-from lockstep.cli.commands import checkpoint, control, nodes, reading, sbatch, submit, ui
+from lockstep.cli.commands import checkpoint, control, nodes, reading, retry, sbatch, submit, ui
 from lockstep.cli.errors import CliError, ExitCode
 from lockstep.cli.output import note
 
@@ -69,7 +69,7 @@ def lockstep(
     """LLM training as one gang on Kubernetes: submit runs, see why they wait, what they do, why they stopped."""
 
 
-for verbs in (submit, sbatch, reading, control, ui):
+for verbs in (submit, retry, sbatch, reading, control, ui):
     app.registered_commands += verbs.app.registered_commands
 app.add_typer(nodes.app, name="nodes")
 app.add_typer(checkpoint.app, name="checkpoint")

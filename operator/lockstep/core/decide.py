@@ -66,6 +66,7 @@ from lockstep.core.run.launching import (
     stages_of_ranks,
 )
 from lockstep.core.run.leaving import save_before_leaving
+from lockstep.core.run.lineage import record_next, record_previous
 from lockstep.core.run.plain.gang import follow_plain_gang
 from lockstep.core.run.recovery import recover
 from lockstep.core.run.regression import anything_to_stop, end_long_hold, hold_or_rebuild
@@ -131,6 +132,7 @@ def leave_the_finished_alone(plan: PlanBuilder) -> bool:
     finished = next(c for c in plan.status.conditions if c.type == ConditionType.FINISHED)
     ended, tunables = finished.last_transition_time, plan.tunables
     forget_when_due(plan, ended)
+    record_next(plan)
     out_of_share = finished.reason in OUT_OF_SHARE
     since = max(held_until(plan), ended)
     overdue = since + (tunables.stop_grace if out_of_share else tunables.deadlines.registered)
@@ -196,6 +198,7 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
     problems += _refused_with_kueue(plan)
     elsewhere = resolve_origin(plan)
     problems += [elsewhere] if elsewhere is not None else []
+    record_previous(plan)
     if problems:
         words = "; ".join(f"{problem.field}: {problem.message}" for problem in problems)
         plan.condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID_SPEC, words)

@@ -64,6 +64,7 @@ def sentences(run: RunView, found: LiveAdmission | NotLive | None, now: float) -
     if phase is Phase.PENDING or slots.lacking(run.status.assignment):
         yield from _waiting(run, found, now)
     yield from _steps(run, phase)
+    yield from _before(run.status, now)
     yield from _last_end(run, now)
     yield from _resume(run.status)
     yield from _next(run, phase, now)
@@ -195,6 +196,34 @@ def _steps(run: RunView, phase: Phase) -> Iterator[str]:
         yield f"Its command is on rank 0, and {others} by for what that starts there: its output is in rank 0's log."
 
 
+def previous_runs(status: TrainingRunStatus, now: float) -> Iterator[str]:
+    """Those that it goes on from, the last one first. They may be gone: these are their records then."""
+    for before in status.previous:
+        ended = (
+            f"ended {before.outcome} ({before.reason}) {ago(before.ended, now)}" if before.outcome else "had not ended"
+        )
+        saved = f"step {before.saved} saved" if before.saved is not None else "nothing saved"
+        tries = plural(before.attempts, "attempt")
+        yield f"{before.name} (UID {before.uid}), which {ended}, after {tries} with {saved}"
+
+
+def _before(status: TrainingRunStatus, now: float) -> Iterator[str]:
+    for before in list(previous_runs(status, now))[:1]:
+        more = f"; {plural(len(status.previous) - 1, 'run')} before that" if len(status.previous) > 1 else ""
+        yield f"It goes on from run {before}{more}."
+
+
+def _going_on(run: RunView) -> Iterator[str]:
+    """The end is final, and no reason to begin anew."""
+    if run.status.next is not None:
+        yield f"Next: nothing; run {run.status.next.name} goes on from it."
+    elif is_true(run.status, ConditionType.SUCCEEDED):
+        yield f"Next: nothing, it is done; lockstep retry {run.name} would train on from its newest checkpoint."
+    else:
+        mended = f"lockstep retry {run.name} -f FILE"
+        yield f"Next: nothing by itself. To go on from its newest checkpoint: lockstep retry {run.name}, or {mended}."
+
+
 def _last_end(run: RunView, now: float) -> Iterator[str]:
     ended = next((a for a in reversed(run.status.attempts) if a.ended_at is not None), None)
     if ended is None or ended.cause == AttemptEnd.SUCCEEDED:
@@ -247,7 +276,7 @@ def _next(run: RunView, phase: Phase, now: float) -> Iterator[str]:
                 yield f"The end: {succeeded.message}"
             if leaving := leaving_in_words(run, now):
                 yield f"Its nodes: {leaving}."
-            yield "Next: nothing, the end is final; create a new run to train on."
+            yield from _going_on(run)
         case Phase.STOPPING if status.stop is not None:
             yield f"Stopping since {ago(status.stop.time, now)}, {status.stop.reason}: {status.stop.message}"
             save = status.checkpoint.save

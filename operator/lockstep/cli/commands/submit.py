@@ -30,6 +30,7 @@ def submit(
     *,
     flags: Flags,
     schedule: Schedule,
+    origin: Annotated[str, flag("--from RUN", "Start from that run's newest checkpoint.")] = "",
     array: Annotated[str, flag("--array -a INDICES", "A run for each index: 0-99, 0-99:2 or 1,3,7-9%2.")] = "",
     hold: Annotated[bool, flag("--hold -H", "Wait until it is released.")] = False,
     test_only: Annotated[bool, flag("--test-only", "Dry run: when and where it would start.")] = False,
@@ -43,14 +44,20 @@ def submit(
     output: ObjectOutput = "name",
 ) -> None:
     """Create a run from a manifest (- for standard input), or from flags and a command after --."""
+    from lockstep.cli import runs
     from lockstep.cli.output import print_done
     from lockstep.cli.submission import array_manifests, manifests, submit
+    from lockstep.cli.submission.going_on import start_from
     from lockstep.cli.submission.test_only import show_start
     from lockstep.cli.submission.verdicts import tell_verdicts
 
     wanted = manifests.manifests_of(arguments or (), flags, name)
     for manifest in wanted:
         replace(schedule, hold=hold).put_into(manifest, time.time())
+    if origin:
+        before = runs.fetch(target.connect(), origin)
+        for manifest in wanted:
+            start_from(manifest, before)
     if array:
         wanted = [array_manifests.wrapped(manifest, array) for manifest in wanted]
     for manifest in wanted:

@@ -67,10 +67,15 @@ def in_fields(error: ApiServerError, manifest: Json, namespace: str) -> CliError
     """What the API server said of a manifest, by field and with the remedy."""
     name = manifest["metadata"].get("name", "")
     if error.status == 409 and name:
+        if is_set(manifest):
+            remedy = f"choose another --name, or change that one with kubectl apply; lockstep status {name} shows it"
+        else:
+            remedy = (
+                f"choose another --name; if it has ended, lockstep retry {name} -f FILE goes on from its newest "
+                f"checkpoint under its name; if not, kubectl apply changes it; lockstep info {name} shows it"
+            )
         return CliError(
-            f"there is {'an array' if is_set(manifest) else 'a run'} {name} in namespace {namespace} already",
-            "choose another --name, or change that one with kubectl apply; "
-            f"lockstep {'status' if is_set(manifest) else 'info'} {name} shows it",
+            f"there is {'an array' if is_set(manifest) else 'a run'} {name} in namespace {namespace} already", remedy
         )
     if error.status == 404 and error.name == namespace:
         return no_namespace(namespace)

@@ -13,6 +13,7 @@ from lockstep.cli import output, runs
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import CliError
 from lockstep.present.amounts import ago, duration, plural
+from lockstep.present.explanation import previous_runs
 
 COLUMNS = ("ATTEMPT", "STARTED", "LASTED", "RESUMED", "LAST-STEP", "ENDED-BY", "RANK", "NODE", "EXIT", "ACTION")
 
@@ -28,6 +29,8 @@ def show(cluster: Cluster, name: str, form: str) -> None:
         output.note(f"{name} has not started yet; lockstep explain {name} says why.")
         return
     output.print_lines(listing(status, form == "wide", time.time()))
+    for before in previous_runs(status, time.time()):
+        output.note(f"Before it: {before}.")
     missing = status.attempts[0].number - 1
     if missing > 0:
         output.note(f"{plural(missing, 'earlier attempt')} not kept.")

@@ -141,6 +141,7 @@ class StopReason(AnyReason):
     NOTHING_TO_GO_BACK_TO = "NothingToGoBackTo"
     NO_VALID_CHECKPOINT = "NoValidCheckpoint"
     UNKNOWN_SAVES = "UnknownSaves"
+    PREVIOUS_SAVES = "PreviousSaves"
     CHECKPOINT_REQUIRED = "CheckpointRequired"
     NO_START_CHECKPOINT = "NoStartCheckpoint"
     POINTER_FAILED = "PointerFailed"

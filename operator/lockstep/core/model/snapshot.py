@@ -234,6 +234,14 @@ class UnrecognisedReport(Struct, frozen=True, rename="camel"):
     reason: Text = ""
 
 
+class PreviousSavesReport(Struct, frozen=True, rename="camel"):
+    """The newest valid save of an earlier run of this name, in the shared tier."""
+
+    run_uid: Word
+    step: Step
+    path: Path
+
+
 class VerifyReport(Struct, frozen=True, rename="camel"):
     """The answer to a request to read the candidate's bytes: this worker's share of them."""
 
@@ -347,6 +355,7 @@ class WorkerReport:
     progress: ProgressReport | None = None
     inventory: tuple[CheckpointReport, ...] = ()
     unrecognised: tuple[UnrecognisedReport, ...] | None = None  # None: its release does not say
+    previous_saves: tuple[PreviousSavesReport, ...] = ()  # while the run has saved nothing; newest first
     verified: tuple[VerifyReport, ...] = ()
     problem: str = ""  # the node check failed: reason in words
     leaving_by: float = 0.0  # it was told to end (SIGTERM) and will be killed then; 0: it was not

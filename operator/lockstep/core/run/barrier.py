@@ -73,7 +73,7 @@ def _resume(plan: PlanBuilder, decision: ResumeDecision) -> Gathering:
             plan.wake(decision.wait_until)
         return replace(gathering, waiting_for=decision.message)
     if decision.kind is ResumeKind.BLOCKED:
-        plan.status = record_no_choice(plan.status, rejected, decision.message[:512])
+        plan.status = record_no_choice(plan.status, rejected, decision.message[:512], decision.previous)
         _report_rejected(plan, rejected)
         assert isinstance(decision.reason, StopReason)
         begin_stop(plan, decision.reason, decision.message)
