@@ -117,6 +117,7 @@ def reader(documented: TrainingRun, training_site: KindSite, tmp_path_factory: p
         (folder / name).symlink_to(REPOSITORY / name)
     (folder / "run.yaml").write_text(RUN_FILE)
     (folder / "site.yaml").write_text(filled_in(block_on(REPOSITORY / "docs" / "air-gapped.md", "yaml", "digest:")))
+    (folder / "history.jsonl").touch()
     (folder / STORAGE).mkdir()
     kubectl = training_site.world.kubectl
     kubeconfig = folder / "kubeconfig"
