@@ -1,4 +1,5 @@
-"""The verbs that only read runs: queue, info, status, explain, logs, events, history, bundle, render, wait."""
+"""The verbs that only read runs: queue, info, status, explain, logs, events, history, report,
+bundle, render, wait."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typer import Argument
 
 from lockstep.cli.errors import UsageError
 from lockstep.cli.options import (
+    AllNamespaces,
     ClusterTarget,
     Goal,
     Namespace,
@@ -133,6 +135,37 @@ def history(
         show_recorded(source, target.namespace or "default", run, output)
     else:
         show(target.connect(), run, output)
+
+
+@verb(
+    app,
+    "report",
+    "lockstep report --by user --since 30d -A",
+    "lockstep report --by queue -A --from history.jsonl -o csv",
+)
+def report(
+    target: Target,
+    by: Annotated[Literal["user", "queue", "namespace"], flag("--by", "What to sum up by.")] = "user",
+    since: Annotated[str, flag("--since TIME", "30d, or a date: what ended before is left out.")] = "30d",
+    files: Annotated[
+        list[str] | None, flag("--from FILE", "The operator's history, which has deleted runs; may be repeated.")
+    ] = None,
+    offline: Annotated[bool, flag("--offline", "Only the files of --from; no cluster is asked.")] = False,
+    everywhere: AllNamespaces = False,
+    output: Annotated[Literal["table", "csv", "json"], flag("--output -o")] = "table",
+) -> None:
+    """Show who used how many GPU-hours, how well, how long runs waited, and what failed; for administrators."""
+    import time
+
+    from lockstep.cli.views.report import begin_of, show
+
+    if offline and not files:
+        raise UsageError("--offline without --from FILE leaves nothing to report")
+    now = time.time()
+    begin = begin_of(since, now)
+    cluster = None if offline else target.connect()
+    namespace = None if everywhere else target.namespace or (cluster.namespace if cluster else "default")
+    show(cluster, files or (), namespace, by, begin, now, output)
 
 
 @verb(app, "bundle", "lockstep bundle hello")

@@ -44,15 +44,23 @@ def submit(
     output: ObjectOutput = "name",
 ) -> None:
     """Create a run from a manifest (- for standard input), or from flags and a command after --."""
+    from lockstep.api.base import names
     from lockstep.cli import runs
-    from lockstep.cli.output import print_done
-    from lockstep.cli.submission import array_manifests, manifests, submit
+    from lockstep.cli.output import note, print_done
+    from lockstep.cli.submission import array_manifests, manifests, queue_defaults, submit
     from lockstep.cli.submission.going_on import start_from
     from lockstep.cli.submission.test_only import show_start
     from lockstep.cli.submission.verdicts import tell_verdicts
 
+    cluster, batch = None, {}
+    if arguments and dry_run != "client" and (flags.image or not manifests.name_a_manifest(arguments)):
+        cluster = target.connect()
+        batch = queue_defaults.batch_of(cluster, flags.queue or names.DEFAULT_QUEUE)
+        flags = queue_defaults.with_image(flags, batch)
     wanted = manifests.manifests_of(arguments or (), flags, name)
     for manifest in wanted:
+        if added := queue_defaults.put_into(manifest, batch):
+            note(f"queue {flags.queue or names.DEFAULT_QUEUE} adds {', '.join(added)}")
         replace(schedule, hold=hold).put_into(manifest, time.time())
     if origin:
         before = runs.fetch(target.connect(), origin)
@@ -74,7 +82,7 @@ def submit(
         raise UsageError("--wait needs a manifest with one run")
     if test_only and (wait or dry_run != "none"):
         raise UsageError("--test-only starts nothing: leave --wait and --dry-run out")
-    cluster = target.connect()
+    cluster = cluster or target.connect()
     if dry_run == "none":
         submit.name_user(cluster, wanted)
     created = []

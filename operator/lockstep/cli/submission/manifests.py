@@ -40,7 +40,7 @@ def manifests_of(arguments: Sequence[str], flags: Flags, name: str | None) -> li
         if not arguments:
             raise UsageError("no command is given", "write it after --, e.g. -- torchrun train.py")
         return [replace(flags, command=arguments).manifest(name)]
-    if len(arguments) != 1 or not _may_be_a_manifest(arguments[0]):
+    if not name_a_manifest(arguments):
         raise _no_manifest(arguments)
     if any(asdict(flags).values()):
         raise UsageError(
@@ -54,6 +54,11 @@ def manifests_of(arguments: Sequence[str], flags: Flags, name: str | None) -> li
         manifests[0]["metadata"] = {k: v for k, v in manifests[0]["metadata"].items() if k != "generateName"}
         manifests[0]["metadata"]["name"] = name
     return manifests
+
+
+def name_a_manifest(arguments: Sequence[str]) -> bool:
+    """Whether they are a file, and no command."""
+    return len(arguments) == 1 and _may_be_a_manifest(arguments[0])
 
 
 def _may_be_a_manifest(path: str) -> bool:

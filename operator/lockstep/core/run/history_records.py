@@ -10,6 +10,7 @@ from typing import Any
 from lockstep.api.base.times import to_rfc3339
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.admission.queueing.order import share_key
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Outcome
 from lockstep.core.model.reasons import ConditionType
@@ -58,6 +59,7 @@ def _end(run: RunView, after: TrainingRunStatus, now: float) -> dict[str, Any]:
         "message": succeeded.message,
         "createdAt": to_rfc3339(run.created_at),
         "queue": run.spec.queue if run.spec is not None else "",
+        "user": share_key(run)[2],
         "nodes": after.resolved.nodes,
         "gpuType": after.resolved.gpu_type,
         "gpusPerNode": after.resolved.gpus_per_node,

@@ -63,8 +63,17 @@ def test_the_end_of_a_run_is_written_down_once_with_its_totals() -> None:
     assert [(r["kind"], r["outcome"], r["reason"]) for r in made] == [("run", "Failed", "Deterministic")]
     assert json.dumps(made)
     assert made[0]["goodput"]["failures"] == 3
+    assert made[0]["user"] == ""
     assert "state" not in made[0]["goodput"]
     assert list(records(replace(run_with(), status=over), over, NOW)) == []
+
+
+def test_the_end_of_a_run_says_whose_it_was_in_so_many_characters() -> None:
+    for user, written in (("ada", "ada"), ("a" * 10_000, None)):
+        run = replace(run_with(ENDED), annotations={"lockstep.dev/user": user})
+        (record,) = records(run, status(ENDED, finished=True), NOW)
+        assert record["user"] == (written or record["user"])
+        assert len(record["user"]) <= 253
 
 
 def test_lines_reach_the_file_and_are_found_again_when_the_run_is_gone(
