@@ -10,7 +10,7 @@ from lockstep.core.model.save_signal import save_signal
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class LimitNotice:
     """Seconds before a time limit is over at which something is done about it; the first of them is the longest."""
 
     save: int
@@ -21,11 +21,11 @@ class Notice:
     """A save is awaited no longer."""
 
 
-def notice_of(spec: TrainingRunSpec, limit: int, grace: int) -> Notice:
+def notice_of(spec: TrainingRunSpec, limit: int, grace: int) -> LimitNotice:
     """``limit`` and ``grace``, that of the pods, in seconds. Nothing takes more than half of the limit."""
     end = min(grace, limit // 2)
     save = max(end, min(parse_duration(spec.on_time_limit.lead_time), limit // 2)) if can_be_asked(spec) else end
-    return Notice(save, end, min(end, save // 2))
+    return LimitNotice(save, end, min(end, save // 2))
 
 
 def can_be_asked(spec: TrainingRunSpec) -> bool:
