@@ -196,7 +196,7 @@ class TimeLimitAction(SpecModel):
     action: TimeLimitActionWord = "Fail"
     """Fail: the run ends, after a save. Requeue: it queues again, after a save, and goes on later."""
     lead_time: Duration = "10m"
-    """So long before the limit the save is asked for."""
+    """So long before the limit the save is asked for, half of the limit at most, where a program asks for saves."""
 
 
 class BudgetSpec(SpecModel):
