@@ -156,7 +156,9 @@ def test_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", server)))
         for words in TYPED:
             code, said = typed(words, capsys)
-            assert_clear(code, said, ("check --context and --kubeconfig",), words)
+            assert_clear(
+                code, said, ("check --context and --kubeconfig", "check --kube-context and --kubeconfig"), words
+            )
 
 
 NAMES = [

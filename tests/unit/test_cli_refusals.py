@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lockstep.api.base import names
+from lockstep.api.base.fields import fields_of
+from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.cli.errors import ApiServerError
 from lockstep.cli.submission.field_words import words_of_server
 from lockstep.cli.submission.refusals import problems_of, server_problems
+from support.examples import examples
 
 GOOD: dict[str, Any] = {"nodes": 2, "image": "pytorch/pytorch", "command": ["torchrun", "train.py"]}
 LEFT_OUT = object()
@@ -70,6 +75,8 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a time limit as a number": ({"timeLimit": 60}, "spec.timeLimit: is 60; write a duration as 90s"),
     "a time that is none": ({"notBefore": "tomorrow"}, "spec.notBefore: is no time; write it as 2026-12-01T08:00:00Z"),
+    "a size in the wrong unit": ({"shmSize": "200GB"}, 'spec.shmSize: is "200GB"; write a size as 512Mi, 200Gi or 2Ti'),
+    "a time without its unit": ({"timeLimit": "3600"}, 'spec.timeLimit: is "3600"; write a duration as 90s'),
     "a size as a number": ({"shmSize": 200}, "spec.shmSize: is 200; write a size as 512Mi"),
     "one text in place of a list": (
         {"placement": {"gpuTypes": "H100"}},
@@ -78,7 +85,7 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "an empty image": ({"image": ""}, "spec.image: is empty; write it, or leave the field out"),
     "one of two forms": (
         {"checkpoint": {"local": {"storage": "nvme", "keepLast": "x"}}},
-        "spec.checkpoint.local.keepLast: 'x': write a number from 1 to 1000, or Disabled",
+        'spec.checkpoint.local.keepLast: is "x"; write how many of the newest valid steps',
     ),
     "neither of two forms": (
         {"checkpoint": {"local": {"storage": "nvme", "keepLast": [1]}}},
@@ -215,3 +222,24 @@ def test_the_value_that_a_server_refuses_is_looked_up_in_the_manifest() -> None:
     error = ApiServerError(422, "", causes=(("spec.command[2]", words),))
     wrong = manifest(command=["python", "--lr", 0.1])
     assert server_problems(error, wrong) == [("spec.command[2]", 'is 0.1, and text is wanted; quote it: "0.1"')]
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+WORDS = st.text(max_size=6)
+ANYTHING = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=6,
+)
+KNOWN = st.sampled_from(sorted(field.name for field in fields_of(TrainingRunSpec)))
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(st.dictionaries(KNOWN | WORDS, ANYTHING, max_size=6), st.booleans())
+def test_whatever_stands_in_a_spec_is_told_and_never_raised(spec: dict[str, Any], is_array: bool) -> None:
+    wrong = manifest(kind="TrainingRunSet" if is_array else "TrainingRun")
+    wrong["spec"] = {"indices": "0-3", "template": {"spec": spec}} if is_array else spec
+    found, rest = problems_of(wrong, {})
+    assert all(field and words for field, words in found)
+    assert len({field for field, _ in found}) == len(found)
+    assert isinstance(rest["spec"], dict)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import yaml
 
 from lockstep.api.base import names
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiServerError, CliError, ExitCode, Unreachable
+from lockstep.cli.main import main
 from lockstep.cli.submission import submit, verdicts
 from lockstep.cli.submission.look_up import missing_problems
 from lockstep.cli.submission.verdicts import tell_verdicts
 from support import sample_runs as sample
+from support.answering_server import answering, kubeconfig, refuses, says
 
 GOOD: dict[str, Any] = {"nodes": 2, "image": "i", "command": ["c"]}
 FORBIDDEN = ApiServerError(403, "you may not")
@@ -210,3 +214,53 @@ def test_of_several_runs_each_is_told_within_the_same_two_seconds(
         "three",
     ]
     assert now[0] <= verdicts.PATIENCE + 1e-6
+
+
+def run_by_http(asked: list[str], claims: int) -> Any:
+    """A server that takes a run, refuses it later, and has no claim (404) or any (200)."""
+
+    def answer(request: Any) -> None:
+        asked.append(f"{request.command} {request.path.partition('?')[0]}")
+        if "persistentvolumeclaims/" in request.path and claims == 404:
+            refuses(404, "NotFound", "not found", name="lustre")(request)
+        elif request.path.partition("?")[0].endswith("/trainingruns/llama"):
+            says(200, sample.run("llama", status=status("PodRefused", "False")))(request)
+        else:
+            says(200, sample.run("llama", status={}))(request)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("flags", "claims", "code", "words", "is_created"),
+    [
+        ([], 200, 3, "llama is refused: words", True),
+        (["--no-wait"], 200, 0, "", True),
+        (["--no-wait"], 404, 0, "", True),
+        ([], 404, 1, "there is no PersistentVolumeClaim lustre in namespace team", False),
+        (["--test-only"], 404, 1, "there is no PersistentVolumeClaim lustre in namespace team", False),
+        (["--dry-run=server"], 200, 0, "", True),
+    ],
+)
+def test_submit_looks_creates_and_waits_as_it_is_told(
+    flags: list[str],
+    claims: int,
+    code: int,
+    words: str,
+    is_created: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked: list[str] = []
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(manifest(checkpoint={"shared": {"claimName": "lustre"}})))
+    with answering(run_by_http(asked, claims)) as server:
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", server)))
+        with pytest.raises(SystemExit) as end:
+            main(["submit", str(path), *flags])
+    said = capsys.readouterr()
+    assert int(end.value.code or 0) == code
+    assert words in said.err
+    assert ("created" in said.out) is is_created
+    assert any("persistentvolumeclaims" in each for each in asked) is ("--no-wait" not in flags)

@@ -67,11 +67,11 @@ def words_of_model(field: str, problem: Mapping[str, Any], form: str) -> str:
     if kind in ("string_too_long", "too_long"):
         least = context["max_length"]
         return f"is longer than {least} characters" if kind == "string_too_long" else f"has more than {least} items"
-    if kind == "value_error":
-        words = str(message).removeprefix("Value error, ")
-        is_moment = field.rpartition(".")[2] in _MOMENTS
-        return "is no time; write it as 2026-12-01T08:00:00Z" if is_moment else words
-    if kind == "string_type" and form and value is not None:
+    if kind == "value_error" and field.rpartition(".")[2] in _MOMENTS:
+        return "is no time; write it as 2026-12-01T08:00:00Z"
+    if kind == "value_error" and not form:
+        return str(message).removeprefix("Value error, ")
+    if kind in ("value_error", "string_type") and form and value is not None:
         return f"is {shown(value)}; {form}"
     if kind.endswith("_type") or kind in ("int_from_float", "int_parsing"):
         return wrong_type(field, kind, value)
