@@ -215,6 +215,7 @@ class ConditionReason(AnyReason):
     NO_STEP_YET = "NoStepYet"
     STEPS_UNKNOWN = "StepsUnknown"
     # Suspended
+    HELD = "Held"
     SUSPEND_REQUESTED = "SuspendRequested"
     NOT_SUSPENDED = "NotSuspended"
     # Finished, Succeeded
@@ -322,6 +323,7 @@ class EventReason(AnyReason):
     SHRUNK = "Shrunk"
     GROWN = "Grown"
     STARTED = "Started"
+    NO_STEP_REPORTED = "NoStepReported"
     ATTEMPT_SKIPPED = "AttemptSkipped"
     CHECKPOINT_REJECTED = "CheckpointRejected"
     NO_CHECKPOINT = "NoCheckpoint"
