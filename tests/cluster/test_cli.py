@@ -93,8 +93,8 @@ def later(act: Callable[[], object], seconds: float = 0.3) -> threading.Thread:
 def test_a_manifest_is_submitted_listed_and_shown(user: User) -> None:
     assert user.types("submit", HELLO) == "trainingrun.lockstep.dev/hello created\n"
     header, row = user.types("queue").splitlines()
-    assert header.split()[:2] == ["NAME", "STATE"]
-    assert row.split()[:4] == ["hello", "Pending", "NotSeenYet", "0/2"]
+    assert header.split()[:3] == ["NAME", "USER", "STATE"]
+    assert [*row.split()[:1], *row.split()[2:5]] == ["hello", "Pending", "NotSeenYet", "0/2"]
     assert user.types("queue", "-o", "name") == "trainingrun.lockstep.dev/hello\n"
     assert f"hello (namespace {user.namespace}" in user.types("info", "hello")
     assert "operator has not looked at it yet" in user.types("explain", "trun/hello")
@@ -111,6 +111,23 @@ def test_json_and_yaml_are_the_api_object_itself(user: User, cluster: LocalClust
         assert json.loads(user.types(verb, "hello", "-o", "json")) == expected
         assert yaml.safe_load(user.types(verb, "hello", "-o", "yaml")) == expected
     assert json.loads(user.types("queue", "-o", "json"))["items"] == [expected]
+
+
+def test_whose_a_run_is_stands_in_every_list_and_me_lists_only_mine(user: User, cluster: LocalCluster) -> None:
+    user.types("submit", HELLO)
+    other = Path(HELLO).read_text().replace("name: hello", "name: other", 1)
+    cluster.kubectl("-n", user.namespace, "apply", "-f", "-", input=other)
+    me = f"system:serviceaccount:{user.namespace}:alice"
+    header, row = cluster.kubectl("-n", user.namespace, "get", "trun", "hello").splitlines()
+    assert header.split()[-2:] == ["USER", "AGE"]
+    assert "STEP-AGE" in header
+    assert me in row
+    assert me not in cluster.kubectl("-n", user.namespace, "get", "trun", "other")
+    assert user.types("queue", "--me").count("\nhello ") == 1
+    assert "\nother " not in user.types("queue", "--me")
+    assert user.types("queue", "--user", "bob") == ""
+    assert "No runs of bob" in user.notes
+    assert len(user.types("queue").splitlines()) == 3
 
 
 def test_flags_submit_a_run_named_after_its_script(user: User) -> None:

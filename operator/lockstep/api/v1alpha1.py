@@ -93,9 +93,14 @@ class TrainingRun(ApiModel):
             Column("Reason", ".status.reason"),
             Column("Nodes", ".status.nodesReady", description="Nodes ready, of all"),
             Column("Step", ".status.progress.summary", description="Step, of all where known"),
-            Column("Progress", ".status.progress.time", "date", description="Time since the last reported step"),
+            Column("Step-Age", ".status.progress.time", "date", description="Time since the last reported step"),
             Column("Attempt", ".status.attempt", "integer"),
             Column("Queue", ".spec.queue"),
+            Column(
+                "User",
+                r".metadata.annotations.lockstep\.dev/user",
+                description="Who submitted it, as lockstep submit or sbatch wrote it down",
+            ),
             Column("Age", ".metadata.creationTimestamp", "date"),
             Column("Loss", ".status.progress.loss", wide=True),
             Column(

@@ -28,11 +28,13 @@ from lockstep.cli.output import echo
 app = typer.Typer()
 
 
-@verb(app, "queue", "lockstep queue", "lockstep queue -A -q research --start")
+@verb(app, "queue", "lockstep queue --me", "lockstep queue -A -q research --start")
 def queue(
     target: Target,
     with_finished: Annotated[bool, flag("--finished", "Finished runs too.")] = False,
     queue: Annotated[str, flag("--queue -q", "Only runs of this queue.")] = "",
+    user: Annotated[str, flag("--user -u NAME", "Only runs that NAME has submitted.")] = "",
+    me: Annotated[bool, flag("--me", "Only runs that you have submitted.")] = False,
     watch: Annotated[bool, flag("--watch", "Go on printing changes.")] = False,
     start: Annotated[bool, flag("--start", "When pending runs are expected to start.")] = False,
     queues: Annotated[bool, flag("--queues", "The queues themselves; the same as the verb queues.")] = False,
@@ -40,9 +42,12 @@ def queue(
     selection: Selection,
 ) -> None:
     """Show running and pending runs, in order."""
+    from lockstep.cli.user import asked_for
     from lockstep.cli.views.queue import show, show_starts
     from lockstep.cli.views.queues import show as show_queues
 
+    if (user or me) and (start or queues or (user and me)):
+        raise UsageError("--user and --me go with no --start, no --queues, and not with each other")
     if (start or queues) and (with_finished or watch or (start and queues)):
         raise UsageError("--start and --queues go with no --finished, no --watch, and not with each other")
     cluster, selection = target.connect(), replace(selection, queue=queue)
@@ -51,7 +56,8 @@ def queue(
     elif start:
         show_starts(cluster, selection)
     else:
-        show(cluster, selection, with_finished=with_finished, watch=watch)
+        who = asked_for(cluster, user, me=me)
+        show(cluster, selection, with_finished=with_finished, watch=watch, user=who)
 
 
 @verb(app, "info", "lockstep info hello")

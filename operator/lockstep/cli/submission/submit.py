@@ -13,18 +13,14 @@ from lockstep.cli.client import Cluster, Json, core_path, runs_path
 from lockstep.cli.errors import ApiServerError
 from lockstep.cli.submission.array_manifests import is_set
 from lockstep.cli.submission.refusals import in_fields, refuse_bad, refuse_malformed
+from lockstep.cli.user import my_name
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.runs import state_of
 
 
 def name_user(cluster: Cluster, manifests: Sequence[Json]) -> None:
     """Say in each who submits it, as the API server knows them; where it does not tell, nothing is said."""
-    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    try:
-        answer = cluster.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
-    except ApiServerError:
-        return
-    user = answer.get("status", {}).get("userInfo", {}).get("username", "")
+    user = my_name(cluster)
     for manifest in manifests if user else ():
         annotations = manifest["metadata"].get("annotations") or {}
         manifest["metadata"]["annotations"] = {names.ANNOTATION_USER: user} | annotations
