@@ -12,6 +12,7 @@ from typer import Argument
 from lockstep.cli.errors import UsageError
 from lockstep.cli.options import ObjectOutput, Target, flag, verb
 from lockstep.cli.submission.flags import Flags, Schedule
+from lockstep.cli.submission.slurm_flags import SubmitCommand
 
 app = typer.Typer()
 
@@ -21,7 +22,9 @@ app = typer.Typer()
     "submit",
     "lockstep submit run.yaml",
     "lockstep submit --nodes 2 --image IMAGE -- torchrun train.py",
-    "lockstep submit run.yaml --test-only",
+    "lockstep submit -N 2 --gpu-type H100 --code . --volume data:/data --image IMAGE -- python train.py",
+    "lockstep submit run.yaml -N 4 --test-only",
+    cls=SubmitCommand,
 )
 def submit(
     target: Target,
@@ -31,6 +34,9 @@ def submit(
     flags: Flags,
     schedule: Schedule,
     array: Annotated[str, flag("--array -a INDICES", "A run for each index: 0-99, 0-99:2 or 1,3,7-9%2.")] = "",
+    stop_on_failure: Annotated[
+        bool, flag("--stop-on-failure", "Of an array: once an index has failed, what waits is cancelled.")
+    ] = False,
     hold: Annotated[bool, flag("--hold -H", "Wait until it is released.")] = False,
     test_only: Annotated[bool, flag("--test-only", "Dry run: when and where it would start.")] = False,
     wait: Annotated[bool, flag("--wait", "Stay until the end; fail unless it succeeds.")] = False,
@@ -41,7 +47,7 @@ def submit(
 ) -> None:
     """Create a run from a manifest (- for standard input), or from flags and a command after --."""
     from lockstep.cli.output import print_done
-    from lockstep.cli.submission import array_manifests, manifests, submit
+    from lockstep.cli.submission import array_manifests, code, manifests, submit
     from lockstep.cli.submission.refusals import refuse_bad
     from lockstep.cli.submission.test_only import show_start
 
@@ -55,8 +61,13 @@ def submit(
             array_manifests.refuse_outside_of_arrays(manifest)
         elif wait or test_only:
             raise UsageError("--wait and --test-only are for single runs", "leave --array out to ask for one of them")
+        if stop_on_failure and not array_manifests.is_set(manifest):
+            raise UsageError("--stop-on-failure is for arrays", "add --array, or leave it out")
+        if stop_on_failure:
+            array_manifests.stop_on_failure(manifest)
+    packed = code.packed_for(wanted, flags.code)
     if dry_run == "client":
-        submit.show_unsent(wanted, output)
+        submit.show_unsent([*code.shown_with(wanted, packed), *wanted], output)
         return
     if wait and len(wanted) > 1:
         raise UsageError("--wait needs a manifest with one run")
@@ -71,10 +82,11 @@ def submit(
             raise UsageError(f"the manifest says namespace {named}, -n says {target.namespace}")
         cluster.namespace = named or cluster.namespace
         refuse_bad(manifest, submit.namespace_labels(cluster, cluster.namespace))
-        if test_only:
-            show_start(cluster, manifest, output)
-            continue
-        raw = submit.create(cluster, manifest, dry_run=dry_run == "server")
+        with code.sent_along(cluster, manifest, packed, dry_run=dry_run == "server", keep=not test_only):
+            if test_only:
+                show_start(cluster, manifest, output)
+                continue
+            raw = submit.create(cluster, manifest, dry_run=dry_run == "server")
         print_done(raw, output, "created (server dry run)" if dry_run == "server" else "created")
         if wait and dry_run == "none":
             submit.await_end(cluster, raw)

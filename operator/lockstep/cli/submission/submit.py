@@ -11,7 +11,8 @@ from lockstep.cli import arrays, output
 from lockstep.cli.actions import wait
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
 from lockstep.cli.errors import ApiServerError
-from lockstep.cli.submission.array_manifests import is_set
+from lockstep.cli.submission import code
+from lockstep.cli.submission.array_manifests import is_run, is_set
 from lockstep.cli.submission.refusals import in_fields, refuse_bad, refuse_malformed
 from lockstep.cli.user import my_name
 from lockstep.core.model.snapshot import RunView
@@ -32,9 +33,12 @@ def create(cluster: Cluster, manifest: Json, *, dry_run: bool) -> Json:
     query = {"dryRun": "All"} if dry_run else {}
     try:
         place = arrays.sets_path(namespace) if is_set(manifest) else runs_path(namespace)
-        return cluster.create(place, manifest, **query)
+        made = cluster.create(place, manifest, **query)
     except ApiServerError as error:
         raise in_fields(error, manifest, namespace) from error
+    if not dry_run:
+        code.adopt(cluster, made)
+    return made
 
 
 def namespace_labels(cluster: Cluster, namespace: str) -> Mapping[str, str] | None:
@@ -49,8 +53,9 @@ def namespace_labels(cluster: Cluster, namespace: str) -> Mapping[str, str] | No
 def show_unsent(manifests: Sequence[Json], form: str) -> None:
     """Print what would be created. Raises CliError with what is wrong with it, as far as no server is asked."""
     for index, manifest in enumerate(manifests):
-        refuse_malformed(manifest)
-        refuse_bad(manifest, None)
+        if is_run(manifest) or is_set(manifest):  # else what goes along
+            refuse_malformed(manifest)
+            refuse_bad(manifest, None)
         if index and form != "json":
             typer.echo("---")
         output.print_object(manifest, "yaml" if form == "name" else form)
