@@ -138,6 +138,36 @@ def test_flags_submit_a_run_named_after_its_script(user: User) -> None:
     assert (spec["nodes"], spec["gpusPerNode"], spec["command"]) == (2, 8, ["torchrun", "train.py"])
 
 
+def test_code_of_a_directory_goes_along_and_goes_with_its_run(
+    user: User, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg/net.py").write_text("x = 1")
+    (tmp_path / "train.py").write_text("import pkg.net")
+    flags = ("submit", "--name", "carried", "--image", "X", "--code", str(tmp_path), "--stop-on-failure")
+    assert "created (server dry run)" in user.types(*flags, "-a", "0-3", "--dry-run=server", "--", "train.py")
+    assert user.types(*flags, "-a", "0-3", "--", "train.py") == "trainingrunset.lockstep.dev/carried created\n"
+    assert "2 files" in user.notes
+    maps = json.loads(
+        cluster.kubectl("-n", user.namespace, "get", "configmap", "-l", "lockstep.dev/code", "-o", "json")
+    )
+    [made] = maps["items"]
+    assert made["data"] == {"file-000": "x = 1", "file-001": "import pkg.net"}
+    [owner] = made["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("TrainingRunSet", "carried")
+    array = json.loads(cluster.kubectl("-n", user.namespace, "get", "trunset", "carried", "-o", "json"))
+    spec = array["spec"]["template"]["spec"]
+    [source] = spec["volumes"][0]["projected"]["sources"]
+    assert source["configMap"]["name"] == made["metadata"]["name"]
+    assert [item["path"] for item in source["configMap"]["items"]] == ["pkg/net.py", "train.py"]
+    assert (spec["workingDir"], spec["command"]) == ("/code", ["python", "train.py"])
+    user.types(*flags, "-a", "0-3", "--", "train.py", code=1)  # the name is taken
+    maps = json.loads(
+        cluster.kubectl("-n", user.namespace, "get", "configmap", "-l", "lockstep.dev/code", "-o", "json")
+    )
+    assert len(maps["items"]) == 1, "what no run mounts does not stay"
+
+
 def test_a_server_dry_run_creates_nothing(user: User) -> None:
     assert "created (server dry run)" in user.types("submit", HELLO, "--dry-run=server")
     assert user.types("queue") == ""
