@@ -86,6 +86,7 @@ def status(target: Target, run: Run, output: TextOutput = "text") -> None:
 def explain(
     target: ClusterTarget,
     run: Run,
+    everything: Annotated[bool, flag("--all", "Paths, all who wait in front, all that was passed over.")] = False,
     output: TextOutput = "text",
     namespace: Namespace = None,
     operator_namespace: OperatorNamespace = "lockstep-system",
@@ -93,7 +94,7 @@ def explain(
     """Show why a run is pending or why it stopped, which rank and node failed first, and what comes next."""
     from lockstep.cli.views.explain import show
 
-    show(target.connect(namespace), run, output, operator_namespace)
+    show(target.connect(namespace), run, output, operator_namespace, everything=everything)
 
 
 @verb(app, "logs", "lockstep logs hello --rank 0 -f", "lockstep logs hello --attempt 2 --tail 50")

@@ -38,10 +38,10 @@ TRIED_AGAIN_AFTER = 600.0
 """Seconds until a run is admitted again that gave its nodes back because nothing could be decided for it."""
 HINT_AFTER = 300.0
 """Seconds that a run trains without ever having reported a step until it is told how to. Large models load longer."""
-NO_STEP_HINT = (
-    "no step was ever reported: hangs and the pace cannot be seen; add lockstep_training.report(step), "
-    "or print lines such as step 120/5000 loss 2.31 (docs/worker.md#progress)"
+HOW_TO_REPORT = (
+    "add lockstep_training.report(step), or print lines such as step 120/5000 loss 2.31 (docs/worker.md#progress)"
 )
+NO_STEP_HINT = f"no step was ever reported: hangs and the pace cannot be seen; {HOW_TO_REPORT}"
 SETTLED_AFTER = 2.0
 _MUCH, _FEW = 1 / 8, 64
 """Part of the gang, and of so many at least, whose coming is told though others still come one by one."""
