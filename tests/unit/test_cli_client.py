@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.cli.client import Cluster
+from lockstep.cli.client import Cluster, _api_error
 from lockstep.cli.errors import ApiServerError
 from lockstep.cli.submission.refusals import in_fields
 
@@ -61,3 +61,13 @@ def test_a_refused_run_is_told_its_fields_and_rules_and_not_what_was_left_unchec
         f"  spec.nodes: {NODES}",
         f"  {NAME_RULE}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("scope", "remedy"), [(' in the namespace "x"', "the role edit in the namespace"), (" at the cluster scope", "-n")]
+)
+def test_a_right_that_lacks_is_named_where_it_lacks(scope: str, remedy: str) -> None:
+    message = f'trainingruns.lockstep.dev is forbidden: User "ann" cannot list resource{scope}'
+    said = _api_error(403, {"message": message, "reason": "Forbidden", "details": {"name": ""}})
+    assert remedy in said.remedy
+    assert ("ClusterRoleBinding" in said.remedy) is ("cluster scope" in scope)

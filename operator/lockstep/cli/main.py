@@ -17,8 +17,10 @@ from lockstep.api.base.nesting import TOO_DEEP
 from lockstep.cli.commands import checkpoint, control, nodes, reading, sbatch, submit, ui
 from lockstep.cli.errors import CliError, ExitCode
 from lockstep.cli.output import note
+from lockstep.cli.verbs import Verbs
 
 app = typer.Typer(
+    cls=Verbs,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -11,6 +11,7 @@ from lockstep.core.failures.hangs import remember_pace
 from lockstep.core.model.conditions import find, is_true, without_condition
 from lockstep.core.model.lifecycle import Outcome, Phase
 from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.plural import plural
 from lockstep.core.model.reasons import (
     ActionWord,
     ConditionReason,
@@ -166,7 +167,7 @@ def _held(status: TrainingRunStatus) -> str:
     resolved, held = status.resolved, sum(1 for node in status.assignment.nodes if node)
     gpus = f", each with {resolved.gpus_per_node} {resolved.gpu_resource}" if resolved.gpus_per_node else ""
     unused = f"; {resolved.unused_gpus} stay unused" if resolved.unused_gpus else ""
-    return f"{held} nodes are held{gpus}{unused}"
+    return f"{plural(held, 'node')} {'is' if held == 1 else 'are'} held{gpus}{unused}"
 
 
 def _report_gang_ready(plan: PlanBuilder, phase: Phase, waiting_for: str) -> None:
@@ -202,7 +203,8 @@ def _report_gathering(plan: PlanBuilder, reached: list[SlotStage], waiting_for: 
     if missing:
         first = missing[0]
         node = plan.status.assignment.nodes[first.slot]
-        words = f"{len(missing)} of {len(reached)} are missing; rank {plan.rank(first.slot)}"
+        verb = "is" if len(missing) == 1 else "are"
+        words = f"{len(missing)} of {len(reached)} {verb} missing; rank {plan.rank(first.slot)}"
         words += f" on {node}" if node else ""
         words += f": {first.stage.value}" + (f": {first.detail}" if first.detail else "")
     elif waiting_for and plan.reached(newest + SETTLED_AFTER):
@@ -268,14 +270,14 @@ def _report_progressing(plan: PlanBuilder, phase: Phase) -> None:
         plan.condition(ConditionType.PROGRESSING, False, ConditionReason.NO_STEP_YET, words)
 
 
-def _was_told_how_to_report(plan: PlanBuilder) -> bool:
+def _was_told_how_to_report(state: RunState) -> bool:
     """In this attempt, or in one before it that took as long without a step."""
-    before = find(plan.status, ConditionType.PROGRESSING)
+    before = find(state.status, ConditionType.PROGRESSING)
     if before is not None and before.message.startswith(NO_STEP_HINT):
         return True
     return any(
         each.started_at is not None and each.ended_at is not None and each.ended_at - each.started_at >= HINT_AFTER
-        for each in plan.status.attempts
+        for each in state.status.attempts
     )
 
 
@@ -293,12 +295,12 @@ def _report_suspended(plan: PlanBuilder, phase: Phase) -> None:
     plan.condition(ConditionType.SUSPENDED, False, ConditionReason.NOT_SUSPENDED, "")
 
 
-def _is_held_back(plan: PlanBuilder) -> bool:
+def _is_held_back(state: RunState) -> bool:
     """It was kept from being admitted while it waited, and was not stopped."""
-    before = find(plan.status, ConditionType.SUSPENDED)
+    before = find(state.status, ConditionType.SUSPENDED)
     if before is not None and before.status == "True":
         return before.reason == ConditionReason.HELD
-    return plan.run.status.state in ("", Phase.PENDING)
+    return state.run.status.state in ("", Phase.PENDING)
 
 
 def _state_and_reason(state: RunState, phase: Phase) -> tuple[Phase | Outcome, str]:
