@@ -194,6 +194,11 @@ class TrainingRunSet(ApiModel):
             Column("Running", ".status.counts.running", "integer"),
             Column("Pending", ".status.counts.pending", "integer"),
             Column("Failed", ".status.counts.failed", "integer"),
+            Column(
+                "User",
+                r".metadata.annotations.lockstep\.dev/user",
+                description="Who submitted it, as lockstep submit or sbatch wrote it down",
+            ),
             Column("Age", ".metadata.creationTimestamp", "date"),
             Column("Indices", ".spec.indices", wide=True),
             Column("Width", ".spec.maxRunning", "integer", wide=True, description="Most that run at once"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import urllib3
+from msgspec import MsgspecError
 from urllib3.exceptions import HTTPError, InsecureRequestWarning, MaxRetryError
 from urllib3.util.ssl_ import create_urllib3_context
 
@@ -47,6 +48,7 @@ class Cluster:
     def list(self, path: str, **query: Query) -> Json:
         """A whole list, read in pages."""
         found = self._decoded("GET", path, {**query, "limit": _PAGE})
+        found.setdefault("items", [])
         token = found["metadata"].get("continue", "")
         while token:
             page = self._decoded("GET", path, {**query, "limit": _PAGE, "continue": token})
@@ -82,10 +84,10 @@ class Cluster:
         for chunk in self.stream(path, read_timeout=seconds + _CONNECT_SECONDS, **query):
             *lines, buffer = (buffer + chunk).split(b"\n")
             for line in lines:
-                change = read_object(line)
-                if change["type"] == "ERROR":
-                    raise _api_error(change["object"].get("code", 500), change["object"])
-                yield change["type"], change["object"]
+                kind, found = _change(line)
+                if kind == "ERROR":
+                    raise _api_error(found.get("code", 500), found)
+                yield kind, found
 
     def stream(self, path: str, *, read_timeout: float | None = None, **query: Query) -> Iterator[bytes]:
         """The body of an answer as it comes."""
@@ -98,9 +100,22 @@ class Cluster:
     def _decoded(self, method: str, path: str, query: Mapping[str, Query], body: Json | None = None) -> Json:
         with closing(self._send(method, path, query, body)) as response:
             try:
-                answer = read_object(response.read())
+                content = response.read()
             except HTTPError as error:
                 raise self._unreachable(error) from error
+        return self._object(content)
+
+    def _object(self, content: bytes) -> Json:
+        """An object, or a list of them. Raises CliError where it is none: somebody else has answered."""
+        try:
+            answer = read_object(content)
+        except (ValueError, TypeError, MsgspecError):
+            answer = {}
+        if not isinstance(answer.get("metadata"), dict):
+            raise CliError(
+                f"what answers at {self._api.configuration.host} is no API server",
+                "check --context and --kubeconfig; a proxy in between may want you to log in",
+            )
         return answer
 
     def _send(
@@ -198,6 +213,18 @@ def _inside_a_pod(kubeconfig: str | None, context: str | None) -> bool:
     if kubeconfig or context or os.environ.get("KUBECONFIG"):
         return False
     return not Path("~/.kube/config").expanduser().exists() and (_SERVICE_ACCOUNT / "token").exists()
+
+
+def _change(line: bytes) -> tuple[str, Json]:
+    """One line of a watch. Raises CliError on what is none."""
+    try:
+        change = read_object(line)
+        kind, found = change["type"], change["object"]
+    except (ValueError, TypeError, KeyError, MsgspecError):
+        kind, found = "", None
+    if not isinstance(found, dict):
+        raise CliError("what answers a watch is no API server", "a proxy in between may cut or change its answers")
+    return kind, found
 
 
 def _status_object(content: bytes) -> Json:

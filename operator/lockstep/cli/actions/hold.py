@@ -14,7 +14,7 @@ from lockstep.cli.options import Chosen
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.own_objects import parse_run_set
-from lockstep.core.model.reasons import WaitReason
+from lockstep.core.model.reasons import ConditionReason, WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.arrays import indices_of
 from lockstep.present.runs import current_phase, queue_of
@@ -51,7 +51,8 @@ def _suspended(run: RunView, raw: Json) -> Json | None:
             f"lockstep suspend {run.name} has it save, stop and wait; lockstep requeue {run.name} lets it queue again",
         )
     if phase is Phase.SUSPENDED:
-        output.note(f"{run.name} is held already.")
+        word = "suspended" if run.status.reason == ConditionReason.SUSPENDED else "held"
+        output.note(f"{run.name} is {word} already.")
         return None
     # Were it admitted meanwhile, the version would differ: a gang is not stopped by mistake.
     return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}, "spec": {"suspend": True}}
