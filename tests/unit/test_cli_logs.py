@@ -183,6 +183,24 @@ def test_a_followed_rank_shows_every_line_once(runs_seen: list[Any], reads: list
     assert not reads
 
 
+def test_a_pod_that_is_gone_is_no_container_that_has_yet_to_start(capsys: pytest.CaptureFixture[str]) -> None:
+    gone = ApiServerError(404, "not found", name="x")
+    reads: list[Any] = [[stamped(1, "a")], [gone], [stamped(2, "b")], [stamped(2, "b")]]
+
+    def read(pod: str, since: str) -> Any:
+        for line in reads.pop(0):
+            if isinstance(line, Exception):
+                raise line
+            yield line
+
+    replaced = {"nodes": ["a", "b", "c", "d"], "incarnations": [2, 1, 2, 1]}
+    followed = Scripted(view(), view(assignment=replaced), view(assignment=replaced, conditions=ENDED))
+    lines = RankLog(followed, 0, functools.partial(logs._pod_to_follow, Wanted(follow=True)), read).lines(stamped=False)
+    assert next(lines) == b"a\n"
+    assert next(lines, None) == b"b\n"
+    assert capsys.readouterr().err == ""
+
+
 def test_a_log_that_may_not_be_read_ends_it() -> None:
     def read(pod: str, since: str) -> Any:
         raise ApiServerError(403, "forbidden")
