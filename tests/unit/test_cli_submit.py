@@ -13,11 +13,11 @@ import yaml
 import lockstep
 from lockstep.api.checkpoint_spec import CheckpointFormat
 from lockstep.api.run_spec import LauncherType, TrainingRunSpec
-from lockstep.cli.errors import CliError, UsageError
+from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.cli.main import main
 from lockstep.cli.submission.flags import Flags
 from lockstep.cli.submission.manifests import manifests_of, read_manifests
-from lockstep.cli.submission.refusals import refuse_bad, refuse_malformed
+from lockstep.cli.submission.refusals import in_fields, refuse_bad, refuse_malformed
 from lockstep.cli.views import render
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -294,3 +294,10 @@ def test_a_time_in_a_manifest_stays_as_it_is_written(tmp_path: Path) -> None:
     path.write_text(f"apiVersion: lockstep.dev/v1alpha1\nkind: TrainingRun\nspec: {spec}\n")
     (manifest,) = read_manifests(str(path))
     assert manifest["spec"]["notBefore"] == "2026-12-01T00:00:00Z"
+
+
+def test_a_namespace_that_is_a_number_was_meant_as_something_else() -> None:
+    error = ApiServerError(404, "not found", name="16")
+    manifest = {"kind": "TrainingRun", "metadata": {"name": "hello"}}
+    assert "-N the number of nodes" in in_fields(error, manifest, "16").remedy
+    assert "-N" not in in_fields(ApiServerError(404, "not found", name="team"), manifest, "team").remedy

@@ -190,8 +190,9 @@ def discard(cluster: Cluster, name: str) -> None:
 def adopt(cluster: Cluster, owner: Json) -> None:
     """Have the code that a new run or array mounts go once the last of those that mount it is gone. Where that may not
     be written it stays, which harms nobody."""
+    namespace = owner["metadata"].get("namespace") or cluster.namespace
     for name in _names_in(owner):
-        path = core_path(cluster.namespace, "configmaps", name)
+        path = core_path(namespace, "configmaps", name)
         with contextlib.suppress(CliError):
             raw = cluster.get(path)
             if (raw["metadata"].get("labels") or {}).get(LABEL) != "true":

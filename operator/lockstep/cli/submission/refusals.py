@@ -58,7 +58,8 @@ def in_fields(error: ApiServerError, manifest: Json, namespace: str) -> CliError
             f"lockstep {'status' if is_set(manifest) else 'info'} {name} shows it",
         )
     if error.status == 404 and error.name == namespace:
-        return CliError(f"there is no namespace {namespace}", "name another with -n")
+        tasks = "; -n is the namespace here, as in kubectl, and -N the number of nodes" if namespace.isdigit() else ""
+        return CliError(f"there is no namespace {namespace}", f"name another with -n{tasks}")
     unknown = _UNKNOWN_FIELD.findall(str(error))
     if unknown:
         model = _model_of(manifest)
