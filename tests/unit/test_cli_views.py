@@ -389,3 +389,76 @@ def test_a_short_limit_is_one_number_everywhere() -> None:
     waiting["spec"] = waiting["spec"] | {"timeLimit": "40s"}
     said = [*explain.explanation(runs.view(waiting), None, NOW)]
     assert any(sentence.startswith("Its time is to be 40s with its nodes; after 20s") for sentence in said)
+
+
+def everything_of(raw: dict[str, Any], found: LiveAdmission | None = None) -> list[str]:
+    return list(explain.explanation(runs.view(raw), found, NOW, everything=True))
+
+
+def test_the_cause_of_an_end_is_said_once_and_what_matters_first() -> None:
+    told = explained(sample.failed())
+    assert sum("ended with exit code 1" in line for line in told) == 1
+    assert told[1].startswith("The end: rank 1 on gpu-2 ended with exit code 1")
+    assert "Its last attempt, 2, was ended 60s ago by Application." in told
+    assert not any("the run is stopped" in line for line in told)
+
+
+def test_paths_of_checkpoints_are_for_who_asks_for_everything() -> None:
+    assert not any("/shared-checkpoints/" in line for line in explained(sample.running()))
+    assert sum("/shared-checkpoints/" in line for line in everything_of(sample.running())) == 2
+
+
+def test_a_run_that_succeeded_says_what_happened_on_the_way() -> None:
+    raw = sample.running(state="Succeeded", reason="Succeeded")
+    raw["status"]["attempts"][0]["cause"] = "Hang"
+    raw["status"]["attempts"][1] |= {"endedAt": sample.at(60), "cause": "Succeeded"}
+    raw["status"]["conditions"] = [
+        sample.ACCEPTED,
+        sample.condition("Finished", "True", "Succeeded", "all 4 ranks ended with code 0", 60),
+        sample.condition("Succeeded", "True", "Succeeded", "all 4 ranks ended with code 0", 60),
+    ]
+    assert "On the way ended attempt 1 Hang (lockstep history llama)." in explained(raw)
+
+
+AHEAD = tuple((f"team/run-{n}", QueueStatus(position=n, reason="Resources", message="x")) for n in range(1, 8))
+
+
+@pytest.mark.parametrize(
+    ("reason", "holders"), [("Resources", True), ("Quota", True), ("QueueNotFound", False), ("Dependency", False)]
+)
+def test_who_holds_nodes_is_said_where_nodes_are_what_it_waits_for(reason: str, holders: bool) -> None:
+    queue = QueueStatus(position=9, reason=reason, message="x")
+    found = LiveAdmission(queue=queue, ahead=AHEAD, nodes=4, holders=(("team/big", ("gpu-1",)),))
+    told = explained(sample.pending(), found)
+    assert any("held by team/big" in line for line in told) is holders
+    assert [line for line in told if "in front of it" in line][-1] == "  and 4 more runs in front of it"
+    everything = everything_of(sample.pending(), found)
+    assert sum("waits in front of it" in line for line in everything) == len(AHEAD)
+    assert any("held by team/big" in line for line in everything)
+
+
+@pytest.mark.parametrize(("reason", "verb"), [("Held", "release"), ("Suspended", "resume")])
+def test_who_is_held_is_released_and_who_is_suspended_resumed(reason: str, verb: str) -> None:
+    raw = sample.run(status={"state": "Suspended", "reason": reason, "conditions": [sample.ACCEPTED]}, suspend=True)
+    told = explained(raw)
+    assert told[0] == f"llama is Suspended ({reason})."
+    assert any(f"lockstep {verb} llama" in line for line in told)
+
+
+def test_a_program_that_has_reported_no_step_is_told_how_to() -> None:
+    raw = sample.running(progress={})
+    raw["status"]["conditions"][3] = sample.condition(
+        "Progressing", "False", "NoStepYet", "no step of this attempt was reported yet"
+    )
+    told = explained(raw)
+    assert any("lockstep_training.report(step)" in line and "hangs cannot be seen" in line for line in told)
+
+
+def test_an_end_by_its_pace_is_said_with_the_limit_that_comes_before() -> None:
+    raw = sample.running(lastAdmitted=sample.at(3600))
+    raw["status"]["progress"] |= {"stepMicroseconds": 500_000, "expectedEnd": sample.at(-7200)}
+    assert "It runs: step 412, 5s ago, 2 steps/s." in explained(raw)
+    done = next(line for line in explained(raw) if line.startswith("At this pace all steps are done in 120m ("))
+    assert "time limit" not in done
+    raw["status"]["admission"] = {"timeLimit": 7200}
+    assert any(line.endswith(", and its time limit is over before that, in 60m.") for line in explained(raw))

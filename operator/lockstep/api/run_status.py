@@ -21,6 +21,7 @@ from lockstep.slurm.environment import MOST_JOB_ID
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 MAX_ATTEMPTS_KEPT = 10
+MAX_PACE = 16
 
 
 class Condition(StatusModel):
@@ -278,7 +279,7 @@ class ProgressStatus(StatusModel):
     total_steps: int | None = None
     """Steps of the whole training, where known."""
     loss: str = ""
-    """Loss of that step, as text."""
+    """Loss of that step, as text, to four digits."""
     time: Timestamp | None = None
     """When that step was reported."""
     summary: str = ""
@@ -287,6 +288,17 @@ class ProgressStatus(StatusModel):
     """Longest of the last hundred intervals between steps, in seconds."""
     longest_init: int = 0
     """Seconds from the last start to its first step."""
+    pace: Annotated[tuple[int, ...], Field(max_length=MAX_PACE)] = ()
+    """Microseconds that a step took between the last writes of this status in the current attempt, saves included;
+    oldest first."""
+    step_microseconds: int | None = None
+    """Their median; none: too little was seen yet."""
+    expected_end: Timestamp | None = None
+    """When the last step is done at this pace; none: the total is not known, or the pace is not."""
+    earliest_end: Timestamp | None = None
+    """The same by the faster quarter of `pace`; none before there are four."""
+    latest_end: Timestamp | None = None
+    """The same by the slower quarter of `pace`."""
 
 
 class ExitsStatus(StatusModel):

@@ -29,6 +29,8 @@ _ANSWER_SECONDS = 60.0
 _PAGE = 500
 _TRIES = 5
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_NAMESPACE = "ask for the role edit in the namespace (it holds what Lockstep's verbs need), or name another with -n"
+_WHOLE_CLUSTER = "name one namespace with -n, or ask for the ClusterRole lockstep-view in a ClusterRoleBinding"
 _NO_FIELD, _UNCHECKED = "<nil>", "some validation rules were not checked"
 _JSON = "application/json"
 _LONGEST_NAME = 253
@@ -279,7 +281,7 @@ def _api_error(status: int, said: Json) -> ApiServerError:
         message = "the API server does not accept these credentials"
         remedy = "log in again, or choose another --context"
     elif status == 403 and said.get("reason") == "Forbidden":
-        remedy = "ask for the role edit in the namespace (it holds what Lockstep's verbs need), or name another with -n"
+        remedy = _WHOLE_CLUSTER if "at the cluster scope" in message else _NAMESPACE
     elif status == 404 and not name:
         message = "this cluster does not know TrainingRuns"
         remedy = "install Lockstep there first, or choose another --context"

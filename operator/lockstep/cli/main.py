@@ -19,11 +19,13 @@ from lockstep.api.base.nesting import TOO_DEEP
 from lockstep.cli.commands import checkpoint, control, nodes, reading, retry, sbatch, submit, ui
 from lockstep.cli.errors import CliError, ExitCode
 from lockstep.cli.output import note
+from lockstep.cli.verbs import Verbs
 
 TRACEBACK = "LOCKSTEP_TRACEBACK"
 """Variable with which a defect is shown as Python shows it."""
 _WORDS = 300
 app = typer.Typer(
+    cls=Verbs,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 import typer
 from typer import Argument
+from typer.core import TyperCommand
 
 from lockstep.api.base.durations import parse_duration
 from lockstep.cli import client
@@ -114,9 +115,11 @@ class Target:
         return client.connect(self.namespace, self.context, self.kubeconfig)
 
 
-def verb(app: typer.Typer, name: str, *examples: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add a verb to ``app``, by ``with_flags``; its help ends with the examples."""
-    return lambda function: app.command(name, epilog=epilog(*examples))(with_flags(function))
+def verb(
+    app: typer.Typer, name: str, *examples: str, cls: type[TyperCommand] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add a verb to ``app``, by ``with_flags``; its help ends with the examples. ``cls`` reads its command line."""
+    return lambda function: app.command(name, epilog=epilog(*examples), cls=cls)(with_flags(function))
 
 
 def epilog(*examples: str) -> str:

@@ -30,11 +30,13 @@ from lockstep.cli.output import echo
 app = typer.Typer()
 
 
-@verb(app, "queue", "lockstep queue", "lockstep queue -A -q research --start")
+@verb(app, "queue", "lockstep queue --me", "lockstep queue -A -q research --start")
 def queue(
     target: Target,
     with_finished: Annotated[bool, flag("--finished", "Finished runs too.")] = False,
     queue: Annotated[str, flag("--queue -q", "Only runs of this queue.")] = "",
+    user: Annotated[str, flag("--user -u NAME", "Only runs that NAME has submitted.")] = "",
+    me: Annotated[bool, flag("--me", "Only runs that you have submitted.")] = False,
     watch: Annotated[bool, flag("--watch", "Go on printing changes.")] = False,
     start: Annotated[bool, flag("--start", "When pending runs are expected to start.")] = False,
     queues: Annotated[bool, flag("--queues", "The queues themselves; the same as the verb queues.")] = False,
@@ -42,9 +44,12 @@ def queue(
     selection: Selection,
 ) -> None:
     """Show running and pending runs, in order."""
+    from lockstep.cli.user import asked_for
     from lockstep.cli.views.queue import show, show_starts
     from lockstep.cli.views.queues import show as show_queues
 
+    if (user or me) and (start or queues or (user and me)):
+        raise UsageError("--user and --me go with no --start, no --queues, and not with each other")
     if (start or queues) and (with_finished or watch or (start and queues)):
         raise UsageError("--start and --queues go with no --finished, no --watch, and not with each other")
     cluster, selection = target.connect(), replace(selection, queue=queue)
@@ -53,7 +58,8 @@ def queue(
     elif start:
         show_starts(cluster, selection)
     else:
-        show(cluster, selection, with_finished=with_finished, watch=watch)
+        who = asked_for(cluster, user, me=me)
+        show(cluster, selection, with_finished=with_finished, watch=watch, user=who)
 
 
 @verb(app, "info", "lockstep info hello")
@@ -82,6 +88,7 @@ def status(target: Target, run: Run, output: TextOutput = "text") -> None:
 def explain(
     target: ClusterTarget,
     run: Run,
+    everything: Annotated[bool, flag("--all", "Paths, all who wait in front, all that was passed over.")] = False,
     output: TextOutput = "text",
     namespace: Namespace = None,
     operator_namespace: OperatorNamespace = "lockstep-system",
@@ -89,7 +96,7 @@ def explain(
     """Show why a run is pending or why it stopped, which rank and node failed first, and what comes next."""
     from lockstep.cli.views.explain import show
 
-    show(target.connect(namespace), run, output, operator_namespace)
+    show(target.connect(namespace), run, output, operator_namespace, everything=everything)
 
 
 @verb(app, "logs", "lockstep logs hello --rank 0 -f", "lockstep logs hello --attempt 2 --tail 50")

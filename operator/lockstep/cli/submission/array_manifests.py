@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from lockstep.api.base import names
 from lockstep.api.base.indices import parse_indices
@@ -65,8 +65,8 @@ def wrapped(manifest: Json, array: str) -> Json:
     }
 
 
-def put_schedule(manifest: Json, fields: Mapping[str, object]) -> None:
-    """Have the manifest of a set say what flags say of a run."""
+def put_fields(manifest: Json, fields: Mapping[str, object], merge: Callable[[Json, Json], Json]) -> None:
+    """Have the manifest of a set say what flags say of a run: ``merge`` lays them over a run's spec."""
     spec = manifest.get("spec")
     template = spec.get("template") if isinstance(spec, dict) else None
     inner = (template.get("spec") or {}) if isinstance(template, dict) else None
@@ -74,7 +74,14 @@ def put_schedule(manifest: Json, fields: Mapping[str, object]) -> None:
         return
     ours = {field: value for field, value in fields.items() if field in ("afterCorr", "suspend")}
     theirs = {field: value for field, value in fields.items() if field not in ours}
-    manifest["spec"] = spec | ours | {"template": template | {"spec": inner | theirs}}
+    manifest["spec"] = spec | ours | {"template": template | {"spec": merge(inner, theirs)}}
+
+
+def stop_on_failure(manifest: Json) -> None:
+    """Have a set give up what waits, once an index has failed."""
+    spec = manifest.get("spec")
+    if isinstance(spec, dict):
+        spec.setdefault("stopOnFailure", {"failures": 1})
 
 
 def refuse_outside_of_arrays(manifest: Json) -> None:

@@ -5,6 +5,7 @@ The operator looks as well, but for Secrets by default, and may list less. Where
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
 from pydantic import ValidationError
@@ -29,10 +30,14 @@ _PLURALS = {
 }
 
 
-def missing_problems(cluster: Cluster, manifest: Json) -> list[tuple[str, str]]:
-    """By field what is named and not there; nothing for a spec that does not parse. Raises Unreachable."""
+def missing_problems(cluster: Cluster, manifest: Json, made: Collection[str] = ()) -> list[tuple[str, str]]:
+    """By field what is named and not there; nothing for a spec that does not parse. Raises Unreachable.
+
+    ``made``: ConfigMaps that are created with it.
+    """
     spec, above = _run_spec(manifest)
-    named = named_objects(spec) if spec is not None else ()
+    found = named_objects(spec) if spec is not None else ()
+    named = [each for each in found if each.kind is not ObjectKind.CONFIG_MAP or each.name not in made]
     if not named:
         return []
     namespace = cluster.namespace

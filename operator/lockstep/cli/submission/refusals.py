@@ -94,7 +94,8 @@ def server_problems(error: ApiServerError, manifest: Json) -> list[Told]:
 
 def no_namespace(namespace: str) -> CliError:
     """It is not there, as far as this user can see."""
-    return CliError(f"there is no namespace {namespace}", "name another with -n")
+    meant = "; -n is the namespace here, as in kubectl, and -N the number of nodes" if namespace.isdigit() else ""
+    return CliError(f"there is no namespace {namespace}", f"name another with -n{meant}")
 
 
 def refused(manifest: Json, problems: Sequence[Told]) -> CliError:

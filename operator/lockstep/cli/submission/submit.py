@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import typer
 
@@ -11,7 +11,8 @@ from lockstep.cli import arrays, output, runs
 from lockstep.cli.actions import wait
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
 from lockstep.cli.errors import ApiServerError
-from lockstep.cli.submission.array_manifests import is_set
+from lockstep.cli.submission import code
+from lockstep.cli.submission.array_manifests import is_run, is_set
 from lockstep.cli.submission.look_up import missing_problems
 from lockstep.cli.submission.refusals import (
     Told,
@@ -23,6 +24,7 @@ from lockstep.cli.submission.refusals import (
     server_problems,
     unsaid,
 )
+from lockstep.cli.user import my_name
 from lockstep.core.model.limits import can_be_asked
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.runs import state_of
@@ -31,24 +33,19 @@ from lockstep.present.start_estimate import limit_of_spec
 
 def name_user(cluster: Cluster, manifests: Sequence[Json]) -> None:
     """Say in each who submits it, as the API server knows them; where it does not tell, nothing is said."""
-    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    try:
-        answer = cluster.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
-    except ApiServerError:
-        return
-    user = answer.get("status", {}).get("userInfo", {}).get("username", "")
+    user = my_name(cluster)
     for manifest in manifests if user else ():
         annotations = manifest["metadata"].get("annotations") or {}
         manifest["metadata"]["annotations"] = {names.ANNOTATION_USER: user} | annotations
 
 
-def refuse_wrong(cluster: Cluster, manifest: Json, *, look_up: bool = True) -> None:
-    """Raise CliError with all that is wrong with a manifest: in itself, in what it names (``look_up``), and to the API
-    server. Where nothing is, the server is not asked: it judges what it creates."""
+def refuse_wrong(cluster: Cluster, manifest: Json, *, look_up: bool = True, made: Collection[str] = ()) -> None:
+    """Raise CliError with all that is wrong with a manifest: in itself, in what it names (``look_up``) and is not
+    ``made`` with it, and to the API server. Where nothing is, the server is not asked: it judges what it creates."""
     labels = namespace_labels(cluster, cluster.namespace)
     problems, rest = problems_of(manifest, labels)
     if look_up:
-        problems += unsaid(missing_problems(cluster, rest), problems)
+        problems += unsaid(missing_problems(cluster, rest, made), problems)
     if problems:
         raise refused(manifest, [*problems, *unsaid(_said_of(cluster, rest), problems)])
 
@@ -69,9 +66,12 @@ def create(cluster: Cluster, manifest: Json, *, dry_run: bool) -> Json:
     query = {"dryRun": "All"} if dry_run else {}
     try:
         place = arrays.sets_path(namespace) if is_set(manifest) else runs_path(namespace)
-        return cluster.create(place, manifest, **query)
+        made = cluster.create(place, manifest, **query)
     except ApiServerError as error:
         raise in_fields(error, manifest, namespace) from error
+    if not dry_run:
+        code.adopt(cluster, made)
+    return made
 
 
 def namespace_labels(cluster: Cluster, namespace: str) -> Mapping[str, str] | None:
@@ -88,7 +88,8 @@ def namespace_labels(cluster: Cluster, namespace: str) -> Mapping[str, str] | No
 def show_unsent(manifests: Sequence[Json], form: str) -> None:
     """Print what would be created. Raises CliError with what is wrong with it, as far as no server is asked."""
     for index, manifest in enumerate(manifests):
-        refuse_bad(manifest, None)
+        if is_run(manifest) or is_set(manifest):  # else what goes along
+            refuse_bad(manifest, None)
         if index and form != "json":
             typer.echo("---")
         output.print_object(manifest, "yaml" if form == "name" else form)

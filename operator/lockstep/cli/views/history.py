@@ -83,7 +83,7 @@ def listing(status: TrainingRunStatus, wide: bool, now: float) -> list[str]:
             ago(attempt.started_at, now),
             _lasted(attempt, now),
             _number(attempt.resume_step),
-            _number(attempt.last_step),
+            _number(_last_step(attempt, status)),
             attempt.cause,
             _number(attempt.rank),
             attempt.node,
@@ -100,6 +100,14 @@ def _lasted(attempt: AttemptStatus, now: float) -> str:
     if attempt.ended_at is None:
         return f"{duration(now - attempt.started_at)} so far"
     return duration(attempt.ended_at - attempt.started_at)
+
+
+def _last_step(attempt: AttemptStatus, status: TrainingRunStatus) -> int | None:
+    """Of the attempt that runs: the newest step, once it has reported one."""
+    at = status.progress.time
+    if attempt.number != status.attempt or attempt.ended_at is not None or attempt.started_at is None or at is None:
+        return attempt.last_step
+    return status.progress.step if at >= attempt.started_at else attempt.last_step
 
 
 def _number(value: int | None) -> str:

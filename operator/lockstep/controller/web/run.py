@@ -17,7 +17,7 @@ from lockstep.core.model.conditions import TYPES, is_true
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import CheckpointReport, RunView, WorkerReport
 from lockstep.present import explanation
-from lockstep.present.runs import current_phase, nodes_of, queue_of, ranked_nodes, state_of
+from lockstep.present.runs import completion, current_phase, nodes_of, pace, queue_of, ranked_nodes, state_of
 
 NEWEST_SAVES = 6
 """Of each tier that every rank is asked about: a merge costs ranks times rows."""
@@ -59,6 +59,8 @@ def run(facts: RunFacts) -> dict[str, Any]:
         "gpuType": status.resolved.gpu_type,
         "gpusPerNode": status.resolved.gpus_per_node,
         "progress": status.progress.dump(),
+        "pace": pace(status.progress),
+        "completion": completion(view, facts.now),
         "totals": status.totals.dump(),
         "goodput": goodput,
         "attempts": [*_attempts(view)],

@@ -18,6 +18,7 @@ from lockstep.core.admission.queueing.order import Order, order_key, share_key
 from lockstep.core.admission.reservations import Reservations
 from lockstep.core.admission.scheduling import CycleSchedule, StillPending
 from lockstep.core.model.limits import can_be_asked, notice_of
+from lockstep.core.model.plural import plural
 from lockstep.core.model.reasons import WaitReason
 from lockstep.core.model.test_only import is_test_only
 from lockstep.core.pods.gang import termination_grace
@@ -122,7 +123,8 @@ class TestOnlyAnswers:
         waiting = sum(1 for left, _ in self._left if left.spec.queue == entry.spec.queue)
         if most is None or waiting < most:
             return None
-        return PendingReason(WaitReason.PENDING_RUNS_LIMIT, f"queue {entry.spec.queue} lets at most {most} runs wait")
+        words = f"queue {entry.spec.queue} lets at most {plural(most, 'run')} wait"
+        return PendingReason(WaitReason.PENDING_RUNS_LIMIT, words)
 
     def _report_answer(self, entry: Entry, reason: PendingReason, nodes: tuple[str, ...]) -> None:
         now, cycle = float(int(self._cycle.now)), self._cycle

@@ -13,6 +13,7 @@ from lockstep.core.checkpoints.previous_saves import to_be_asked
 from lockstep.core.checkpoints.unknown_saves import REMEDY, named
 from lockstep.core.checkpoints.verdicts import Candidate, Check
 from lockstep.core.model.plan import VerifyRequest
+from lockstep.core.model.plural import plural
 from lockstep.core.model.quarantine import Quarantine, Save, in_quarantine
 from lockstep.core.model.reasons import ResumeReason, StopReason
 from lockstep.core.model.snapshot import CheckpointReport, Verdict
@@ -291,7 +292,7 @@ def world_refusal(candidate: Candidate | CheckpointReport, world: int) -> str:
     """Why ``world`` nodes could not load it; empty when they can."""
     reshardable = candidate.format in RESHARDABLE_FORMATS and candidate.tier in (SHARED, ARCHIVE)
     if candidate.world and candidate.world != world and not reshardable:
-        return f"was saved by {candidate.world} nodes and cannot be loaded by {world}"
+        return f"was saved by {plural(candidate.world, 'node')} and cannot be loaded by {world}"
     return ""
 
 

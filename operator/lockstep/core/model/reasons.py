@@ -221,6 +221,7 @@ class ConditionReason(AnyReason):
     NO_STEP_YET = "NoStepYet"
     STEPS_UNKNOWN = "StepsUnknown"
     # Suspended
+    HELD = "Held"
     SUSPEND_REQUESTED = "SuspendRequested"
     NOT_SUSPENDED = "NotSuspended"
     # Finished, Succeeded
@@ -329,6 +330,7 @@ class EventReason(AnyReason):
     GROWN = "Grown"
     STARTED = "Started"
     JOINED = "Joined"
+    NO_STEP_REPORTED = "NoStepReported"
     ATTEMPT_SKIPPED = "AttemptSkipped"
     CHECKPOINT_REJECTED = "CheckpointRejected"
     NO_CHECKPOINT = "NoCheckpoint"

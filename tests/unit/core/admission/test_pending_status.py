@@ -39,7 +39,7 @@ def told(plan: ClusterPlan, name: str = "a") -> QueueStatus:
             [has("r", "n0")],
             {"limits": {"maxRunningRuns": 1}},
             "RunningRunsLimit",
-            "queue default lets at most 1 runs hold nodes",
+            "queue default lets at most 1 run hold nodes",
             ("team/r",),
             NOW + HOUR,
         ),

@@ -102,7 +102,7 @@ def test_who_can_never_start_is_told_so_and_not_behind_whom_it_is() -> None:
         ({"dependsOn": [{"name": "first"}]}, {}, "Dependency", "no run first"),
         ({"priorityClassName": "nope"}, {}, "PriorityClassNotFound", "no PriorityClass nope"),
         ({"singleton": "w"}, {}, "Singleton", "old comes first"),
-        ({}, {"limits": {"maxPendingRuns": 1}}, "PendingRunsLimit", "at most 1 runs wait"),
+        ({}, {"limits": {"maxPendingRuns": 1}}, "PendingRunsLimit", "at most 1 run wait"),
     ],
 )
 def test_why_it_would_not_start_at_all_is_said(

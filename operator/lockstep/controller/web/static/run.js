@@ -23,6 +23,8 @@ function facts(body) {
     ["Step", progress.totalSteps ? `${count(progress.step ?? 0)} of ${count(progress.totalSteps)}` : progress.step && count(progress.step)],
     ["Loss", progress.loss],
     ["Last step", ago(progress.time, now())],
+    ["Pace", body.pace],
+    ["All steps done", body.completion],
     ["Nodes", body.nodes && `${body.nodes}${body.spares ? `, spares ${body.spares}` : ""}`],
     ["GPUs", body.gpusPerNode ? `${body.gpusPerNode} ${body.gpuType} a node` : ""],
     ["Attempt", body.attempt || ""],

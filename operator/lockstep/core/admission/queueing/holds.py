@@ -11,6 +11,7 @@ from lockstep.core.failures.failure_memory import named_nodes
 from lockstep.core.model.conditions import find
 from lockstep.core.model.limits import asked_limit
 from lockstep.core.model.near_names import suggestion
+from lockstep.core.model.plural import plural
 from lockstep.core.model.reasons import ConditionType, WaitReason
 from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Mode, Tunables
@@ -141,7 +142,7 @@ def _beyond_limits(run: RunView, queue: TrainingQueueSpec) -> Hold | None:
     wanted = spec.nodes + spec.spare_nodes
     if limits.max_nodes_per_run is not None and wanted > limits.max_nodes_per_run:
         with_spares = ", spares included" if spec.spare_nodes else ""
-        words = f"needs {wanted} nodes{with_spares}; queue {spec.queue} admits runs of at most"
+        words = f"needs {plural(wanted, 'node')}{with_spares}; queue {spec.queue} admits runs of at most"
         return Hold(WaitReason.NODES_PER_RUN_LIMIT, f"{words} {limits.max_nodes_per_run}")
     asked = asked_limit(spec, limits)
     if limits.max_time_limit is not None:
