@@ -32,7 +32,7 @@ from playground import guide
 from playground.doors import Doors, rights_or_reenter
 from playground.guide import Guide
 
-SAMPLES = Path(__file__).with_name("samples.yaml")
+SAMPLES = [Path(__file__).with_name(name) for name in ("samples.yaml", "waiting.yaml")]
 NAMESPACE, ACCOUNT = "playground", "you"
 SIMULATED = NodeBatch(count=128, racks=8, zones=2, labels={"playground": "simulated"})
 REAL = [
@@ -129,15 +129,16 @@ def _up(doors: Doors, say: Callable[[str], None]) -> Iterator[Guide]:
         kubectl = world.kubectl
         with simulated_workers(world):
             _publish(kubectl, settings)
-            kubectl("apply", "-f", str(SAMPLES))
-            say("two teams with their queues and runs")
-            wait_for(
-                "every sample is in the state that it shows",
-                lambda: not _show_states(kubectl),
-                seconds=SAMPLES_SECONDS,
-                last_seen=lambda: _show_states(kubectl),
-            )
-            say("runs that wait, train, are suspended, failed and succeeded")
+            say("two teams make their queues and runs")
+            for samples in SAMPLES:
+                kubectl("apply", "-f", str(samples))
+                wait_for(
+                    "every sample is in the state that it shows",
+                    lambda: not _show_states(kubectl),
+                    seconds=SAMPLES_SECONDS,
+                    last_seen=lambda: _show_states(kubectl),
+                )
+            say("runs train, wait, are suspended, have failed and have succeeded")
             found = _guide(world, doors, f"http://127.0.0.1:{port}")
             found.write()
             yield found

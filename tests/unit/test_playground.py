@@ -24,7 +24,7 @@ from playground.doors import Doors, rights_or_reenter
 from playground.guide import Guide
 from support.typed_page import Typed, files_on, typed_on
 
-SHOWN = list(yaml.safe_load_all(SAMPLES.read_text()))
+SHOWN = [document for file in SAMPLES for document in yaml.safe_load_all(file.read_text())]
 RUNS = [each for each in SHOWN if each["kind"] == "TrainingRun"]
 
 
