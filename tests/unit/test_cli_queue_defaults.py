@@ -14,6 +14,7 @@ from lockstep.cli.submission.flags import Flags
 from lockstep.cli.submission.queue_defaults import batch_of, put_into, with_image
 
 HOME = {"name": "home", "mountPath": "/home", "persistentVolumeClaim": {"claimName": "home"}}
+MADE = {"uid": "u1", "resourceVersion": "1", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
 BATCH = {"image": "lab/train:3", "volumes": [HOME], "env": [{"name": "HF_HOME", "value": "/home/hf"}]}
 
 
@@ -33,11 +34,14 @@ class Server:
             raise ApiServerError(404, "none", name="x")
         return {"spec": {"batch": self.batch} if self.batch else {}}
 
+    def metadata(self, path: str, **_: Any) -> Any:
+        return {"metadata": {}}
+
     def create(self, path: str, body: Any, **_: Any) -> Any:
         if "selfsubjectreviews" in path:
             return {"status": {"userInfo": {"username": "ada"}}}
         self.created.append(copy.deepcopy(body))
-        return body | {"metadata": {"name": "one", "namespace": "team"}}
+        return body | {"metadata": {"name": "one", "namespace": "team", **MADE}}
 
 
 @pytest.mark.parametrize(("status", "found"), [(0, BATCH), (403, {}), (404, {})])
@@ -84,7 +88,7 @@ def test_a_queue_without_defaults_changes_nothing() -> None:
 def types(server: Server, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     monkeypatch.setattr(Target, "connect", lambda self: server)
     with pytest.raises(SystemExit) as ended:
-        main(["submit", "--name", "one", *words])
+        main(["submit", "--no-wait", "--name", "one", *words])
     return int(ended.value.code or 0)
 
 

@@ -36,6 +36,9 @@ def ended(
     return raw
 
 
+MADE = {"uid": "new", "resourceVersion": "1", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
+
+
 class Server:
     """Holds one run of a name; what is done to it is written down."""
 
@@ -57,6 +60,9 @@ class Server:
     def list(self, path: str, **query: Any) -> dict[str, Any]:
         return {"items": [], "metadata": {}}
 
+    def metadata(self, path: str, **query: Any) -> dict[str, Any]:
+        return {"metadata": {}}
+
     def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
         if "selfsubjectreviews" in path:
             return {"status": {"userInfo": {"username": "alice"}}}
@@ -67,7 +73,7 @@ class Server:
         if self.run is not None and body["metadata"].get("name") == self.run["metadata"]["name"]:
             raise ApiServerError(409, "already exists", name="llama")
         self.made = body
-        return body
+        return body | {"metadata": {"namespace": "team"} | MADE | body["metadata"]}
 
     def delete(self, path: str, uid: str) -> dict[str, Any]:
         self.done.append("delete")
@@ -331,7 +337,8 @@ def test_submit_takes_from_as_a_flag_for_runs_and_arrays(monkeypatch: pytest.Mon
     server = Server(ended())
     monkeypatch.setattr(Target, "connect", lambda self: cast(Cluster, server))
     verb = cast(Any, submitting.submit).__wrapped__
-    verb(Target(), ["a"], "next", flags=Flags(image="x"), schedule=Schedule(), origin="llama", array=array)
+    words: Any = {"flags": Flags(image="x"), "schedule": Schedule(), "origin": "llama", "no_wait": True}
+    verb(Target(), ["a"], "next", array=array, **words)
     spec = server.made["spec"]["template"]["spec"] if array else server.made["spec"]
     assert spec["checkpoint"]["start"] == {"run": "llama"}
     assert server.done == ["create"]

@@ -321,7 +321,7 @@ def test_a_run_that_has_ended_and_holds_nodes_is_in_the_queue_until_it_does_not(
     assert not queue.is_over(ended)
     everybody = sorted([runs.view(sample.pending()), ended], key=queue.order)
     line = queue.listing(everybody, False, True, NOW)[1]
-    assert line.split()[:5] == ["llama", "Cancelled", "Cancelled", "4", "held"]
+    assert line.split()[:6] == ["llama", "-", "Cancelled", "Cancelled", "4", "held"]
     assert "its pods still hold 4 nodes; they are deleted in 90s at the latest" in line
     del raw["status"]["leaving"]
     assert queue.is_over(runs.view(raw))

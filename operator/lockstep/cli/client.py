@@ -99,9 +99,10 @@ class Cluster:
             *lines, buffer = (buffer + chunk).split(b"\n")
             for line in lines:
                 change = self._object(line, part="object")
-                if change["type"] == "ERROR":
+                kind = str(change.get("type"))
+                if kind == "ERROR":
                     raise _api_error(change["object"].get("code", 500), change["object"])
-                yield change["type"], change["object"]
+                yield kind, change["object"]
 
     def stream(self, path: str, *, read_timeout: float | None = None, **query: Query) -> Iterator[bytes]:
         """The body of an answer as it comes."""
