@@ -182,3 +182,26 @@ def test_nothing_stays_where_no_run_came_of_it(program: Path, keep: bool, fails:
     else:
         create()
     assert not server.maps
+
+
+def test_the_code_outlives_a_run_that_is_deleted_for_the_next_one(program: Path) -> None:
+    server, run = Server(), manifest()
+    packed = code.packed_for([run], str(program))
+    with code.sent_along(cast(Cluster, server), run, packed, dry_run=False, keep=True):
+        run["metadata"] |= {"uid": "u", "namespace": "team"}
+        code.adopt(cast(Cluster, server), run)
+    [made] = server.maps.values()
+    code.hold_on_to(cast(Cluster, server), run)
+    assert made["metadata"]["ownerReferences"] == [], "it would go with the old run"
+    code.adopt(cast(Cluster, server), run | {"metadata": {"name": "hello", "uid": "v"}})
+    assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == ["v"]
+
+
+def test_code_that_goes_along_anew_takes_the_place_of_what_did_before(program: Path) -> None:
+    server, run = Server(), manifest()
+    packed = code.packed_for([run], str(program))
+    with code.sent_along(cast(Cluster, server), run, packed, dry_run=False, keep=True):
+        pass
+    code.packed_for([run], str(program))
+    [volume] = run["spec"]["volumes"]
+    assert volume["projected"]["sources"][0]["configMap"]["name"] == "hello-code", "that is yet to get its name"

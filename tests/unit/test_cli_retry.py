@@ -66,6 +66,8 @@ class Server:
     def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
         if "selfsubjectreviews" in path:
             return {"status": {"userInfo": {"username": "alice"}}}
+        if path.endswith("/configmaps"):
+            return body | {"metadata": {"name": f"{body['metadata']['generateName']}abcde"}}
         step = "ask" if query.get("dryRun") else "create"
         self.done.append(step)
         if step in self.fails:
@@ -96,7 +98,8 @@ def retried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Se
         flags = given.pop("flags", Flags())
         schedule = given.pop("schedule", Schedule())
         verb = cast(Any, command.retry).__wrapped__
-        verb(Target(), given.pop("run", "llama"), given.pop("command", None), flags=flags, schedule=schedule, **given)
+        words = {"no_wait": not given.get("wait"), "flags": flags, "schedule": schedule, **given}
+        verb(Target(), words.pop("run", "llama"), words.pop("command", None), **words)
         return server
 
     return types
@@ -367,3 +370,11 @@ def test_submit_from_a_run_that_it_cannot_start_from_is_refused(
         manifest["spec"]["checkpoint"] = checkpoint
     with pytest.raises(CliError, match=words):
         going_on.start_from(manifest, raw)
+
+
+def test_code_goes_along_with_a_retry(retried: Callable[..., Server], tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    made = retried(Server(ended()), flags=Flags(code=str(tmp_path)), command=["python3", "train.py"]).made["spec"]
+    assert made["workingDir"] == "/code"
+    [source] = made["volumes"][-1]["projected"]["sources"]
+    assert [item["path"] for item in source["configMap"]["items"]] == ["train.py"]

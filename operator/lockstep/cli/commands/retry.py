@@ -35,6 +35,9 @@ def retry(
     fresh: Annotated[bool, flag("--fresh", "From step 0.")] = False,
     hold: Annotated[bool, flag("--hold -H", "Wait until it is released.")] = False,
     wait: Annotated[bool, flag("--wait", "Stay until the end; fail unless it succeeds.")] = False,
+    no_wait: Annotated[
+        bool, flag("--no-wait", "Create it whatever it lacks; don't see for 2 s what comes of it.")
+    ] = False,
     dry_run: Annotated[
         Literal["none", "client", "server"], flag("--dry-run", "client prints the manifest; server asks.")
     ] = "none",
@@ -44,10 +47,12 @@ def retry(
     import time
 
     from lockstep.cli.output import note, print_done
-    from lockstep.cli.submission import array_manifests, going_on, manifests, submit
+    from lockstep.cli.submission import array_manifests, code, going_on, manifests, submit
     from lockstep.cli.submission import retry as retries
-    from lockstep.cli.submission.refusals import refuse_bad
+    from lockstep.cli.submission.verdicts import tell_verdicts
 
+    if wait and no_wait:
+        raise UsageError("--wait stays until the end, --no-wait not at all: leave one of them out")
     cluster = target.connect()
     raw = retries.ended(cluster, run)
     old = raw["metadata"]["name"]
@@ -58,7 +63,7 @@ def retry(
     if metadata.get("namespace", cluster.namespace) != cluster.namespace:
         raise UsageError(f"{file} says namespace {metadata['namespace']}, and {old} is in {cluster.namespace}")
     manifest["metadata"] = metadata | {"name": name or metadata.get("name") or old, "namespace": cluster.namespace}
-    going_on.put_flags(manifest, flags, command or ())
+    manifests.lay_over(manifest, replace(flags, command=tuple(command or ())).fields())
     if not file:
         going_on.forget_start(manifest)
     words = going_on.start_after(manifest, raw, step=step, fresh=fresh)
@@ -66,23 +71,27 @@ def retry(
     array_manifests.refuse_outside_of_arrays(manifest)
     going_on.put_record(manifest, raw)
     in_place = retries.takes_its_place(raw, manifest)
+    packed = code.packed_for([manifest], flags.code)
     if dry_run == "client":
-        submit.show_unsent([manifest], output)
+        submit.show_unsent([*code.shown_with([manifest], packed), manifest], output)
         return
-    refuse_bad(manifest, submit.namespace_labels(cluster, cluster.namespace))
-    if dry_run == "server" and in_place:
-        retries.ask(cluster, manifest)
-        print_done(manifest, output, "created (server dry run)")
-        return
+    submit.refuse_wrong(cluster, manifest, look_up=not no_wait, made=code.made_for(manifest, packed))
     if dry_run == "none":
         submit.name_user(cluster, [manifest])
-    if in_place:
-        made = retries.replace_run(cluster, raw, manifest)
-    else:
-        made = submit.create(cluster, manifest, dry_run=dry_run == "server")
+    with code.sent_along(cluster, manifest, packed, dry_run=dry_run == "server", keep=True):
+        if dry_run == "server" and in_place:
+            retries.ask(cluster, manifest)
+            made = manifest
+        elif in_place:
+            made = retries.replace_run(cluster, raw, manifest)
+        else:
+            made = submit.create(cluster, manifest, dry_run=dry_run == "server")
     print_done(made, output, "created (server dry run)" if dry_run == "server" else "created")
-    if dry_run == "none":
-        over = f"; {', '.join(left)} of {old} is over and left out" if left else ""
-        note(f"{made['metadata']['name']} {words}{over}.")
-        if wait:
-            submit.await_end(cluster, made)
+    if dry_run == "server":
+        return
+    over = f"; {', '.join(left)} of {old} is over and left out" if left else ""
+    note(f"{made['metadata']['name']} {words}{over}.")
+    if wait:
+        submit.await_end(cluster, made)
+    elif not no_wait and (verdict := tell_verdicts(cluster, [made])):
+        raise typer.Exit(verdict)

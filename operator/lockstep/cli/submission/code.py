@@ -126,6 +126,7 @@ def packed_for(manifests: Sequence[Json], directory: str | None) -> Packed | Non
         return None
     packed = pack(directory)
     for manifest in manifests:
+        _forget(manifest)
         mount(_run_spec(manifest), packed, _name_to_be(manifest))
     tell(packed, directory)
     return packed
@@ -165,6 +166,38 @@ def sent_along(cluster: Cluster, manifest: Json, packed: Packed | None, *, dry_r
         discard(cluster, name)
 
 
+def hold_on_to(cluster: Cluster, manifest: Json) -> None:
+    """Have the code that a manifest mounts outlive the run that is about to be deleted for it: nobody's until it is
+    adopted."""
+    for name, path, raw in _carried(cluster, manifest):
+        version = {"resourceVersion": raw["metadata"]["resourceVersion"]}
+        try:
+            cluster.merge_patch(path, {"metadata": {**version, "ownerReferences": []}})
+        except ApiServerError as error:
+            words = f"the code that it mounts, ConfigMap {name}, goes with the old run, and cannot be kept: {error}"
+            raise CliError(words, "take it along anew with --code DIR, or give the new run another --name") from error
+
+
+def _carried(cluster: Cluster, owner: Json) -> Iterator[tuple[str, str, Json]]:
+    """Name, path and object of each ConfigMap of code that a manifest or object mounts, as far as it may be read."""
+    namespace = owner["metadata"].get("namespace") or cluster.namespace
+    for name in _names_in(owner):
+        path = core_path(namespace, "configmaps", name)
+        try:
+            raw = cluster.get(path)
+        except ApiServerError:
+            continue
+        if (raw["metadata"].get("labels") or {}).get(LABEL) == "true":
+            yield name, path, raw
+
+
+def _forget(manifest: Json) -> None:
+    """Code that went along before is replaced by what goes along now."""
+    spec, before = _run_spec(manifest), {*_names_in(manifest)}
+    if before:
+        spec["volumes"] = [volume for volume in spec["volumes"] if volume.get("name") != _VOLUME]
+
+
 def _name_to_be(manifest: Json) -> str:
     return f"{_stem(manifest)}-code"
 
@@ -199,19 +232,11 @@ def discard(cluster: Cluster, name: str) -> None:
 def adopt(cluster: Cluster, owner: Json) -> None:
     """Have the code that a new run or array mounts go once the last of those that mount it is gone. Where that may not
     be written it stays, which harms nobody."""
-    namespace = owner["metadata"].get("namespace") or cluster.namespace
-    for name in _names_in(owner):
-        path = core_path(namespace, "configmaps", name)
+    for _, path, raw in _carried(cluster, owner):
+        owners, about = raw["metadata"].get("ownerReferences") or [], owner["metadata"]
+        mine = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": about["name"], "uid": about["uid"]}
+        version = {"resourceVersion": raw["metadata"]["resourceVersion"]}
         with contextlib.suppress(CliError):
-            raw = cluster.get(path)
-            if (raw["metadata"].get("labels") or {}).get(LABEL) != "true":
-                continue
-            owners = raw["metadata"].get("ownerReferences") or []
-            about = owner["metadata"]
-            mine = {
-                "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": about["name"], "uid": about["uid"],
-            }  # fmt: skip
-            version = {"resourceVersion": raw["metadata"]["resourceVersion"]}
             cluster.merge_patch(path, {"metadata": {**version, "ownerReferences": [*owners, mine]}})
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 from lockstep.api.base import names
@@ -13,7 +12,6 @@ from lockstep.cli import runs
 from lockstep.cli.client import Json
 from lockstep.cli.errors import CliError, UsageError
 from lockstep.cli.submission.array_manifests import is_set
-from lockstep.cli.submission.flags import Flags
 from lockstep.core.checkpoints.origin import directory_of
 from lockstep.core.checkpoints.previous_saves import directory_of as directory_of_save
 from lockstep.core.model.snapshot import RunView
@@ -41,14 +39,6 @@ def again(raw: Json) -> tuple[Json, list[str]]:
     kept = {part: text for part, text in theirs.items() if text}
     whose = {"name": metadata["name"], "namespace": metadata["namespace"]}
     return {"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "metadata": whose | kept, "spec": spec}, left
-
-
-def put_flags(manifest: Json, flags: Flags, command: Sequence[str]) -> None:
-    """Have a manifest say what flags and a command say; the rest of it stays."""
-    said = replace(flags, command=tuple(command)).manifest("any")["spec"]
-    if flags.nodes is None:
-        said.pop("nodes")
-    manifest["spec"] = _merged(manifest.get("spec") or {}, said)
 
 
 def forget_start(manifest: Json) -> None:
@@ -217,17 +207,3 @@ def _in_words(start: Mapping[str, Any]) -> str:
 
 def _without(texts: Mapping[str, str] | None, ours: tuple[str, ...]) -> Json:
     return {key: text for key, text in (texts or {}).items() if not key.startswith(ours)}
-
-
-def _merged(below: Any, above: Any) -> Any:
-    """Objects field by field, lists of named things by their names; anything else is replaced."""
-    if isinstance(below, dict) and isinstance(above, dict):
-        return below | {key: _merged(below.get(key), value) for key, value in above.items()}
-    if isinstance(below, list) and isinstance(above, list) and above and all(map(_is_named, [*below, *above])):
-        theirs = {each["name"]: each for each in above}
-        return [theirs.pop(each["name"], each) for each in below] + list(theirs.values())
-    return above
-
-
-def _is_named(each: object) -> bool:
-    return isinstance(each, dict) and "name" in each

@@ -18,7 +18,7 @@ from lockstep.api.base import names
 from lockstep.cli import output, runs
 from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import ApiServerError, CliError, Unreachable, UsageError
-from lockstep.cli.submission import submit
+from lockstep.cli.submission import code, submit
 from lockstep.cli.submission.refusals import in_fields
 from lockstep.cli.yaml_text import as_yaml
 from lockstep.core.model.conditions import is_true
@@ -75,6 +75,7 @@ def replace_run(cluster: Cluster, raw: Json, manifest: Json) -> Json:
     name, uid = raw["metadata"]["name"], raw["metadata"]["uid"]
     path = runs_path(cluster.namespace, name)
     ask(cluster, manifest)
+    code.hold_on_to(cluster, manifest)
     kept = _keep(cluster.namespace, name, uid, manifest)
     try:
         _delete(cluster, path, uid)
