@@ -258,18 +258,19 @@ def _report_progressing(plan: PlanBuilder, phase: Phase) -> None:
     if at is not None and at >= begun:
         plan.condition(ConditionType.PROGRESSING, True, ConditionReason.STEPS_REPORTED, ended)
     else:
-        silent = plan.status.progress.time is None and begun > 0 and plan.reached(begun + HINT_AFTER)
+        before = find(plan.status, ConditionType.PROGRESSING)
+        told = before is not None and before.message.startswith(NO_STEP_HINT)
+        # A new leader has heard of nobody yet: what it does not know is no silence.
+        due = max(begun, plan.snapshot.leadership.since) + HINT_AFTER
+        silent = at is None and begun > 0 and (told or plan.reached(due))
         words = "; ".join(filter(None, (NO_STEP_HINT if silent else "no step of this attempt was reported yet", ended)))
-        if silent and not _was_told_how_to_report(plan):
+        if silent and not told and not _has_trained_long_before(plan):
             plan.event(EventReason.NO_STEP_REPORTED, NO_STEP_HINT, action=ActionWord.WAIT)
         plan.condition(ConditionType.PROGRESSING, False, ConditionReason.NO_STEP_YET, words)
 
 
-def _was_told_how_to_report(state: RunState) -> bool:
-    """In this attempt, or in one before it that took as long without a step."""
-    before = find(state.status, ConditionType.PROGRESSING)
-    if before is not None and before.message.startswith(NO_STEP_HINT):
-        return True
+def _has_trained_long_before(state: RunState) -> bool:
+    """An attempt before took long enough without a step to be told."""
     return any(
         each.started_at is not None and each.ended_at is not None and each.ended_at - each.started_at >= HINT_AFTER
         for each in state.status.attempts

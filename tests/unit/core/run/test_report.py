@@ -157,6 +157,26 @@ def test_a_program_that_reports_no_step_is_told_how_to_once() -> None:
     assert told()[1] == [], "the attempt before was told"
 
 
+def test_a_new_leader_takes_nobody_for_silent_before_it_could_hear_them_and_keeps_what_was_told() -> None:
+    w = world_with_gang(2)
+    w.work_reports_only()
+    w.now += 2 * HINT_AFTER
+    w.crash()
+
+    def told() -> str:
+        plan = w.plan("one")
+        conclude(plan, "")
+        w.amend("one", conditions=plan.status.conditions)
+        shown = find(plan.status, ConditionType.PROGRESSING)
+        return shown.message if shown is not None else ""
+
+    assert told() == "no step of this attempt was reported yet"
+    w.now += HINT_AFTER
+    assert told() == NO_STEP_HINT
+    w.crash()
+    assert told() == NO_STEP_HINT
+
+
 def test_a_run_that_has_reported_steps_before_is_given_the_time_to_load() -> None:
     w = world_with_gang(2)
     w.amend("one", progress=changed(w.status("one").progress, step=3, time=1.0))
