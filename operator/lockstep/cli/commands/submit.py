@@ -71,7 +71,7 @@ def submit(
         flags = queue_defaults.with_image(flags, batch)
     wanted = manifests.manifests_of(arguments or (), flags, name)
     for manifest in wanted:
-        if added := queue_defaults.put_into(manifest, batch):
+        if batch and (added := queue_defaults.put_into(manifest, batch)):  # else it is a manifest, and as it is
             note(f"queue {flags.queue or names.DEFAULT_QUEUE} adds {', '.join(added)}")
         replace(schedule, hold=hold).put_into(manifest, time.time())
     if origin:

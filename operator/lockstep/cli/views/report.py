@@ -120,7 +120,9 @@ def show(
     ended = [use for use in past.ended() if namespace in (None, use.namespace)]
     known, live = {use.uid for use in ended}, []
     if cluster is not None:
-        with if_forbidden("a report on all namespaces needs the role view in the whole cluster; -n names one"):
+        with if_forbidden(
+            "ask for the role view in the whole cluster, which a report on all namespaces needs, or name one with -n"
+        ):
             found = cluster.list(runs_path(namespace))["items"]
         views = (runs.view(raw) for raw in found)
         live = [past.told_of(use_of(run)) for run in views if run.uid not in known and not is_test_only(run)]
