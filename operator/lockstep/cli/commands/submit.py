@@ -46,15 +46,13 @@ def submit(
     from lockstep.cli.submission.refusals import refuse_bad
     from lockstep.cli.submission.test_only import show_start
 
-    cluster, batch = None, {}
-    if arguments and dry_run != "client" and (flags.image or not manifests.name_a_manifest(arguments)):
+    cluster, batch, queue = None, None, flags.queue or names.DEFAULT_QUEUE
+    if arguments and dry_run != "client" and not flags.image and not manifests.name_a_manifest(arguments):
         cluster = target.connect()
-        batch = queue_defaults.batch_of(cluster, flags.queue or names.DEFAULT_QUEUE)
+        batch = queue_defaults.batch_of(cluster, queue)
         flags = queue_defaults.with_image(flags, batch)
     wanted = manifests.manifests_of(arguments or (), flags, name)
     for manifest in wanted:
-        if added := queue_defaults.put_into(manifest, batch):
-            note(f"queue {flags.queue or names.DEFAULT_QUEUE} adds {', '.join(added)}")
         replace(schedule, hold=hold).put_into(manifest, time.time())
     if array:
         wanted = [array_manifests.wrapped(manifest, array) for manifest in wanted]
@@ -71,6 +69,10 @@ def submit(
     if test_only and (wait or dry_run != "none"):
         raise UsageError("--test-only starts nothing: leave --wait and --dry-run out")
     cluster = cluster or target.connect()
+    for manifest in wanted if flags.image else ():
+        batch = queue_defaults.batch_of(cluster, queue) if batch is None else batch
+        if added := queue_defaults.put_into(manifest, batch):
+            note(f"queue {queue} adds {', '.join(added)}")
     if dry_run == "none":
         submit.name_user(cluster, wanted)
     for manifest in wanted:

@@ -93,7 +93,7 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class UsageReport:
     """The sums, who used most first. ``notes`` say where the figures come from and what they leave out."""
 
     by: By
@@ -136,7 +136,7 @@ def show(
         output.note(words)
 
 
-def summed(uses: Iterable[Use], by: By, since: float, now: float, sources: Sequence[str]) -> Report:
+def summed(uses: Iterable[Use], by: By, since: float, now: float, sources: Sequence[str]) -> UsageReport:
     """Of all that ended after ``since``, or has not."""
     sums: dict[str, Sum] = {}
     total, older = Sum(), 0
@@ -151,7 +151,7 @@ def summed(uses: Iterable[Use], by: By, since: float, now: float, sources: Seque
     if older:
         was, count = ("was", "counts") if older == 1 else ("were", "count")
         notes.append(f"{plural(older, 'run')} of these {was} made before, and {count} whole.")
-    return Report(by, since, now, rows, total, notes)
+    return UsageReport(by, since, now, rows, total, notes)
 
 
 def use_of(run: RunView) -> Use:
@@ -216,7 +216,7 @@ class Past:
         return Counter(cause for _, cause in self._causes.get(uid, {}).values())
 
 
-def listing(report: Report) -> list[str]:
+def listing(report: UsageReport) -> list[str]:
     """The table, header first; the last line has all together."""
     rows = [(name, one) for name, one in report.rows]
     rows += [("all", report.total)] if len(rows) > 1 else []
@@ -224,7 +224,7 @@ def listing(report: Report) -> list[str]:
     return output.table((report.by.upper(), *COLUMNS), cells)
 
 
-def as_csv(report: Report) -> str:
+def as_csv(report: UsageReport) -> str:
     """A line for each; what a spreadsheet would take for a formula is made text."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
@@ -237,7 +237,7 @@ def as_csv(report: Report) -> str:
     return text.getvalue()
 
 
-def as_json(report: Report) -> Json:
+def as_json(report: UsageReport) -> Json:
     """For programs."""
     return {
         "by": report.by,
