@@ -102,6 +102,13 @@ def test_flags_without_an_image_get_the_queues_and_what_was_added_is_told(
     assert (created["spec"]["image"], created["spec"]["volumes"]) == ("lab/train:3", [HOME])
 
 
+def test_each_run_of_an_array_gets_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(BATCH)
+    assert types(server, monkeypatch, "-q", "research", "-a", "0-3", "--image", "mine", "--", "train") == 0
+    template = server.created[0]["spec"]["template"]["spec"]
+    assert (template["image"], template["volumes"]) == ("mine", [HOME])
+
+
 def test_a_manifest_is_what_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     file = tmp_path / "run.yaml"
     file.write_text(

@@ -15,6 +15,7 @@ from lockstep.cli.errors import CliError, UsageError
 from lockstep.cli.main import main
 from lockstep.cli.views import report
 from lockstep.cli.views.report import FIELDS, Past, as_csv, as_json, begin_of, listing, summed, use_of
+from lockstep.core.accounting.goodput import Bucket
 from support import sample_runs as sample
 
 NOW = sample.NOW
@@ -136,16 +137,30 @@ def test_what_ended_before_is_left_out_and_what_was_made_before_is_told() -> Non
 
 
 def test_a_run_that_is_still_there_counts_by_its_status() -> None:
-    use = use_of(runs.view(sample.recovering()))
+    use = use_of(runs.view(sample.recovering()), NOW)
     assert (use.outcome, use.ended, use.namespace) == ("not ended", None, "team")
     assert use.causes.total() > 0
-    failed = use_of(runs.view(sample.failed()))
+    failed = use_of(runs.view(sample.failed()), NOW)
     assert failed.outcome == "Failed"
     assert failed.ended is not None
 
 
+@pytest.mark.parametrize(("admitted", "suspended", "more"), [(False, False, 60), (True, False, 0), (False, True, 0)])
+def test_a_run_that_only_waits_has_waited_until_now(admitted: bool, suspended: bool, more: int) -> None:
+    conditions = [
+        sample.condition("Admitted", str(admitted), "Resources"),
+        sample.condition("Suspended", str(suspended), "Suspended"),
+    ]
+    found = [
+        use_of(runs.view(sample.run(status={"conditions": conditions})), now).seconds[Bucket.QUEUE]
+        for now in (NOW, NOW + 60)
+    ]
+    assert found[1] - found[0] == more
+    assert (found[0] > 0) == bool(more)
+
+
 def test_failures_that_status_has_forgotten_are_those_of_the_history() -> None:
-    use = use_of(runs.view(sample.recovering()))
+    use = use_of(runs.view(sample.recovering()), NOW)
     lines = [failure(use.uid, number, "Hang") for number in range(20)]
     assert past(*lines).told_of(use).causes == {"Hang": 20}
     assert past().told_of(use) is use

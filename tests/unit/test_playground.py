@@ -122,7 +122,7 @@ def test_what_is_to_be_sourced_and_clicked_is_told(tmp_path: Path, monkeypatch: 
 
 def test_the_tutorial_is_found_whole() -> None:
     page = ROOT / "docs" / "first-hour.md"
-    assert files_on(page).keys() == {"train.py", "claim.yaml", "first.yaml", "second.yaml"}
+    assert files_on(page).keys() == {"train.py", "claim.yaml", "first.yaml"}
     text = page.read_text()
     assert len(typed_on(page)) == text.count("\n$ ")
     named = {word for each in typed_on(page) for word in each.command.split() if word.endswith((".py", ".yaml"))}

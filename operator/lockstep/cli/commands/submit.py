@@ -64,15 +64,13 @@ def submit(
         raise UsageError("--test-only starts nothing: leave --wait and --dry-run out")
     if array and (wait or test_only):
         raise UsageError("--wait and --test-only are for single runs", "leave --array out to ask for one of them")
-    cluster, batch = None, {}
-    if arguments and dry_run != "client" and (flags.image or not manifests.name_a_manifest(arguments)):
+    cluster, batch, queue = None, None, flags.queue or names.DEFAULT_QUEUE
+    if arguments and dry_run != "client" and not flags.image and not manifests.name_a_manifest(arguments):
         cluster = target.connect()
-        batch = queue_defaults.batch_of(cluster, flags.queue or names.DEFAULT_QUEUE)
+        batch = queue_defaults.batch_of(cluster, queue)
         flags = queue_defaults.with_image(flags, batch)
     wanted = manifests.manifests_of(arguments or (), flags, name)
     for manifest in wanted:
-        if batch and (added := queue_defaults.put_into(manifest, batch)):  # else it is a manifest, and as it is
-            note(f"queue {flags.queue or names.DEFAULT_QUEUE} adds {', '.join(added)}")
         replace(schedule, hold=hold).put_into(manifest, time.time())
     if origin:
         before = runs.fetch(target.connect(), origin)
@@ -96,6 +94,10 @@ def submit(
     if wait and len(wanted) > 1:
         raise UsageError("--wait needs a manifest with one run")
     cluster = cluster or target.connect()
+    for manifest in wanted if manifests.is_made_of_flags(arguments or (), flags) else ():
+        batch = queue_defaults.batch_of(cluster, queue) if batch is None else batch
+        if added := queue_defaults.put_into(manifest, batch):
+            note(f"queue {queue} adds {', '.join(added)}")
     if dry_run == "none":
         submit.name_user(cluster, wanted)
     created = []

@@ -36,7 +36,7 @@ _PlainLoader.yaml_implicit_resolvers = {
 
 def manifests_of(arguments: Sequence[str], flags: Flags, name: str | None) -> list[Json]:
     """What to create: the one manifest, with what flags say laid over it, or with an image the command."""
-    if flags.image and not (len(arguments) == 1 and is_named_as_a_manifest(arguments[0])):
+    if is_made_of_flags(arguments, flags):
         if not arguments:
             raise UsageError("no command is given", "write it after --, e.g. -- torchrun train.py")
         return [replace(flags, command=arguments).manifest(name)]
@@ -54,6 +54,11 @@ def manifests_of(arguments: Sequence[str], flags: Flags, name: str | None) -> li
         manifests[0]["metadata"] = {k: v for k, v in manifests[0]["metadata"].items() if k != "generateName"}
         manifests[0]["metadata"]["name"] = name
     return manifests
+
+
+def is_made_of_flags(arguments: Sequence[str], flags: Flags) -> bool:
+    """Whether what is to be created is what flags and a command say, and lies in no file."""
+    return bool(flags.image) and not (len(arguments) == 1 and is_named_as_a_manifest(arguments[0]))
 
 
 def name_a_manifest(arguments: Sequence[str]) -> bool:

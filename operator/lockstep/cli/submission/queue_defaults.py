@@ -8,6 +8,7 @@ from dataclasses import replace
 from lockstep.api.base import names
 from lockstep.cli.client import Cluster, Json, resource_path
 from lockstep.cli.errors import ApiServerError
+from lockstep.cli.submission.array_manifests import is_set
 from lockstep.cli.submission.flags import Flags
 
 
@@ -29,9 +30,9 @@ def with_image(flags: Flags, batch: Json) -> Flags:
 
 
 def put_into(manifest: Json, batch: Json) -> list[str]:
-    """Add the queue's volumes and environment to a run, but for what has a name or a path of the run's own. What was
-    added, in words."""
-    spec = manifest["spec"]
+    """Add the queue's volumes and environment to a run, or to each run of an array, but for what has a name or a path
+    of the run's own. What was added, in words."""
+    spec = manifest["spec"]["template"]["spec"] if is_set(manifest) else manifest["spec"]
     added = []
     for field, keys in (("volumes", ("name", "mountPath")), ("env", ("name",))):
         own: Sequence[Json] = spec.get(field) or ()

@@ -125,7 +125,7 @@ def show(
         ):
             found = cluster.list(runs_path(namespace))["items"]
         views = (runs.view(raw) for raw in found)
-        live = [past.told_of(use_of(run)) for run in views if run.uid not in known and not is_test_only(run)]
+        live = [past.told_of(use_of(run, now)) for run in views if run.uid not in known and not is_test_only(run)]
     report = summed([*ended, *live], by, since, now, _sources(paths, cluster is not None))
     if form == "json":
         output.echo(json.dumps(as_json(report), indent=4))
@@ -156,8 +156,8 @@ def summed(uses: Iterable[Use], by: By, since: float, now: float, sources: Seque
     return UsageReport(by, since, now, rows, total, notes)
 
 
-def use_of(run: RunView) -> Use:
-    """What a run has used that is still there, as its status says."""
+def use_of(run: RunView, now: float) -> Use:
+    """What a run has used that is still there, as its status says; which is not written while it only waits."""
     status = run.status
     succeeded, outcome, ended = find(status, ConditionType.SUCCEEDED), NOT_ENDED, None
     finished = find(status, ConditionType.FINISHED)
@@ -166,7 +166,12 @@ def use_of(run: RunView) -> Use:
     queue, namespace, user = share_key(run)
     causes = Counter(entry.cause for entry in status.attempts if entry.ended_at is not None and entry.rank is not None)
     nodes = status.resolved.nodes or (run.spec.nodes if run.spec is not None else 0)
-    return _use(namespace, run.uid, user, queue, outcome, run.created_at, ended, nodes, status.goodput, causes)
+    use = _use(namespace, run.uid, user, queue, outcome, run.created_at, ended, nodes, status.goodput, causes)
+    if ended is not None or any(is_true(status, each) for each in (ConditionType.ADMITTED, ConditionType.SUSPENDED)):
+        return use
+    since = status.goodput.time or run.created_at
+    waited = use.seconds[Bucket.QUEUE] + max(0, int(now - since))
+    return replace(use, seconds={**use.seconds, Bucket.QUEUE: waited})
 
 
 class Past:
