@@ -50,7 +50,7 @@ def _outcome(status: TrainingRunStatus, end: Condition) -> str:
     return (Outcome.CANCELLED if end.reason == StopReason.CANCELLED else Outcome.FAILED).value
 
 
-def told(annotation: str) -> tuple[PreviousRun, ...]:
+def records_in(annotation: str) -> tuple[PreviousRun, ...]:
     """The records in an annotation; none where anything about it is wrong."""
     if not annotation or len(annotation) > MOST_READ:
         return ()
@@ -73,7 +73,7 @@ def record_previous(plan: PlanBuilder) -> None:
     origin, resolved = plan.snapshot.origin, plan.status.resolved
     if origin is not None and origin.uid == resolved.start_run_uid:
         plan.status = changed(plan.status, previous=records_of(origin))
-    elif found := told(plan.run.annotations.get(names.ANNOTATION_PREVIOUS, "")):
+    elif found := records_in(plan.run.annotations.get(names.ANNOTATION_PREVIOUS, "")):
         plan.status = changed(plan.status, previous=found)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.lineage_status import MAX_PREVIOUS
-from lockstep.core.run.lineage import MOST_READ, records_of, told
+from lockstep.core.run.lineage import MOST_READ, records_in, records_of
 from support.world import World, spec, world
 
 SHARED_TIER = {"shared": {"claimName": "lustre"}}
@@ -63,10 +63,10 @@ def test_a_run_that_is_there_counts_more_than_what_is_told_of_it() -> None:
 
 def test_the_records_of_those_before_go_on_and_end_somewhere() -> None:
     w = ended()
-    w.amend("base", previous=told(json.dumps([RECORD] * (MAX_PREVIOUS + 3))))
+    w.amend("base", previous=records_in(json.dumps([RECORD] * (MAX_PREVIOUS + 3))))
     assert [each.uid for each in records_of(w.runs["base"])] == ["uid-base"] + ["uid-old"] * (MAX_PREVIOUS - 1)
     written = json.dumps([each.dump() for each in records_of(w.runs["base"])], separators=(",", ":"))
-    assert told(written) == records_of(w.runs["base"])
+    assert records_in(written) == records_of(w.runs["base"])
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_the_records_of_those_before_go_on_and_end_somewhere() -> None:
     ],
 )
 def test_of_an_annotation_that_is_not_as_the_command_writes_it_nothing_is_taken(annotation: str) -> None:
-    assert told(annotation) == ()
+    assert records_in(annotation) == ()
 
 
 def test_what_a_terminal_would_obey_is_taken_out_of_a_record() -> None:
-    (record,) = told(json.dumps([RECORD | {"name": "a\x1b[2Jb"}]))
+    (record,) = records_in(json.dumps([RECORD | {"name": "a\x1b[2Jb"}]))
     assert record.name == "ab"
