@@ -14,6 +14,7 @@ import pytest
 from harness import browser
 from lockstep.api.base.changes import changed
 from lockstep.controller.runtime.clock import SystemClock
+from lockstep.controller.web.server import WebPage
 from lockstep.controller.workers.listener import Listener
 from lockstep.core.model.plan import Event
 from support.screenshots import look_back
@@ -27,9 +28,10 @@ HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>
 class Desk:
     """A browser, and the page that it looks at."""
 
-    def __init__(self, tab: browser.Page, cluster: Cluster, url: str, listener: Listener) -> None:
+    def __init__(self, tab: browser.Page, cluster: Cluster, page: WebPage, url: str, listener: Listener) -> None:
         self.tab = tab
         self.cluster = cluster
+        self.page = page
         self.url = url
         self.listener = listener
 
@@ -54,7 +56,7 @@ async def seated(folder: Path, nodes: int = 64) -> AsyncIterator[Desk]:
     listener = await Listener.open(page.application(), "127.0.0.1", 0, None, page.connections)
     try:
         async with browser.opened(folder) as tab:
-            yield Desk(tab, cluster, f"http://127.0.0.1:{listener.port}/ui/", listener)
+            yield Desk(tab, cluster, page, f"http://127.0.0.1:{listener.port}/ui/", listener)
     finally:
         await listener.close()
 
@@ -132,12 +134,84 @@ async def test_what_was_chosen_stays_chosen_when_the_page_asks_again(desk: Desk)
     await tab.evaluate("document.querySelector('.loss').focus()")
     for _ in range(3):
         await tab.press("ArrowLeft")
-    caption = "document.querySelector('.loss').parentElement.querySelector('figcaption').innerText"
+    caption = "document.querySelector('figure.curves figcaption').innerText"
     read = await tab.evaluate(caption)
     await tab.evaluate("window.chart = document.querySelector('.loss')")
     await tab.until("window.chart !== document.querySelector('.loss')")
     assert await tab.evaluate(caption) == read
     assert await tab.evaluate("document.activeElement === document.querySelector('.loss')")
+
+
+SCALE = "document.querySelector('.loss').dataset.scale"
+
+
+@pytest.mark.parametrize(("ends_at", "scale"), [("4e-9", "log"), ("1.9", "linear"), ("-0.5", "linear")])
+async def test_a_loss_over_more_than_two_decades_has_a_log_axis_and_a_switch(
+    desk: Desk, ends_at: str, scale: str
+) -> None:
+    see_loss(desk, 99_999, ends_at)
+    tab = desk.tab
+    await desk.enter("admin", "runs/research/llama-70b")
+    assert await tab.evaluate(SCALE) == scale
+    switch = "[...document.querySelectorAll('button')].find(each => each.innerText === 'log scale')"
+    if ends_at.startswith("-"):
+        assert await tab.evaluate(f"{switch} === undefined")  # it has no logarithm
+        return
+    await tab.evaluate(f"{switch}.click()")
+    other = {"log": "linear", "linear": "log"}[scale]
+    assert await tab.evaluate(SCALE) == other
+    assert await tab.evaluate("document.activeElement.innerText") == "log scale"
+    await tab.evaluate("window.chart = document.querySelector('.loss')")
+    see_loss(desk, 100_001, ends_at)
+    await tab.until("window.chart !== document.querySelector('.loss')")
+    assert await tab.evaluate(SCALE) == other  # what was chosen stays
+    assert await tab.evaluate("document.querySelector('.loss').outerHTML.includes('NaN')") is False
+
+
+async def test_a_loss_is_told_in_four_digits(desk: Desk) -> None:
+    see_loss(desk, 99_999, "8.712142118838528e-12")
+    await desk.enter("admin", "runs/research/llama-70b")
+    text = await desk.tab.text()
+    assert "8.712e-12" in text
+    assert "8.7121" not in text
+
+
+def see_loss(desk: Desk, step: int, loss: str) -> None:
+    """As if every rank had said so just now."""
+    index, run = next((i, run) for i, run in enumerate(desk.cluster.runs) if run.name == "llama-70b")
+    now = desk.cluster.clock.now()
+    told = changed(run.status.progress, step=step, loss=loss, time=now)
+    desk.cluster.runs[index] = replace(run, status=changed(run.status, progress=told))
+    desk.cluster.reports[run.uid] = {}
+    desk.page.losses.update()
+
+
+async def test_what_ended_tells_the_last_that_was_known_of_its_ranks(desk: Desk) -> None:
+    await desk.enter("admin", "runs/research/gpt2-debug")
+    text = await desk.tab.text()
+    assert "No worker was heard of yet" not in text
+    assert "Last known, of attempt" in text
+
+
+async def test_on_a_narrow_screen_nothing_is_beyond_the_edge(desk: Desk) -> None:
+    await desk.tab.size(390, 800)
+    for page in ("queue", "runs/research/llama-70b"):
+        await desk.enter("admin", page)
+        beyond = """[...document.querySelectorAll('main td, main th, main p, main a, main .scroll')]
+          .filter(each => each.getBoundingClientRect().right > innerWidth && !each.closest('thead')
+            || (each.className === 'scroll' && each.scrollWidth > each.clientWidth + 1))
+          .map(each => each.outerHTML.slice(0, 100))"""
+        assert await desk.tab.evaluate(beyond) == []
+    why = "document.querySelector('td[data-label=Why\\\\ it\\\\ waits]')"
+    await desk.turn_to("queue")
+    assert await desk.tab.evaluate(f"getComputedStyle({why}, '::before').content") == '"Why it waits: "'
+
+
+async def test_of_an_array_the_part_that_runs_can_be_seen(desk: Desk) -> None:
+    await desk.enter("tenant", "arrays/research/lr-sweep")
+    desk_parts = "[...document.querySelectorAll('.bar rect')].map(each => getComputedStyle(each).fill)"
+    behind = await desk.tab.evaluate("getComputedStyle(document.querySelector('section')).backgroundColor")
+    assert behind not in await desk.tab.evaluate(desk_parts)
 
 
 async def test_what_belongs_to_others_is_nowhere_in_the_document(desk: Desk) -> None:
@@ -159,7 +233,7 @@ async def test_a_run_shows_attempts_time_loss_checkpoints_ranks_and_events(desk:
     text = await desk.tab.text()
     for words in ("Attempt 3 was ended", "NodeLost", "Where the time went", "repeated or lost", "Conditions"):
         assert words in text
-    for words in ("Invalid", "did not finish", "Saved every 10m", "it is replaced", "8 ranks"):
+    for words in ("Invalid", "did not finish", "a save every 10m", "it is replaced", "8 ranks"):
         assert words in text
     count = "document.querySelectorAll('{}').length"
     assert await desk.tab.evaluate(count.format(".timeline .attempt")) == 4
