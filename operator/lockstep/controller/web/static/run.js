@@ -2,6 +2,7 @@
 
 import { now, server } from "./api.js";
 import { ranks, stacked, timeline } from "./charts.js";
+import { bar } from "./deeds.js";
 import { arrayLink, badge, h, section, show, table } from "./dom.js";
 import { ago, bytes, count, duration, figure, local, plural, seconds } from "./format.js";
 import { curves, lossOf } from "./losses.js";
@@ -11,6 +12,7 @@ export function draw(root, body) {
     root,
     h("div", { class: "title" }, h("h1", {}, body.name), h("span", { class: "hint" }, body.namespace), badge(body.state),
       body.reason !== body.state && h("span", {}, body.reason)),
+    bar(body),
     h("div", { class: "sentences" }, body.sentences.map((words) => h("p", { class: words.startsWith(" ") ? "in" : null }, words))),
     facts(body),
     h("div", { class: "pair" }, h("div", {}, attempts(body), checkpoints(body)), h("div", {}, goodput(body), lossSection(body), rankSection(body))),
