@@ -20,6 +20,7 @@ from lockstep.controller.web import deeds, logs
 from lockstep.controller.web.server import WebPage
 from lockstep.controller.workers.listener import Listener
 from lockstep.controller.workers.tls import new_authority
+from lockstep.core.model.assignment import released
 from lockstep.core.model.snapshot import StackReport
 from support import sample_runs
 from support.manual_clock import ManualClock
@@ -235,13 +236,26 @@ async def test_a_rank_that_there_is_not_is_no_path(site: Site, rank: str) -> Non
     assert site.api.asked == []
 
 
-@pytest.mark.parametrize("assignment", [{"nodes": (), "incarnations": (1, 1)}, {"incarnations": (1,)}])
+@pytest.mark.parametrize("assignment", [{"nodes": (), "incarnations": ()}, {"incarnations": (1,)}])
 async def test_a_run_without_nodes_that_make_sense_has_no_log(site: Site, assignment: Any) -> None:
     run = site.cluster.runs[0]
     status = changed(run.status, assignment=changed(run.status.assignment, **assignment))
     site.cluster.runs[0] = replace(run, status=status)
     async with site.follow(1) as answer:
-        assert (answer.status, "no nodes now" in await answer.text()) == (404, True)
+        assert (answer.status, "no nodes yet" in await answer.text()) == (404, True)
+    assert site.api.asked == []
+
+
+async def test_a_run_that_gave_its_nodes_back_has_the_logs_of_its_last_pods(site: Site) -> None:
+    run = site.cluster.runs[0]
+    status = changed(run.status, assignment=released(run.status.assignment))
+    site.cluster.runs[0] = replace(run, status=changed(status, resolved=changed(status.resolved, nodes=2)))
+    site.api.ended.set()
+    async with site.follow(1) as answer:
+        assert await answer.read() == b"step 1\nstep 2\n"
+    async with site.follow(2) as answer:
+        assert answer.status == 404
+    assert (await site.get(f"{RUN}/ranks/1"))[1]["node"] == ""
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from lockstep.api.base import names
+from lockstep.api.run_status import AssignmentStatus
 from lockstep.controller.kube.caller import CallerApi
 from lockstep.controller.kube.errors import ApiError, KubeError
 from lockstep.controller.runtime.clock import Clock
@@ -93,25 +94,36 @@ class Logs:
 def rank_of(request: web.Request, run: RunView) -> int:
     """The rank that is asked for. Raises RefusalError where the run has none such."""
     text = request.match_info["rank"]
-    assignment = slots.bookable(run.status.assignment)
-    world = len(slots.ranked_slots(assignment))
-    if not world or len(assignment.incarnations) < len(assignment.nodes):
-        raise RefusalError(404, f"{run.name} has no nodes now, so there is no log to read: lockstep history {run.name}")
+    world = world_of(run)
+    if not world:
+        raise RefusalError(404, f"{run.name} has had no nodes yet, so there is no log to read")
     if not (text.isascii() and text.isdecimal() and len(text) < 9 and int(text) < world):
         raise RefusalError(404, f"{run.name} has ranks 0-{world - 1}")
     return int(text)
 
 
+def world_of(run: RunView) -> int:
+    """Its ranks, also after it gave its nodes back: pods that have ended keep their logs for a while."""
+    assignment = _assignment(run)
+    world = slots.world(assignment) or run.status.resolved.nodes or len(assignment.incarnations)
+    slots_needed = len(assignment.nodes) if assignment.nodes else world
+    return world if slots_needed <= len(assignment.incarnations) else 0
+
+
+def _assignment(run: RunView) -> AssignmentStatus:
+    return slots.bookable(run.status.assignment)  # somebody may have edited it by hand
+
+
 def pod_of(run: RunView, rank: int) -> str:
     """The pod of the rank's current incarnation."""
-    assignment = slots.bookable(run.status.assignment)  # somebody may have edited it by hand
+    assignment = _assignment(run)
     slot = slots.slot_of_rank(assignment, rank)
     return names.pod_name(run.name, run.uid, slot, assignment.incarnations[slot])
 
 
 def rank(run: RunView, number: int, reports: Mapping[int, WorkerReport], *, may_read: bool) -> dict[str, Any]:
     """What stands beside the log. ``stack`` tells as much as a log, and is for those who ``may_read`` it."""
-    assignment = slots.bookable(run.status.assignment)  # somebody may have edited it by hand
+    assignment = _assignment(run)
     slot = slots.slot_of_rank(assignment, number)
     report = reports.get(slot)
     state, reason = state_of(run)
@@ -119,8 +131,8 @@ def rank(run: RunView, number: int, reports: Mapping[int, WorkerReport], *, may_
         "namespace": run.namespace,
         "name": run.name,
         "rank": number,
-        "world": len(slots.ranked_slots(assignment)),
-        "node": assignment.nodes[slot],
+        "world": world_of(run),
+        "node": assignment.nodes[slot] if assignment.nodes else "",
         "pod": pod_of(run, number),
         "attempt": run.status.attempt,
         "state": state,

@@ -200,11 +200,15 @@ class WebPage:
     async def _get_actions(self, request: web.Request) -> web.Response:
         viewer, found = await self._admit_to_run(request)
         sight = await self._sight(viewer)
-        seen = [each for each in self._sources.runs() if sight.sees(each.namespace)]
         may = await self._door.may(viewer, "patch", names.RUNS, found.namespace)
-        actions = deeds.offered(found, self._sources.reports(found.uid), seen, may=may)
-        body = {"uid": found.uid, "actions": actions, "logs": await self._may_read(viewer, found.namespace)}
-        return self._reply(request, _encoded(body))
+        reads = await self._may_read(viewer, found.namespace)
+        runs, reports = (*self._sources.runs(),), self._sources.reports(found.uid)
+
+        def offer() -> dict[str, Any]:
+            seen = (each for each in runs if sight.sees(each.namespace))
+            return {"uid": found.uid, "actions": deeds.offered(found, reports, seen, may=may), "logs": reads}
+
+        return self._reply(request, await self._shared(("actions", found.uid, sight, may, reads), offer))
 
     async def _act(self, request: web.Request) -> web.Response:
         deeds.hold_to_own_page(request)
