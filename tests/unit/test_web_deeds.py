@@ -164,7 +164,7 @@ async def test_a_run_that_may_not_be_seen_is_not_changed(site: Site) -> None:
     ("answer", "status", "words"),
     [
         ((403, {"message": 'admission webhook "quota" denied the request: not on Fridays'}), 403, "not on Fridays"),
-        ((409, {"message": "Precondition failed: UID in precondition"}), 409, "UID"),
+        ((422, {"message": "metadata.uid: Invalid value: field is immutable"}), 409, "another run now"),
         ((422, {"message": "spec is invalid"}), 422, "spec is invalid"),
         ((429, {"message": "slow down"}), 503, "busy"),
         ((500, {"message": "etcd"}), 504, "may have been done"),

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from lockstep.api.base import names, nesting
 from lockstep.controller.kube.caller import CallerApi
-from lockstep.controller.kube.errors import KubeError
+from lockstep.controller.kube.errors import ApiError, KubeError
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.ratelimit import RateLimit
 from lockstep.controller.runtime.resources import RUNS
@@ -94,17 +94,23 @@ class Deeds:
         if wanted is None:
             raise RefusalError(400, "the body names the run by its uid, and no more")
         if wanted.uid != run.uid:
-            raise RefusalError(409, f"{run.key} is another run now than the one that you looked at; look again")
+            raise _another(run)
         if action not in actions.open_to(run):
             raise RefusalError(409, f"{run.key} is {run.status.state or 'Pending'}: {action} has no meaning for it now")
         patch = actions.patch(action, run, uuid.uuid4().hex[:16])
         try:
             await self._api.patch(RUNS.path(run.namespace, run.name), patch, token)
         except KubeError as error:
+            if isinstance(error, ApiError) and error.status == 422 and "metadata.uid" in error.words:
+                raise _another(run) from error  # since we saw it
             raise refusal.of_api(error, f"patch {names.RUNS}", "edit", run.namespace) from error
         # Of the token nothing is ever logged.
         log.info("asked for on the page", extra={"run": run.key, "action": str(action), "viewer": viewer.name})
         return {"message": f"{run.name} {actions.DONE[action]}"}
+
+
+def _another(run: RunView) -> RefusalError:
+    return RefusalError(409, f"{run.key} is another run now than the one that you looked at; look again")
 
 
 def _action(word: str) -> Action:
