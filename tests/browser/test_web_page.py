@@ -317,6 +317,8 @@ async def test_runs_are_compared_by_their_address(desk: Desk) -> None:
     await tab.until("location.hash === '#/compare/research/llama-70b,research/vision-l'")
     await tab.until("document.querySelectorAll('.curves').length === 2")
     assert await tab.evaluate("document.querySelectorAll('.curves .line.s1').length") >= 2
+    strokes = "[...document.querySelectorAll('.curves .line')].map(each => getComputedStyle(each).stroke)"
+    assert len(set(await tab.evaluate(strokes))) == 2  # told apart by colour, and by their dashes
     read = await tab.evaluate("document.querySelector('figcaption').innerText")
     assert re.fullmatch(r"step [\d,]+, research/llama-70b [\d.]+; research/vision-l [\d.]+", read), read
     await tab.evaluate("document.querySelector('[data-key^=without]').click()")
@@ -343,6 +345,8 @@ async def test_a_run_shows_attempts_time_loss_checkpoints_ranks_and_events(desk:
     for words in ("Attempt 3 was ended", "NodeLost", "Where the time went", "repeated or lost", "Conditions"):
         assert words in text
     for words in ("Invalid", "did not finish", "a save every 10m", "it is replaced", "8 ranks"):
+        assert words in text
+    for words in ("a step every 1.3 s", "about 2d", "the last save stopped training for 11s and was on disk after 64s"):
         assert words in text
     count = "document.querySelectorAll('{}').length"
     assert await desk.tab.evaluate(count.format(".timeline .attempt")) == 4

@@ -356,7 +356,10 @@ def _trains(cluster: Cluster, namespace: str, name: str, nodes: Sequence[str], d
     for slot, on in enumerate(nodes):
         behind = 2 if losses[slot] > 2.2 else 0
         seen = (saved_here(step - 200, slot), *inventory)
-        cluster.reports[run.uid][slot] = report(slot, on, step - behind, now=now, attempt=4, inventory=seen)
+        timing = TimingReport(section="Step", step=1.32, save_block=11.0, persist=64.0)
+        cluster.reports[run.uid][slot] = report(
+            slot, on, step - behind, now=now, attempt=4, inventory=seen, timing=timing, listens=True
+        )
     for ago, kind, reason, note in _EVENTS:
         cluster.said.keep(run.uid, Event(kind, Recorded(reason), ActionWord.REPORT, note), now - ago)
     return run

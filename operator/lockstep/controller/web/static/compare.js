@@ -16,7 +16,7 @@ export function draw(root, body, first) {
     return section(what, series.some((each) => each.step.length) ? curves(series, `${what} ${key}`, what)
       : h("p", { class: "hint" }, "Nothing was reported since this operator began to watch them."));
   };
-  show(list, table(RUNS, body.runs.map((run, i) => row(run, i, body.runs)), "Runs that are compared"), drawn(lossOf, "Loss"), drawn(rateOf, "Step rate"));
+  show(list, section("Runs", table(RUNS, body.runs.map((run, i) => row(run, i, body.runs)), "Runs that are compared")), drawn(lossOf, "Loss"), drawn(rateOf, "Step rate"));
 }
 
 function name(run) {
@@ -47,7 +47,7 @@ function begin(root, body) {
     event.preventDefault();
     location.hash = addressOf([...keys, input.value.trim()]);
   };
-  list = h("div");
+  list = h("div", { class: "compared" });
   const form = keys.length < MOST_RUNS && h("form", { class: "tools deeds", onsubmit: add }, input, h("button", { type: "submit" }, "Compare with"));
   show(root, h("div", { class: "title" }, h("h1", {}, `${plural(keys.length, "run")} compared`)), form, list);
 }

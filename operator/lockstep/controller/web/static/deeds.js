@@ -73,7 +73,7 @@ async function confirm(body, action) {
           dialog.close();
           void carryOut(body, action);
         },
-      }, TITLES[action])),
+      }, action === "checkpoint" ? TITLES[action] : `${TITLES[action]} the run`)),
   );
   document.body.append(dialog);
   dialog.showModal();
