@@ -427,8 +427,8 @@ def test_how_fast_it_trains_and_how_long_it_takes_is_by_the_median_rank(
     view = replace(OWN, status=changed(OWN.status, progress=changed(OWN.status.progress, **progress)))
     reports = {i: report(i, f"n{i}", 400, now=NOW, timing=TimingReport(step=each)) for i, each in enumerate(steps)}
     reports[9] = report(9, "n9", 400, now=NOW, attempt=1, timing=TimingReport(step=77.0))
-    assert paged(view, reports)["pace"] == pace
-    assert paged(web_site.parse_run(sample_runs.pending()), reports)["pace"] == {}
+    assert paged(view, reports)["measured"] == pace
+    assert paged(web_site.parse_run(sample_runs.pending()), reports)["measured"] == {}
 
 
 def test_what_was_last_known_of_ranks_outlives_their_workers() -> None:

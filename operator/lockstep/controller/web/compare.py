@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.controller.web import pace
+from lockstep.controller.web import measured
 from lockstep.controller.web.losses import Point
 from lockstep.controller.web.run import curve
 from lockstep.core.model.snapshot import RunView, WorkerReport
@@ -39,6 +39,6 @@ def _side(side: Side) -> dict[str, Any]:
         "nodes": nodes_of(run),
         "attempt": run.status.attempt,
         "progress": run.status.progress.dump(),
-        "pace": pace.pace(run, side.reports),
+        "measured": measured.measured(run, side.reports),
         "losses": curve(side.losses),
     }

@@ -18,7 +18,7 @@ from lockstep.controller.kube.errors import ApiError, KubeError
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.ratelimit import RateLimit
 from lockstep.controller.runtime.resources import RUNS
-from lockstep.controller.web import pace, refusal
+from lockstep.controller.web import measured, refusal
 from lockstep.controller.web.access import Viewer
 from lockstep.controller.web.refusal import RefusalError
 from lockstep.core.model.lifecycle import Phase
@@ -59,7 +59,7 @@ def offered(
     stakes = Stakes(
         step=max(steps, default=0),
         listens=any(each.listens for each in own) if own else None,
-        step_seconds=pace.pace(run, reports).get("stepSeconds", 0.0),
+        step_seconds=measured.measured(run, reports).get("stepSeconds", 0.0),
         block_seconds=max((each.timing.save_block for each in own), default=0.0),
         waiting=[each.key for each in sorted(behind, key=lambda each: (each.status.queue.position, each.key))],
     )

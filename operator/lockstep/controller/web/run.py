@@ -8,7 +8,7 @@ from typing import Any
 from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
 from lockstep.controller.runtime.recent_events import RecentEvent
-from lockstep.controller.web import pace, saves
+from lockstep.controller.web import measured, saves
 from lockstep.controller.web.losses import Point
 from lockstep.controller.web.timeline import timeline
 from lockstep.core.checkpoints.verdicts import RankView, merge_inventories
@@ -62,7 +62,7 @@ def run(facts: RunFacts) -> dict[str, Any]:
         "gpuType": status.resolved.gpu_type,
         "gpusPerNode": status.resolved.gpus_per_node,
         "progress": status.progress.dump(),
-        "pace": pace.pace(view, facts.reports),
+        "measured": measured.measured(view, facts.reports),
         "totals": status.totals.dump(),
         "goodput": goodput,
         "attempts": [*_attempts(view)],

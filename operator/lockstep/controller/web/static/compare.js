@@ -28,13 +28,13 @@ function addressOf(keys) {
 }
 
 function row(run, index, all) {
-  const { progress, pace } = run;
+  const { progress, measured } = run;
   const others = all.filter((each) => each !== run).map(name);
   return {
     kind: "",
     cells: [
       h("span", { class: `stroke s${index}`, "aria-hidden": "true" }), runLink(run), badge(run.state), count(progress.step ?? 0), figure(progress.loss),
-      pace.stepSeconds ? figure(1 / pace.stepSeconds) : "", pace.left ? `about ${duration(pace.left)}` : "", run.nodes, run.attempt || "",
+      measured.stepSeconds ? figure(1 / measured.stepSeconds) : "", measured.left ? `about ${duration(measured.left)}` : "", run.nodes, run.attempt || "",
       others.length > 0 && h("a", { href: addressOf(others), "data-key": `without ${name(run)}` }, "leave out"),
     ],
   };

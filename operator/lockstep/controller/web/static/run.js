@@ -21,12 +21,12 @@ export function draw(root, body) {
 }
 
 function facts(body) {
-  const { progress, goodput, totals, pace } = body;
+  const { progress, goodput, totals, measured } = body;
   const all = [
     ["Step", progress.totalSteps ? `${count(progress.step ?? 0)} of ${count(progress.totalSteps)}` : progress.step && count(progress.step)],
     ["Loss", progress.loss && figure(progress.loss)],
-    ["Step rate", pace.stepSeconds && rate(pace.stepSeconds)],
-    ["To the last step", pace.left && `about ${duration(pace.left)}`],
+    ["Step rate", measured.stepSeconds && rate(measured.stepSeconds)],
+    ["To the last step", measured.left && `about ${duration(measured.left)}`],
     ["Last step", ago(progress.time, now())],
     ["Nodes", body.nodes && `${body.nodes}${body.spares ? `, spares ${body.spares}` : ""}`],
     ["GPUs", body.gpusPerNode ? `${body.gpusPerNode} ${body.gpuType} a node` : ""],

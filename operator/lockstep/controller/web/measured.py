@@ -9,7 +9,7 @@ from lockstep.core.model.snapshot import RunView, WorkerReport
 from lockstep.present.runs import current_phase
 
 
-def pace(view: RunView, reports: Mapping[int, WorkerReport]) -> dict[str, Any]:
+def measured(view: RunView, reports: Mapping[int, WorkerReport]) -> dict[str, Any]:
     """``stepSeconds`` by the median rank, and ``left``, seconds to the last step at that pace without what else takes
     time. Nothing while it does not train, or nobody says how far it has to go."""
     if current_phase(view) is not Phase.RUNNING:
