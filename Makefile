@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-demo check lint coverage build monitoring test test-nodes test-cluster test-others audit \
-	test-outages test-unit test-more fuzz nightly fresh generate image e2e e2e-all cluster-up cluster-down cluster-status demo demo-scale \
+	test-outages test-unit test-more fuzz nightly fresh generate image e2e e2e-all cluster-up cluster-down cluster-status demo demo-scale playground \
 	formats formats-ready formats-record mpi-ready mpi-all-ready ray-ready faults faults-all bench-launch bench-recover bench-recover-full \
 	bench-admission bench-admission-full bench-failover bench-overload bench-overload-full bench-schedule bench-steps \
 	screenshots clean
@@ -229,6 +229,9 @@ demo: setup-demo $(if $(KUBECONFIG),build-kubectl,build) ## The main job with re
 
 demo-scale: build ## A gang of NODES simulated nodes
 	@$(RUN) -m demo.scale --nodes $(NODES)
+
+playground: build ## A cluster with Lockstep left up to play on, with the web page, until Ctrl-C; FOR=SECONDS ends it by itself
+	@$(RUN) -m playground $(if $(FOR),--for $(FOR))
 
 faults: setup-demo build ## The short fault menu with real training: every fault and every phase (10 minutes on 2 cores)
 	.venv/bin/pytest e2e/faults -m covering --durations=20

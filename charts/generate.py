@@ -20,7 +20,14 @@ from typing import Any
 
 import yaml
 from dashboards import made_dashboards
-from manifests import install_manifest, kueue_manifest, operator_manifest, pod_groups_manifest, scale_up_manifest
+from manifests import (
+    install_manifest,
+    kueue_manifest,
+    look_up_manifest,
+    operator_manifest,
+    pod_groups_manifest,
+    scale_up_manifest,
+)
 from pydantic import BaseModel
 from values import CHART_OWNED, Section, Values
 
@@ -145,6 +152,7 @@ def made_from_chart(helm: Path) -> dict[Path, str]:
         ROOT / "manifests" / "operator-kueue.yaml": kueue_manifest(helm, CHART),
         ROOT / "manifests" / "operator-pod-groups.yaml": pod_groups_manifest(helm, CHART),
         ROOT / "manifests" / "operator-scale-up.yaml": scale_up_manifest(helm, CHART),
+        ROOT / "manifests" / "operator-look-up.yaml": look_up_manifest(helm, CHART),
     }
 
 

@@ -31,6 +31,10 @@ SCALE_UP_HEADER = """\
 # What the operator may do beside operator.yaml or install.yaml where `scaleUp: {provisioningRequests: true}` is in its
 # configuration.
 """
+LOOK_UP_HEADER = """\
+# Generated from charts/lockstep by `make generate`. Do not edit: the rules are in its templates/_rules.tpl.
+# What the operator may do beside operator.yaml or install.yaml where `lookUp: {secrets: true}` is in its configuration.
+"""
 NAMESPACE_MANIFEST = f"""\
 apiVersion: v1
 kind: Namespace
@@ -66,6 +70,11 @@ def pod_groups_manifest(helm: Path, chart: Path) -> str:
 def scale_up_manifest(helm: Path, chart: Path) -> str:
     """The rights that come with ProvisioningRequests."""
     return _joined(SCALE_UP_HEADER, _more(helm, chart, "config.scaleUp.provisioningRequests=true"))
+
+
+def look_up_manifest(helm: Path, chart: Path) -> str:
+    """The right that comes with looking up Secrets."""
+    return _joined(LOOK_UP_HEADER, _more(helm, chart, "config.lookUp.secrets=true"))
 
 
 def _more(helm: Path, chart: Path, setting: str) -> list[str]:

@@ -114,8 +114,8 @@ class ClusterSite(AnySite):
         """Remove the runs of the test, and wait until all nodes are free."""
         for run in self.runs:
             self.world.cluster.api.send(Request("DELETE", run.path, absence_is_fine=True))
-        self.runs.clear()
         wait_for("all pods are gone", lambda: not self._pods(), seconds=READY_SECONDS, last_seen=self._pods)
+        self.forget_runs()
         for node in self.nodes:
             wait_for(f"{node} is in order", self._is_in_order(node), seconds=READY_SECONDS)
             forgiven = {"metadata": {"annotations": dict.fromkeys(_FORGIVEN)}}

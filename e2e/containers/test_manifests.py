@@ -21,7 +21,7 @@ from lockstep.api.base import names
 
 pytestmark = pytest.mark.containers
 SECONDS = 240.0
-INSTALLING = ("install", "operator", "operator-kueue", "operator-pod-groups", "operator-scale-up")
+INSTALLING = ("install", "operator", "operator-kueue", "operator-look-up", "operator-pod-groups", "operator-scale-up")
 EXAMPLES = sorted(path for path in (REPOSITORY / "manifests").glob("*.yaml") if path.stem not in INSTALLING)
 NAMELESS = REPOSITORY / "manifests" / "hello.yaml"
 NAMESPACE = "examples"
@@ -35,10 +35,10 @@ TAKEN_IN = {
 # The runs of those whose image and program are there for everybody.
 COMPLETE = {
     "hello": ["hello"],
-    "queue": ["ablation-3"],
-    "suspend": ["held"],
-    "array": ["sweep-0", "sweep-1"],
-    "pod-template": ["templated"],
+    "queue": ["example-queued"],
+    "suspend": ["example-held"],
+    "array": ["example-array-0", "example-array-1"],
+    "pod-template": ["example-template"],
 }
 
 
@@ -96,7 +96,8 @@ def test_an_example_that_lacks_nothing_succeeds(site: KindSite, stem: str) -> No
     kubectl("apply", "-n", NAMESPACE, "-f", str(manifest))
     try:
         if stem == "suspend":
-            kubectl("patch", "trun", "held", "-n", NAMESPACE, "--type=merge", "-p", '{"spec":{"suspend":false}}')
+            patch = ("--type=merge", "-p", '{"spec":{"suspend":false}}')
+            kubectl("patch", "trun", "example-held", "-n", NAMESPACE, *patch)
         wait_for(
             f"{COMPLETE[stem]} have succeeded",
             lambda: succeeded(site).issuperset(COMPLETE[stem]),

@@ -22,20 +22,20 @@ def rank_here():
     return int(os.environ["LOCKSTEP_NODE_RANK"]), os.getuid()
 
 def ranks():
+    # None: not all that are alive have answered yet, or one that is lost is still held for alive.
     found = []
-    for node in ray.nodes():
-        if node["Alive"]:
-            where = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            try:
-                found.append(ray.get(rank_here.options(scheduling_strategy=where).remote(), timeout=30))
-            except ray.exceptions.RayError:
-                pass  # its node is lost
+    for node in [node for node in ray.nodes() if node["Alive"]]:
+        where = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        try:
+            found.append(ray.get(rank_here.options(scheduling_strategy=where).remote(), timeout=60))
+        except ray.exceptions.RayError:
+            return None
     return sorted(found)
 
 heard = []
-while not heard or len(heard) < int(os.environ["TURNS"]):
+while len(heard) < int(os.environ["TURNS"]):
     now = ranks()
-    if not heard or heard[-1] != now:
+    if now and now not in heard[-1:]:
         heard.append(now)
         print("ranks", now, "driver", os.getpid(), flush=True)
     time.sleep(0.2)
@@ -61,6 +61,7 @@ def test_the_driver_has_all_nodes(site: KindSite, ray_image: str) -> None:
 
 def test_a_pod_that_is_deleted_is_replaced_while_the_driver_goes_on(site: KindSite, ray_image: str) -> None:
     run = with_ray(site, ray_image, "ray-joined", turns=3)
+    run.wait("it has started", lambda: run.status.get("start"), SECONDS)
     run.wait("all are there", lambda: "(2, 65532)]" in run.log(0), SECONDS)
     pod = names.pod_name(run.name, run.uid, 1, 1)
     run.world.kubectl("delete", "pod", "--namespace", NAMESPACE, pod, "--wait=false")

@@ -7,19 +7,16 @@ to train; the operator cannot tell. What is measured includes it: everything sha
 from __future__ import annotations
 
 import argparse
-import base64
-import contextlib
 import json
-import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from demo.narration import told
-from harness.kube import OPERATOR_NAMESPACE, ROOT, create_namespace
+from harness.kube import create_namespace
+from harness.simulated_workers import simulated_workers
 from harness.waiting import WaitedInVain
 from harness.world import World, started
 from localcluster.control_plane import settings
@@ -87,7 +84,8 @@ def play(world: World, count: int, say: Callable[[str], None]) -> list[str]:
             say(line)
         before = whole.status
 
-    with simulated_workers(world) as workers:
+    training = [f"--total-steps={TOTAL_STEPS}", f"--step-seconds={STEP_SECONDS}"]
+    with simulated_workers(world, "--once", *training) as workers:
         say(f"kubectl apply: a TrainingRun of {count} nodes")
         applied = time.time()
         world.kubectl("apply", "-n", NAMESPACE, "-f", "-", text=json.dumps(manifest(count)))
@@ -100,25 +98,6 @@ def play(world: World, count: int, say: Callable[[str], None]) -> list[str]:
     for setting in settings(world.cluster.layout):
         say(f"setting: {setting}")
     return _broken_promises(run, stats, count)
-
-
-@contextlib.contextmanager
-def simulated_workers(world: World) -> Iterator[subprocess.Popen[str]]:
-    """The process that plays all workers; ends by itself when their runs are complete, and says then what it saw."""
-    secret = world.kubectl.json("get", "secret", "-n", OPERATOR_NAMESPACE, "lockstep-worker-tls")
-    ca_file = world.folder / "workers-ca.crt"
-    ca_file.write_bytes(base64.b64decode(secret["data"]["ca.crt"]))
-    command = [sys.executable, "-m", "localcluster.simworkers", f"--kubeconfig={world.cluster.kubeconfig}", "--once"]
-    options = [f"--operator-url={world.operator.url}", f"--ca-file={ca_file}"]
-    training = [f"--total-steps={TOTAL_STEPS}", f"--step-seconds={STEP_SECONDS}"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "e2e")}
-    with subprocess.Popen(
-        [*command, *options, *training], stdout=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 def manifest(count: int) -> Json:

@@ -18,9 +18,14 @@ def packages(readme: Path = README) -> list[str]:
     return str(found[0]).split()
 
 
+_UNTIL_ENDED = "make playground"
+
+
 def commands(readme: Path = README) -> list[str]:
-    """Those that need nothing but a clone, as typed and with their comments. Raises LookupError."""
-    found = [command.line for command in shown_on(readme) if command.line.startswith("make ")]
+    """Those that need nothing but a clone, as typed and with their comments; what would last until somebody ends it
+    ends by itself. Raises LookupError."""
+    shown = [command.line for command in shown_on(readme) if command.line.startswith("make ")]
+    found = [line.replace(_UNTIL_ENDED, f"{_UNTIL_ENDED} FOR=1") for line in shown]
     if not found:
         raise LookupError(f"{readme} shows no make command")
     return found

@@ -51,6 +51,7 @@ def install(kubectl: Kubectl, settings: Mapping[str, Any] | None = None) -> None
     given = settings or {}
     more = {
         "operator-kueue": given.get("kueue", {}).get("enabled"),
+        "operator-look-up": given.get("lookUp", {}).get("secrets"),
         "operator-pod-groups": given.get("podGroups"),
         "operator-scale-up": given.get("scaleUp", {}).get("provisioningRequests"),
     }

@@ -206,7 +206,7 @@ def train(args: argparse.Namespace) -> int:
         held_at = done + args.hold_steps
     failing, failing_at, last_words = (args.fail or "-1:0:").split(":", 2)
     is_first = environ["LOCKSTEP_ATTEMPT"] == "1"
-    if not is_first or rank != int(failing):
+    if not (is_first or args.fail_again) or rank != int(failing):
         failing_at = 0
     try:
         for step in range(done + 1, args.steps + 1):
@@ -272,6 +272,7 @@ def main() -> int:
     parser.add_argument("--notice-after", type=float, default=0.0, help="seconds until a rank ends that lost a peer")
     parser.add_argument("--write-on", type=float, default=0.0, help="seconds for which it then goes on writing")
     parser.add_argument("--fail", help="RANK:STEP:TEXT: in the first attempt that rank says so and ends")
+    parser.add_argument("--fail-again", action="store_true", help="and in every other attempt")
     parser.add_argument("--any-size", action="store_true", help="checkpoints may be loaded by any number of ranks")
     parser.add_argument("--save-on", help="save on this signal, by its name, once any rank got it")
     parser.add_argument("--spike-at", type=int, help="from this step on the first attempt tells losses of a million")

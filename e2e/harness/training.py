@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -99,6 +100,12 @@ class AnySite(ABC):
     def put_in_order(self) -> None:
         """Mend every node, remove every run, and wait until all nodes are free."""
 
+    def forget_runs(self) -> None:
+        """They are deleted. What they saved goes as well: a run of the same name would be asked about it."""
+        for run in self.runs:
+            shutil.rmtree(run.folder.parent, ignore_errors=True)
+        self.runs.clear()
+
     @property
     def all_but_one(self) -> int:
         """Ranks of a gang that leaves one node for what may happen to the others."""
@@ -183,9 +190,9 @@ class TrainingSite(AnySite):
                 nodes.heal_node(node["name"])
         for run in self.runs:
             world.cluster.api.send(Request("DELETE", run.path, absence_is_fine=True))
-        self.runs.clear()
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
         wait_for("all pods are gone", lambda: not world.cluster.api.get(pods)["items"], seconds=240)
+        self.forget_runs()
         for shape in NODES:
             wait_for(f"{shape.name} is in order", partial(is_in_order, world, shape.name), seconds=240)
 

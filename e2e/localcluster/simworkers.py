@@ -1,6 +1,7 @@
 """Simulated workers: one process that speaks the worker protocol for every gang pod on KWOK nodes.
 A worker on a node that is silenced or deleted falls silent too.
 
+A container's variable SIMULATED_TRAINING, JSON of fields of Training, goes over what the command line says of it.
 Each pod gets a real token bound to it, as a kubelet would project it. Ends on SIGTERM or SIGINT, with --once
 when every worker has been told that its run is complete, or with --until-released when N have been told START.
 The first line printed says that the cluster is being followed, the last one is JSON:
@@ -20,6 +21,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from localcluster.simworker import SimWorker, Training
 
 Json = dict[str, Any]
 RUN_UID_LABEL = "lockstep.dev/run-uid"
+TRAINING_VARIABLE = "SIMULATED_TRAINING"
 AUDIENCE = "lockstep"
 TOKEN_SECONDS = 3600
 TOKENS_AT_ONCE = 64
@@ -193,7 +196,7 @@ class SimWorkers:
             slot=int(labels["lockstep.dev/slot"]),
             incarnation=int(labels["lockstep.dev/incarnation"]),
             pod_uid=metadata["uid"],
-            training=self._training,
+            training=training_of(pod, self._training),
         )
         self.stats.saw(worker)
         token, renew_at = "", 0.0
@@ -276,6 +279,13 @@ class SimWorkers:
                 return  # the pod has gone, or another one has its name
             except UNREACHABLE:
                 await asyncio.sleep(_RETRY_SECONDS)
+
+
+def training_of(pod: Json, usual: Training) -> Training:
+    """What a pod pretends to train."""
+    variables = pod["spec"]["containers"][0].get("env") or ()
+    said = next((each["value"] for each in variables if each["name"] == TRAINING_VARIABLE), "{}")
+    return replace(usual, **json.loads(said))
 
 
 def _exit_code(ended: Json | None) -> int:

@@ -115,6 +115,15 @@ class KueueConfig(SettingsSection):
     enabled: bool = False
 
 
+class LookUpConfig(SettingsSection):
+    """What runs name is looked up before they are accepted: claims, ConfigMaps, accounts always, Secrets where said.
+
+    The right to get Secrets comes with it, and would let whoever has the operator's token read them.
+    """
+
+    secrets: bool = False
+
+
 class WindowConfig(SettingsSection):
     """A maintenance window; ``nodes`` and those that ``nodeSelector`` selects, all nodes without either."""
 
@@ -226,6 +235,7 @@ class OperatorConfig(SettingsSection):
     pod_groups: PodGroupConfig = PodGroupConfig()
     kueue: KueueConfig = KueueConfig()
     scale_up: ScaleUpConfig = ScaleUpConfig()
+    look_up: LookUpConfig = LookUpConfig()
     admission: AdmissionConfig = AdmissionConfig()  # type: ignore[call-arg]
     pod_policy: PodPolicy = PodPolicy()
     history: HistoryConfig = HistoryConfig()  # type: ignore[call-arg]

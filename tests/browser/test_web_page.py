@@ -346,7 +346,11 @@ async def test_a_run_shows_attempts_time_loss_checkpoints_ranks_and_events(desk:
         assert words in text
     for words in ("Invalid", "did not finish", "a save every 10m", "it is replaced", "8 ranks"):
         assert words in text
-    for words in ("a step every 1.3 s", "about 2d", "the last save stopped training for 11s and was on disk after 64s"):
+    for words in (
+        "a step every 1.3 s",
+        "in about 2d",
+        "the last save stopped training for 11s and was on disk after 64s",
+    ):
         assert words in text
     count = "document.querySelectorAll('{}').length"
     assert await desk.tab.evaluate(count.format(".timeline .attempt")) == 4

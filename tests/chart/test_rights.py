@@ -17,6 +17,8 @@ CLUSTER_TESTS = Path(__file__).parents[1] / "cluster"
 KUEUE = ("--api-versions", "kueue.x-k8s.io/v1beta2")
 POD_GROUPS = ("--set", "config.podGroups.kind=Auto")
 SCALE_UP = ("--set", "config.scaleUp.provisioningRequests=true")
+LOOK_UP = ("--set", "config.lookUp.secrets=true")
+SECRETS = right(Scope.RUNS, "secrets get")
 
 
 def needed(*settings: str) -> set[Right]:
@@ -28,6 +30,7 @@ def needed(*settings: str) -> set[Right]:
         each._replace(scope=Scope.RUNS if each.scope is Scope.NODE_EVENTS else each.scope)
         for each in recorded()
         if not any(group in each.resource for group in groups) and not each.resource.startswith(resources)
+        if each != SECRETS or LOOK_UP[1] in settings
     }
 
 
@@ -35,7 +38,9 @@ def unused(grants: set[Right], *settings: str) -> set[Right]:
     return grants - needed(*settings) - UNSEEN.keys()
 
 
-@pytest.mark.parametrize("settings", [(), KUEUE, POD_GROUPS, SCALE_UP, KUEUE + POD_GROUPS + SCALE_UP], ids=" ".join)
+@pytest.mark.parametrize(
+    "settings", [(), KUEUE, POD_GROUPS, SCALE_UP, LOOK_UP, KUEUE + POD_GROUPS + SCALE_UP], ids=" ".join
+)
 def test_every_right_is_granted_that_is_needed_and_no_other(helm: Helm, settings: tuple[str, ...]) -> None:
     grants = granted(helm.objects(*settings))
     assert listed(unused(grants, *settings)) == "", "granted, and needed by nobody"
@@ -101,6 +106,10 @@ def test_an_installation_for_some_namespaces_has_the_same_rights_and_writes_nowh
     assert {each["roleRef"]["name"] for each in for_runs} == {
         f"lockstep-operator-{each}" for each in ("runs", "kueue-runs", "pod-groups-runs", "scale-up-runs")
     }
+
+
+def test_that_secrets_are_looked_up_costs_the_right_to_get_them_and_no_list(helm: Helm) -> None:
+    assert granted(helm.objects(*LOOK_UP)) - granted(helm.objects()) == {SECRETS}
 
 
 WRITES = {"create", "update", "patch", "delete", "deletecollection"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from localcluster.api import Request
+from localcluster.api import MERGE_PATCH, Request
 from localcluster.cluster import LocalCluster
 from localcluster.errors import ApiError
 
@@ -476,7 +476,7 @@ BAD_CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
         "spec.placement.gpuTypes",
         "set suspend: true",
     ),
-    "a cancel taken back": (spec(cancel=True), spec(), "spec.cancel", "create a new one"),
+    "a cancel taken back": (spec(cancel=True), spec(), "spec.cancel", "lockstep retry makes a new one"),
 }
 
 GOOD_CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -625,6 +625,50 @@ def test_a_change_that_a_running_gang_cannot_take_is_refused(
 @pytest.mark.parametrize("change", GOOD_CHANGES)
 def test_a_change_that_costs_the_gang_nothing_is_taken(cluster: LocalCluster, namespace: str, change: str) -> None:
     assert changed(cluster, namespace, *GOOD_CHANGES[change]) == ""
+
+
+BEFORE: dict[str, Any] = saving(shared={"claimName": "lustre"})
+FINISHED = {"type": "Finished", "status": "True", "reason": "Cancelled", "message": ""}
+ENDED = {"conditions": [FINISHED | {"lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "is_taken"),
+    [
+        ({"spec": {"image": "mended"}}, False),
+        ({"spec": {"nodes": 3}}, False),
+        ({"spec": {"suspend": True}}, False),
+        ({"spec": {"suspend": True, "podTemplate": {"metadata": {"labels": {"a": "b"}}}}}, False),
+        ({"spec": {"checkpoint": {"signal": "SIGUSR1"}}}, False),
+        ({"spec": {"image": "pytorch/pytorch"}}, True),  # nothing changes
+        ({"spec": {"cancel": True}}, True),
+        ({"spec": {"ttlAfterFinished": "1h"}}, True),
+        ({"spec": {"checkpoint": {"archive": {"uri": "s3://golden/late"}}}}, True),
+        (
+            {"metadata": {"labels": {"team": "nlp"}, "annotations": {"a": "b"}, "finalizers": ["example.com/kept"]}},
+            True,
+        ),
+    ],
+)
+def test_a_change_of_a_run_that_has_ended_is_refused_where_it_does_nothing(
+    cluster: LocalCluster, namespace: str, change: dict[str, Any], is_taken: bool
+) -> None:
+    path = f"{runs(namespace)}/bad"
+    cluster.api.send(Request("POST", runs(namespace), run(BEFORE, namespace)))
+    cluster.api.send(Request("PATCH", f"{path}/status", {"status": ENDED}, MERGE_PATCH))
+    try:
+        cluster.api.send(Request("PATCH", path, change, MERGE_PATCH))
+        words = ""
+    except ApiError as error:
+        words = str(error)
+    assert (not words) is is_taken, words
+    if not is_taken:
+        assert "lockstep retry bad -f FILE" in words
+        assert "only while the run is suspended" not in words, "of a run that has ended one thing is said"
+    state = {"status": ENDED | {"state": "Cancelled"}}
+    cluster.api.send(Request("PATCH", f"{path}/status", state, MERGE_PATCH))
+    cluster.api.send(Request("PATCH", path, {"metadata": {"finalizers": None}}, MERGE_PATCH))
+    cluster.api.send(Request("DELETE", path))
 
 
 def test_the_mistakes_are_many_enough_to_mean_something() -> None:

@@ -19,6 +19,7 @@ from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
 from lockstep.api.base import names
 from lockstep.cli.main import main
+from lockstep.cli.submission import verdicts
 from support import sample_runs as sample
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds_installed")]
@@ -75,6 +76,7 @@ def user(
     kubeconfig.write_text(yaml.safe_dump(content))
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(verdicts, "PATIENCE", 0.0)  # there is no operator that would judge
     return User(namespace, capsys)
 
 
@@ -93,8 +95,8 @@ def later(act: Callable[[], object], seconds: float = 0.3) -> threading.Thread:
 def test_a_manifest_is_submitted_listed_and_shown(user: User) -> None:
     assert user.types("submit", HELLO) == "trainingrun.lockstep.dev/hello created\n"
     header, row = user.types("queue").splitlines()
-    assert header.split()[:2] == ["NAME", "STATE"]
-    assert row.split()[:4] == ["hello", "Pending", "NotSeenYet", "0/2"]
+    assert header.split()[:3] == ["NAME", "USER", "STATE"]
+    assert [*row.split()[:1], *row.split()[2:5]] == ["hello", "Pending", "NotSeenYet", "0/2"]
     assert user.types("queue", "-o", "name") == "trainingrun.lockstep.dev/hello\n"
     assert f"hello (namespace {user.namespace}" in user.types("info", "hello")
     assert "operator has not looked at it yet" in user.types("explain", "trun/hello")
@@ -113,12 +115,59 @@ def test_json_and_yaml_are_the_api_object_itself(user: User, cluster: LocalClust
     assert json.loads(user.types("queue", "-o", "json"))["items"] == [expected]
 
 
+def test_whose_a_run_is_stands_in_every_list_and_me_lists_only_mine(user: User, cluster: LocalCluster) -> None:
+    user.types("submit", HELLO)
+    other = Path(HELLO).read_text().replace("name: hello", "name: other", 1)
+    cluster.kubectl("-n", user.namespace, "apply", "-f", "-", input=other)
+    me = f"system:serviceaccount:{user.namespace}:alice"
+    header, row = cluster.kubectl("-n", user.namespace, "get", "trun", "hello").splitlines()
+    assert header.split()[-2:] == ["USER", "AGE"]
+    assert "STEP-AGE" in header
+    assert me in row
+    assert me not in cluster.kubectl("-n", user.namespace, "get", "trun", "other")
+    assert user.types("queue", "--me").count("\nhello ") == 1
+    assert "\nother " not in user.types("queue", "--me")
+    assert user.types("queue", "--user", "bob") == ""
+    assert "No runs of bob" in user.notes
+    assert len(user.types("queue").splitlines()) == 3
+
+
 def test_flags_submit_a_run_named_after_its_script(user: User) -> None:
     said = user.types("submit", "--nodes", "2", "--image", "X", "--gpus-per-node", "8", "--", "torchrun", "train.py")
     name = said.split()[0].partition("/")[2]
     assert name.startswith("train-")
     spec = json.loads(user.types("info", name, "-o", "json"))["spec"]
     assert (spec["nodes"], spec["gpusPerNode"], spec["command"]) == (2, 8, ["torchrun", "train.py"])
+
+
+def test_code_of_a_directory_goes_along_and_goes_with_its_run(
+    user: User, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg/net.py").write_text("x = 1")
+    (tmp_path / "train.py").write_text("import pkg.net")
+    flags = ("submit", "--name", "carried", "--image", "X", "--code", str(tmp_path), "--stop-on-failure")
+    assert "created (server dry run)" in user.types(*flags, "-a", "0-3", "--dry-run=server", "--", "train.py")
+    assert user.types(*flags, "-a", "0-3", "--", "train.py") == "trainingrunset.lockstep.dev/carried created\n"
+    assert "2 files" in user.notes
+    maps = json.loads(
+        cluster.kubectl("-n", user.namespace, "get", "configmap", "-l", "lockstep.dev/code", "-o", "json")
+    )
+    [made] = maps["items"]
+    assert made["data"] == {"file-000": "x = 1", "file-001": "import pkg.net"}
+    [owner] = made["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("TrainingRunSet", "carried")
+    array = json.loads(cluster.kubectl("-n", user.namespace, "get", "trunset", "carried", "-o", "json"))
+    spec = array["spec"]["template"]["spec"]
+    [source] = spec["volumes"][0]["projected"]["sources"]
+    assert source["configMap"]["name"] == made["metadata"]["name"]
+    assert [item["path"] for item in source["configMap"]["items"]] == ["pkg/net.py", "train.py"]
+    assert (spec["workingDir"], spec["command"]) == ("/code", ["python", "train.py"])
+    user.types(*flags, "-a", "0-3", "--", "train.py", code=1)  # the name is taken
+    maps = json.loads(
+        cluster.kubectl("-n", user.namespace, "get", "configmap", "-l", "lockstep.dev/code", "-o", "json")
+    )
+    assert len(maps["items"]) == 1, "what no run mounts does not stay"
 
 
 def test_a_server_dry_run_creates_nothing(user: User) -> None:
@@ -140,7 +189,7 @@ def test_what_a_client_dry_run_prints_is_taken_by_kubectl(user: User, cluster: L
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("nodes: 0", "spec.nodes: Invalid value: 0"),
+        ("nodes: 0", "spec.nodes: is 0; write 1 or more"),
         ("gpuPerNode: 8", "spec.gpuPerNode: is no field; write gpusPerNode"),
         ("shmSize: 200GB", "write a size as 512Mi, 200Gi or 2Ti"),
         ("command: [torchrun, train.py]\n  launcher: {type: Torchrun}", "write command: [train.py]"),
@@ -200,6 +249,35 @@ def test_runs_are_suspended_resumed_and_cancelled(user: User) -> None:
     assert spec()["cancel"] is True
     assert user.types("cancel", "hello") == ""
     assert "is cancelled already" in user.notes
+
+
+def test_a_run_that_has_ended_is_tried_again_under_its_name_once_the_server_would_take_it(
+    user: User, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    def now() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(user.types("info", "hello", "-o", "json"))
+        return found
+
+    user.types("submit", HELLO)
+    user.types("retry", "hello", code=1)
+    assert "hello has not ended" in user.notes
+    write_status(cluster, user.namespace, "hello", sample.failed()["status"] | {"checkpoint": {}})
+    old = now()
+    user.types("retry", "hello", "-t", "2parsecs", code=2)
+    user.types("retry", "hello", "--image", "x" * 2000, code=1)
+    assert "hello is refused:\n  spec.image" in user.notes
+    assert (
+        user.types("retry", "hello", "--dry-run=server") == "trainingrun.lockstep.dev/hello created (server dry run)\n"
+    )
+    assert now()["metadata"]["uid"] == old["metadata"]["uid"], "it is still there"
+    assert user.types("retry", "hello", "--image", "mended") == "trainingrun.lockstep.dev/hello created\n"
+    new = now()
+    assert new["metadata"]["uid"] != old["metadata"]["uid"]
+    assert new["spec"] == old["spec"] | {"image": "mended"}
+    assert "status" not in new
+    assert not list((tmp_path / "lockstep" / "retry").iterdir())
 
 
 def test_a_run_is_asked_to_save_by_a_new_token_each_time(user: User) -> None:

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds_installed")]
 
 ROOT = Path(__file__).parents[2]
 # What is made from the chart is no example: it brings its namespace with it. See tests/chart.
-INSTALLING = ("install", "operator", "operator-kueue", "operator-pod-groups", "operator-scale-up")
+INSTALLING = ("install", "operator", "operator-kueue", "operator-look-up", "operator-pod-groups", "operator-scale-up")
 EXAMPLES = sorted(path for path in (ROOT / "manifests").glob("*.yaml") if path.stem not in INSTALLING)
 
 

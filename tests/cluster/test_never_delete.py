@@ -160,3 +160,19 @@ def test_a_run_applied_again_waits_and_says_so_while_an_old_pod_holds_the_node_i
     )
     again.wait_until_running(1)
     again.delete()
+
+
+def test_what_never_started_has_nothing_to_save_and_leaves_as_soon_as_its_run_is_cancelled(
+    site: Site, namespace: str
+) -> None:
+    """Long before workers that are silent would be given up."""
+    stuck = site.apply(namespace, "stuck", nodes=6, podTemplate={"spec": {"schedulerName": "nobody"}})
+    stuck.wait("its pods are there", lambda: len(stuck.pods) == 6)
+    mended = site.apply(namespace, "mended", nodes=6)
+    mended.wait("it waits", lambda: mended.status.get("queue", {}).get("message"))
+    stuck.patch_spec({"cancel": True})
+    mended.wait_until_running(1)
+    assert stuck.pods == []
+    stuck.wait("nothing of it is left", lambda: "leaving" not in stuck.status)
+    for run in (stuck, mended):
+        run.delete()

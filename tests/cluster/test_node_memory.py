@@ -63,3 +63,27 @@ def test_a_node_on_which_two_runs_failed_first_is_suspect_and_is_taken_last(site
     clean = {names.ANNOTATION_FIRST_FAILURES: None, names.ANNOTATION_SUSPECT: None}
     patch = {"metadata": {"annotations": clean}}
     site.cluster.api.send(Request("PATCH", f"/api/v1/nodes/{name}", patch, MERGE_PATCH))
+
+
+def test_what_nodes_carry_of_a_program_that_fails_on_any_of_them_goes_with_that_verdict(
+    site: Site, namespace: str
+) -> None:
+    run = site.apply(namespace, "faulty", nodes=1)
+    run.wait_until_running(1)
+    name = fail_first_on(site, run, 1)
+    for attempt in range(2, 8):
+        site.workers.fail(run.uid, rank=0)
+        run.wait("it starts again, or has ended", lambda after=attempt: run.is_true("Finished") or started(run, after))
+        if run.is_true("Finished"):
+            break
+        run.wait_until_running(attempt + 1)
+    assert run.condition("Finished")["reason"] == "Deterministic"
+    tried = {name, *(entry.get("node", name) for entry in run.status["attempts"])}
+    assert len(tried) > 1
+    key = names.ANNOTATION_FIRST_FAILURES
+    wait_for("nobody remembers", lambda: not any(annotation(site, each, key) for each in tried), seconds=PATIENCE)
+    run.delete()
+
+
+def started(run: Run, after: int) -> bool:
+    return bool(run.status.get("start", {}).get("attempt", 0) > after)

@@ -333,3 +333,17 @@ def test_a_run_gets_no_nodes_before_its_time(at_work: Cluster) -> None:
     at_work.site.cluster.api.send(Request("PATCH", run.path, patch, MERGE_PATCH))
     wait_until_admitted(run)
     assert to_unix(run.status["lastAdmitted"]) >= begin
+
+
+def test_a_run_that_nobody_can_ask_to_save_has_its_limit_but_the_grace_of_its_pods(at_work: Cluster) -> None:
+    """And not half of it, which the lead time for a save would take."""
+    grace = {"spec": {"terminationGracePeriodSeconds": 2}}
+    run = at_work.run("short", 1, timeLimit="20s", checkpoint=None, podTemplate=grace)
+    told = run.wait("it is told when it ends", lambda: run.status.get("timeLimit"))
+    since = to_unix(run.status["lastAdmitted"])
+    assert (told["seconds"], run.status["admission"]["timeLimit"], "saveAt" in told) == (20, 20, False)
+    assert (to_unix(told["endAt"]), to_unix(told["overAt"])) == (since + 18, since + 20)
+    run.wait_until_finished()
+    ended = run.condition("Finished")
+    assert ended["reason"] == "TimeLimit"
+    assert to_unix(ended["lastTransitionTime"]) >= since + 18

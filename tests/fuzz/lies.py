@@ -37,6 +37,7 @@ from lockstep.core.model.snapshot import (
     PodView,
     PointReport,
     PoolRecord,
+    PreviousSavesReport,
     ProgressReport,
     QueueView,
     RefusedCreate,
@@ -57,6 +58,7 @@ from lockstep.core.model.snapshot import (
 from lockstep.core.model.start_record import CollectiveStart, Members, Resume
 
 COUNTS = (0, 1, 1, 2, 3, 5, 99, 2**31 - 1)
+EARLIER = f"/shared-checkpoints/ns/{'x' * 200}/uid-x/a1/step-1"
 STEPS = (0, 1, 3, 5, 10, 1000, 2**40, 2**53)
 SPANS = (0.0, 0.001, 1.0, 40.0, 4000.0, 366 * 86_400.0)
 CODES = (0, 1, 2, 14, 16, 17, 64, 93, 126, 127, 128, 134, 137, 139, 143, 201, 247, 255, -1, 2**31 - 1)
@@ -292,6 +294,12 @@ _LIES: Sequence[_Lie] = (
     lambda rng, r, now: {"progress": None},
     lambda rng, r, now: {"inventory": tuple(_row(rng, r, now) for _ in range(rng.choice((0, 1, 2, 5, 32))))},
     lambda rng, r, now: {"inventory": (*r.inventory, _row(rng, r, now))[-32:]},
+    lambda rng, r, now: {
+        "previous_saves": tuple(
+            PreviousSavesReport(rng.choice(("", "uid-x", "a" * 64)), rng.choice(STEPS), rng.choice(("", "/", EARLIER)))
+            for _ in range(rng.choice((0, 1, 4)))
+        )
+    },
     lambda rng, r, now: {
         "unrecognised": rng.choice((None, ()))
         if rng.random() < 0.3

@@ -136,6 +136,7 @@ def _state(report: WorkerReport, rng: Random) -> dict[str, Any]:
         "start": msgspec.to_builtins(report.start),
         "newCheckpoints": msgspec.to_builtins(report.inventory),
         "unrecognised": msgspec.to_builtins(report.unrecognised),
+        "previousSaves": msgspec.to_builtins(report.previous_saves),
         "verified": msgspec.to_builtins(report.verified),
         "problem": report.problem,
         "leavingBy": report.leaving_by,

@@ -35,6 +35,24 @@ def test_a_program_that_knows_nothing_of_lockstep_saves_on_its_signal_before_it_
     run.assert_undisturbed(100)
 
 
+PRINTS = """
+import time
+for step in range(40):
+    print(f"step {step}/40 loss {1 / (step + 1)}")
+    time.sleep(0.2)
+time.sleep(600)
+"""
+
+
+def test_a_program_that_only_prints_is_seen_as_it_prints_and_its_loss_is_short(site: TrainingSite) -> None:
+    run = site.apply("prints", 2, ["python", "-c", PRINTS])
+    run.wait("its steps are seen", lambda: run.status.get("progress", {}).get("totalSteps") == 40)
+    assert len(run.status["progress"]["loss"]) <= len("0.0001234")
+    assert "step 0/40 loss 1.0" in run.log(0).splitlines()
+    assert not run.is_true("Finished")
+    run.change(cancel=True)
+
+
 def test_a_loss_that_jumps_is_rolled_back_where_that_is_asked_for(site: TrainingSite) -> None:
     options = ("--save-every=10", "--spike-at=65", QUICK)
     run = site.train("spiky", 2, 90, *options, recovery={"onLossSpike": "RollBack"})

@@ -48,6 +48,7 @@ class Kube:
         self.read: ApiError | Mapping[str, Any] = run(11)
         self.creation: KubeError | None = None
         self.created: Mapping[str, Any] = {"metadata": {"name": "j", "uid": "job-1", "resourceVersion": "20"}}
+        self.existing = {"data"}  # of whatever kind somebody names
         self.writes = 0
         self.unknown: set[str] = set()  # fields of status that its definition of the kind lacks
 
@@ -61,6 +62,12 @@ class Kube:
         if isinstance(self.read, ApiError):
             raise self.read
         return orjson.dumps(self.read)
+
+    async def exists(self, _: Any, name: str, *__: Any, **___: Any) -> bool:
+        return name in self.existing
+
+    async def names_of(self, *_: Any, **__: Any) -> list[str]:
+        return sorted(self.existing)
 
     async def create(self, *_: Any, **__: Any) -> bytes:
         if self.creation is not None:

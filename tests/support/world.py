@@ -99,13 +99,13 @@ class World(WorldOfWorkers):
             job_id=self.job_ids.get(run.uid, 0),
             jobs=self.jobs.get(name, ()),
             origin=self._origin(run),
+            successors=tuple(each for each in self.runs.values() if _begins_from(each) == name),
             queue=self.queues.get(run.spec.queue) if run.spec is not None else None,
             preemptor=self._preemptor(run),
         )
 
     def _origin(self, run: RunView) -> RunView | None:
-        checkpoint = run.spec.checkpoint if run.spec is not None else None
-        return self.runs.get(checkpoint.start.run or "") if checkpoint is not None else None
+        return self.runs.get(_begins_from(run))
 
     def _preemptor(self, run: RunView) -> RunView | None:
         notice = run.status.preemption
@@ -402,6 +402,11 @@ class World(WorldOfWorkers):
         self.version += 1
         self.runs[view.name] = replace(view, resource_version=str(self.version))
         return self.runs[view.name]
+
+
+def _begins_from(run: RunView) -> str:
+    checkpoint = run.spec.checkpoint if run.spec is not None else None
+    return (checkpoint.start.run or "") if checkpoint is not None else ""
 
 
 def world(nodes: int = 4, *, racks_of: int = 0, **fields: Any) -> World:

@@ -17,6 +17,7 @@ from lockstep.core.model.snapshot import (
     NodeView,
     PodView,
     PointReport,
+    PreviousSavesReport,
     QueueView,
     RunView,
     Sign,
@@ -108,6 +109,7 @@ class WorldState:
     )  # started beside a lost writer: uid, attempt, node
     hung_at_warm_up: set[str] = field(default_factory=set)
     unrecognised: tuple[UnrecognisedReport, ...] | None = None  # what rank 0 sees; None: an older worker
+    previous_saves: tuple[PreviousSavesReport, ...] = ()  # what rank 0 sees of earlier runs of a name
     foreign: tuple[CheckpointReport, ...] = ()  # what every rank sees in the directory to start from
     groups_stay: bool = False  # a webhook fails whenever a PodGroup is to be deleted
     pod_groups: dict[str, tuple[str, int]] = field(default_factory=dict)  # by name: run UID and quorum

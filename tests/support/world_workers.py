@@ -270,6 +270,7 @@ class WorldOfWorkers(WorldState):
             progress=progress,
             inventory=worker.inventory,
             unrecognised=self.unrecognised if self.unrecognised is None or not worker.slot else (),
+            previous_saves=() if worker.slot or worker.inventory else self.previous_saves,
             verified=worker.verified,
             signs=worker.signs,
             step_ends=worker.step_ends,

@@ -106,7 +106,8 @@ def test_what_is_shown_of_an_array(name: str, lines: Any) -> None:
     ("status", "spec", "label", "state"),
     [
         ({}, {}, "sweep_[0-99%8]", ("Pending", "NotSeenYet")),
-        ({}, {"suspend": True, "maxRunning": None}, "sweep_[0-99]", ("Suspended", "Suspended")),
+        ({}, {"suspend": True, "maxRunning": None}, "sweep_[0-99]", ("Suspended", "Held")),
+        ({"indices": {"succeeded": "0-7"}}, {"suspend": True}, "sweep_[8-99%8]", ("Suspended", "Suspended")),
         ({}, {"indices": "0-98:2"}, "sweep_[0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,...%8]", ("Pending", "NotSeenYet")),
         ({"state": "Running", "indices": {"active": "0-7"}}, {}, "sweep_[8-99%8]", ("Pending", "MaxRunning")),
     ],

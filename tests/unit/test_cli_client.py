@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lockstep.cli.client import Cluster
-from lockstep.cli.errors import ApiServerError
+from lockstep.cli.client import Cluster, _api_error
+from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.cli.submission.refusals import in_fields
 
 NAME_RULE = "metadata.name must be at most 40 lower case letters, digits and '-'; shorten it"
@@ -58,6 +58,38 @@ def test_a_refused_run_is_told_its_fields_and_rules_and_not_what_was_left_unchec
     manifest = {"kind": "TrainingRun", "metadata": {"name": "llama"}}
     assert str(in_fields(error, manifest, "team")).splitlines() == [
         "llama is refused:",
-        f"  spec.nodes: {NODES}",
+        "  spec.nodes: is too small; write 1 or more",
         f"  {NAME_RULE}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("scope", "remedy"), [(' in the namespace "x"', "the role edit in the namespace"), (" at the cluster scope", "-n")]
+)
+def test_a_right_that_lacks_is_named_where_it_lacks(scope: str, remedy: str) -> None:
+    message = f'trainingruns.lockstep.dev is forbidden: User "ann" cannot list resource{scope}'
+    said = _api_error(403, {"message": message, "reason": "Forbidden", "details": {"name": ""}})
+    assert remedy in said.remedy
+    assert ("ClusterRoleBinding" in said.remedy) is ("cluster scope" in scope)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"[]", b"{}", b'{"kind":', b"<html>log in</html>", b'"x"', b"\xff\x00", b"null"]
+)
+def test_what_is_no_answer_of_an_api_server_is_said_to_be_none(answer: bytes) -> None:
+    def chunks(size: int) -> Any:
+        yield answer + b"\n"
+
+    api = SimpleNamespace(
+        configuration=SimpleNamespace(host="https://there"),
+        param_serialize=lambda *_, **__: ("GET", "url", {}),
+        call_api=lambda *_, **__: SimpleNamespace(
+            status=200, read=lambda: answer, close=lambda: None, response=SimpleNamespace(stream=chunks)
+        ),
+    )
+    cluster = Cluster(api, "team")
+    for ask in (cluster.get, cluster.list):
+        with pytest.raises(CliError, match="is no API server"):
+            ask("path")
+    with pytest.raises(CliError, match="is no API server"):
+        list(cluster.watch("path", seconds=1))

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from lockstep.api.base import names
-from lockstep.cli.actions import hold
+from lockstep.cli.actions import change, hold
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.cli.options import Chosen
@@ -42,6 +42,21 @@ class Server:
             raise ApiServerError(409, "the object has been modified", name="x")
         self.patches.append(patch)
         return self.get(path)
+
+
+class EndsMeanwhile(Server):
+    """The run ends between the look and the write, which the server then refuses."""
+
+    def merge_patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
+        self.run = sample.failed()
+        raise ApiServerError(422, "the run has ended", name="llama")
+
+
+def test_a_run_that_ends_while_it_is_suspended_is_told_to_have_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    change.apply(cast(Cluster, EndsMeanwhile(sample.running())), Chosen(["llama"]), change.SUSPEND)
+    said = capsys.readouterr().err
+    assert "llama has finished already (NoProgress); nothing to change." in said
+    assert "lockstep retry llama" in said
 
 
 def do(verb: Any, server: Server, **more: Any) -> None:
@@ -145,3 +160,46 @@ def test_what_has_finished_is_left_alone(capsys: pytest.CaptureFixture[str]) -> 
     do(hold.requeue, server)
     assert server.patches == []
     assert "has finished already" in capsys.readouterr().err
+
+
+class ArrayServer:
+    """No run, and one array."""
+
+    namespace = "team"
+
+    def __init__(self, **status: Any) -> None:
+        spec = {"indices": "0-9", "template": {"spec": sample.SPEC}}
+        metadata = {"name": "sweep", "namespace": "team", "uid": "u", "resourceVersion": "1"}
+        metadata["creationTimestamp"] = sample.at(60)
+        self.array = {
+            "apiVersion": "lockstep.dev/v1alpha1", "kind": "TrainingRunSet", "metadata": metadata, "spec": spec,
+            "status": status,
+        }  # fmt: skip
+        self.patches: list[dict[str, Any]] = []
+
+    def get(self, path: str, **query: Any) -> dict[str, Any]:
+        if path.endswith("/trainingrunsets/sweep"):
+            return self.array
+        raise ApiServerError(404, "not found", name="sweep")
+
+    def merge_patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
+        self.patches.append(patch)
+        return self.array
+
+
+@pytest.mark.parametrize(("verb", "suspend", "word"), [(hold.hold, True, "held"), (hold.release, False, "released")])
+def test_an_array_is_held_and_released_whole(
+    verb: Any, suspend: bool, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = ArrayServer()
+    verb(cast(Cluster, server), Chosen(["sweep"]), by_queue=False)
+    assert server.patches == [{"spec": {"suspend": suspend}}]
+    assert capsys.readouterr().out == f"trainingrunset.lockstep.dev/sweep {word}\n"
+
+
+def test_an_array_that_has_begun_is_not_stopped_by_hold() -> None:
+    server = ArrayServer(state="Running", indices={"active": "0-3"})
+    with pytest.raises(CliError, match="have begun: hold would stop them") as refused:
+        hold.hold(cast(Cluster, server), Chosen(["sweep"]), by_queue=False)
+    assert "maxRunning: 0" in refused.value.remedy
+    assert not server.patches

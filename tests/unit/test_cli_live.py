@@ -162,6 +162,43 @@ def test_who_is_in_front_is_named_with_what_it_lacks() -> None:
     assert [(key, queue.reason) for key, queue in found.ahead] == [("team/first", "Resources")]
 
 
+def test_runs_that_have_ended_stand_in_front_of_nobody_whatever_place_they_had() -> None:
+    ended = sample.pending("ended", position=1)
+    ended["metadata"] |= {"uid": "ended", "creationTimestamp": sample.at(9000)}
+    ended["status"]["conditions"].append(sample.condition("Finished", "True", "Cancelled"))
+    suspended = sample.pending("suspended", position=1)
+    suspended["metadata"] |= {"uid": "suspended", "creationTimestamp": sample.at(9000)}
+    suspended["spec"] = suspended["spec"] | {"suspend": True}
+    first = sample.pending("first", position=1)
+    first["metadata"] |= {"uid": "first", "creationTimestamp": sample.at(9000)}
+    everybody = [sample.pending(), first, ended, suspended, holder()]
+    found = admission(
+        Server(nodes=[node(f"gpu-{n}") for n in (1, 2, 10, 11)], trainingruns=everybody), sample.pending()
+    )
+    assert found.queue.position == 2
+    assert [key for key, _ in found.ahead] == ["team/first"]
+
+
+def test_what_is_said_of_one_run_goes_with_what_is_said_of_the_others_however_lately_either_was_told() -> None:
+    """Its status would be written again only seconds later."""
+    stale = sample.pending(position=1, message="needs 4 nodes, 3 fit: 1 booked by runs", updated=sample.at(1))
+    found = admission(Server(nodes=[node(f"gpu-{n}") for n in (1, 2, 10, 11)], trainingruns=[stale, holder()]), stale)
+    assert found.queue.message.startswith("needs 4 nodes, 0 fit: 4 booked by runs")
+
+
+@pytest.mark.parametrize(("told", "shown"), [(3570, 3570), (3000, 3600), (None, 3600)])
+def test_an_estimate_is_the_number_that_status_tells_unless_that_would_be_told_anew(
+    told: int | None, shown: int
+) -> None:
+    until = {"admission": {"timeLimit": 3600, "askedLimit": "1h"}, "lastAdmitted": sample.at(0)}
+    busy = holder()
+    busy["status"] |= until
+    said = {} if told is None else {"estimatedStart": sample.at(-told), "updated": sample.at(0)}
+    mine = sample.pending(position=1, **said)
+    found = admission(Server(nodes=[node(f"gpu-{n}") for n in (1, 2, 10, 11)], trainingruns=[mine, busy]), mine)
+    assert found.queue.estimated_start == NOW + shown
+
+
 def test_classes_labels_and_shares_count_as_they_do_for_the_operator() -> None:
     queue: dict[str, Any] = {"metadata": about("default")}
     queue["spec"] = {"namespaceSelector": {"matchLabels": {"kind": "lab"}}}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import functools
 from typing import Any
 
 import pytest
 
 from lockstep.cli import runs
-from lockstep.cli.errors import CliError
+from lockstep.cli.actions import wait
+from lockstep.cli.errors import ApiServerError, CliError, Unreachable
 from lockstep.cli.views import logs
+from lockstep.cli.views.log_following import Followed, RankLog, follow
 from lockstep.cli.views.logs import Wanted
 from support import sample_runs as sample
 
@@ -83,3 +87,163 @@ def test_whoever_asks_for_ranks_that_stand_by_is_told_where_the_output_is(
     monkeypatch.setattr(logs, "rank_lines", lambda cluster, run, rank, wanted: iter(()))
     logs.show(cluster, "llama", ranks, Wanted())
     assert ("the command is on rank 0" in capsys.readouterr().err) is told
+
+
+def test_ranks_whose_containers_have_not_started_are_told_once_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cluster:
+        def stream(self, path: str, **query: object) -> Any:
+            raise ApiServerError(400, 'container "trainer" in pod "x" is waiting to start: ContainerCreating')
+
+    monkeypatch.setattr(runs, "fetch", lambda cluster, name: sample.running())
+    with pytest.raises(CliError) as refused:
+        logs.show(Cluster(), "llama", "0-2", Wanted())  # type: ignore[arg-type]
+    words = "ranks 0-2 have no log to read: the container has not started yet (ContainerCreating)"
+    assert str(refused.value) == words
+    assert "lockstep logs -f llama waits" in refused.value.remedy
+
+
+class Scripted(Followed):
+    """A run that becomes the next of ``runs`` each time somebody pauses."""
+
+    def __init__(self, *runs: Any) -> None:
+        super().__init__(runs[0])
+        self.later = list(runs[1:])
+
+    def pause(self, seen: Any, seconds: float) -> None:
+        if self.later:
+            self.run = self.later.pop(0)
+
+
+def stamped(second: int, words: str) -> bytes:
+    return f"2026-12-01T00:00:{second:02d}.000000000Z {words}\n".encode()
+
+
+NOT_STARTED = ApiServerError(400, "container is waiting to start")
+ENDED = [{"type": "Finished", "status": "True", "reason": "Succeeded", "lastTransitionTime": "2026-12-01T00:00:00Z"}]
+
+
+@pytest.mark.parametrize(
+    ("runs_seen", "reads", "shown"),
+    [
+        pytest.param(
+            [view(), view(conditions=ENDED)],
+            [[NOT_STARTED], [stamped(1, "step 1")]],
+            ["step 1"],
+            id="a container that has not started is waited for",
+        ),
+        pytest.param(
+            [view(), view(), view(conditions=ENDED)],
+            [
+                [stamped(1, "a"), stamped(2, "b"), Unreachable("lost")],
+                [stamped(2, "b"), stamped(3, "c")],
+                [stamped(3, "c")],
+            ],
+            ["a", "b", "c"],
+            id="a lost connection repeats nothing and loses nothing",
+        ),
+        pytest.param(
+            [view(), view(), view(conditions=ENDED)],
+            [[b"a\n", b"a\n"], [b"a\n", b"a\n", b"b\n"], [b"a\n", b"a\n", b"b\n"]],
+            ["a", "a", "b"],
+            id="a kubelet that gives no timestamps is read anew each time",
+        ),
+        pytest.param(
+            [
+                view(),
+                view(assignment={"nodes": ["a", "b", "c", "d"], "incarnations": [2, 1, 2, 1]}),
+                view(assignment={"nodes": ["a", "b", "c", "d"], "incarnations": [2, 1, 2, 1]}, conditions=ENDED),
+            ],
+            [
+                [stamped(1, "attempt 1")],
+                [stamped(1, "attempt 1"), stamped(2, "its last words")],
+                [stamped(0, "attempt 2")],
+                [],
+            ],
+            ["attempt 1", "its last words", "attempt 2"],
+            id="the pod of the next attempt follows once the last words of the one before are read",
+        ),
+        pytest.param(
+            [view(assignment={}), view(), view(conditions=ENDED)],
+            [[stamped(1, "first")], [stamped(1, "first")]],
+            ["first"],
+            id="a run without nodes is waited for",
+        ),
+    ],
+)
+def test_a_followed_rank_shows_every_line_once(runs_seen: list[Any], reads: list[Any], shown: list[str]) -> None:
+    def read(pod: str, since: str) -> Any:
+        for line in reads.pop(0):
+            if isinstance(line, Exception):
+                raise line
+            yield line
+
+    pod_of = functools.partial(logs._pod_to_follow, Wanted(follow=True))
+    lines = RankLog(Scripted(*runs_seen), 0, pod_of, read).lines(stamped=False)
+    assert [line.decode().rstrip() for line in lines] == shown
+    assert not reads
+
+
+def test_a_pod_that_is_gone_is_no_container_that_has_yet_to_start(capsys: pytest.CaptureFixture[str]) -> None:
+    gone = ApiServerError(404, "not found", name="x")
+    reads: list[Any] = [[stamped(1, "a")], [gone], [stamped(2, "b")], [stamped(2, "b")]]
+
+    def read(pod: str, since: str) -> Any:
+        for line in reads.pop(0):
+            if isinstance(line, Exception):
+                raise line
+            yield line
+
+    replaced = {"nodes": ["a", "b", "c", "d"], "incarnations": [2, 1, 2, 1]}
+    followed = Scripted(view(), view(assignment=replaced), view(assignment=replaced, conditions=ENDED))
+    lines = RankLog(followed, 0, functools.partial(logs._pod_to_follow, Wanted(follow=True)), read).lines(stamped=False)
+    assert next(lines) == b"a\n"
+    assert next(lines, None) == b"b\n"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_log_that_may_not_be_read_ends_it() -> None:
+    def read(pod: str, since: str) -> Any:
+        raise ApiServerError(403, "forbidden")
+        yield
+
+    pod_of = functools.partial(logs._pod_to_follow, Wanted(follow=True))
+    with pytest.raises(ApiServerError, match="forbidden"):
+        list(RankLog(Scripted(view()), 0, pod_of, read).lines(stamped=False))
+
+
+def follow_sample(monkeypatch: pytest.MonkeyPatch, later: list[Any], show: Any) -> None:
+    monkeypatch.setattr(wait, "versions", lambda cluster, raw, timeout: iter(later))
+    monkeypatch.setattr(runs, "whole", lambda cluster, view: view)
+    cluster: Any = None
+    follow(cluster, {}, later[0], lambda run: [0, 1], show)
+
+
+def test_a_pipe_that_closes_ends_all_threads_in_one_error_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def show(followed: Followed, rank: int) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    with pytest.raises(BrokenPipeError):
+        follow_sample(monkeypatch, [view()], show)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_followed_run_that_ends_without_nodes_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    later = [view(assignment={}), view(assignment={}, conditions=ENDED)]
+    with pytest.raises(CliError, match="has ended without having had nodes"):
+        follow_sample(monkeypatch, later, lambda followed, rank: None)
+
+
+def test_following_is_over_once_every_rank_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    follow_sample(monkeypatch, [view(), view(conditions=ENDED)], lambda followed, rank: seen.append(rank))
+    assert sorted(seen) == [0, 1]
+
+
+def test_one_attempt_is_over_where_the_next_begins() -> None:
+    def endless() -> Any:
+        yield from LOG
+        raise AssertionError("it is followed on")
+
+    assert list(logs.of_attempt(endless(), 1)) == LOG[1:4]

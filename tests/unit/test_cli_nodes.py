@@ -57,6 +57,19 @@ def test_the_state_of_a_node_and_why(fields: dict[str, object], state: str, why:
     assert why in line
 
 
+def test_a_run_that_has_ended_is_on_its_nodes_as_long_as_its_pods_hold_them_and_gives_way_to_the_next() -> None:
+    raw = sample.running(leaving={"nodes": 4, "until": sample.at(-90)})
+    raw["metadata"] |= {"name": "stuck", "uid": "stuck"}
+    raw["status"]["conditions"][-2] = sample.condition("Finished", "True", "Cancelled")
+    stuck, one = view(raw), node("gpu-1")
+    (line,) = listing([one], [stuck], wide=False, every=False, now=NOW)[1:]
+    assert line.split()[:4] == ["gpu-1", "Ready", "team/stuck", "ended"]
+    assert "it has ended, and its pods still hold 4 nodes; they are deleted in 90s at the latest" in line
+    for runs in ([stuck, RUNNING], [RUNNING, stuck]):
+        (line,) = listing([one], runs, wide=False, every=False, now=NOW)[1:]
+        assert line.split()[2:4] == [RUNNING.key, "0"]
+
+
 def test_wide_names_every_failure() -> None:
     line = shown(node("n", failures=(NodeFailure("a/b", NOW - 60, "Hang"),)), wide=True)[1]
     assert "Hang of a/b at " in line

@@ -33,6 +33,7 @@ class Server:
     def __init__(self, *statuses: dict[str, Any], queues: dict[str, Any] | None = None) -> None:
         self.statuses = list(statuses) or [{"jobId": 7}]
         self.queues = {"default": {"batch": BATCH}} if queues is None else queues
+        self.missing: tuple[str, ...] = ()
         self.listed: dict[str, list[dict[str, Any]]] = {}
         self.created: list[dict[str, Any]] = []
         self.deleted: list[str] = []
@@ -50,12 +51,21 @@ class Server:
             return {"metadata": {}}
         return self.version()
 
+    def metadata(self, path: str, *, first: int = 0) -> dict[str, Any]:
+        if path.rpartition("/")[2] in self.missing:
+            raise ApiServerError(404, "not found", name=path.rpartition("/")[2])
+        if first:
+            return {"items": []}
+        return {"metadata": {"name": path.rpartition("/")[2]}}
+
     def list(self, path: str, **query: Any) -> dict[str, Any]:
         return {"items": self.listed.get(path.rpartition("/")[2], [])}
 
     def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
         if path.endswith("selfsubjectreviews"):
             return {"status": {"userInfo": {"username": "ada@example.net"}}}
+        if query.get("dryRun"):
+            return body
         self.created.append(copy.deepcopy(body))
         return self.version()
 
@@ -393,3 +403,14 @@ def test_a_run_is_found_by_its_number() -> None:
     assert runs.fetch(cast(Cluster, Jobs()), "5")["metadata"]["name"] == "first"
     with pytest.raises(CliError, match="there is no run 4711"):
         runs.fetch(cast(Cluster, Jobs()), "4711")
+
+
+def test_a_job_that_names_what_is_not_there_is_not_submitted(types: Types) -> None:
+    server = Server()
+    server.missing = ("home",)
+    code, out, err = types(server, "t.sh")
+    assert (code, out, server.created) == (1, "", [])
+    assert (
+        "sbatch: error:   spec.volumes[0].persistentVolumeClaim.claimName: there is no PersistentVolumeClaim home"
+        in err
+    )

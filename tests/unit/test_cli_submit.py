@@ -11,13 +11,17 @@ import pytest
 import yaml
 
 import lockstep
-from lockstep.api.run_spec import LauncherType
-from lockstep.cli.errors import CliError, UsageError
+from lockstep.api.base import names
+from lockstep.api.checkpoint_spec import CheckpointFormat
+from lockstep.api.run_spec import LauncherType, TrainingRunSpec
+from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.cli.main import main
+from lockstep.cli.submission import submit
 from lockstep.cli.submission.flags import Flags
 from lockstep.cli.submission.manifests import manifests_of, read_manifests
-from lockstep.cli.submission.refusals import refuse_bad, refuse_malformed
+from lockstep.cli.submission.refusals import in_fields, refuse_bad
 from lockstep.cli.views import render
+from support import sample_runs as sample
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 HELLO = str(MANIFESTS / "hello.yaml")
@@ -27,6 +31,11 @@ def test_every_launcher_can_be_asked_for() -> None:
     """The flag spells them out, as the API's models take long to import."""
     asked = {word for words in get_args(get_type_hints(Flags)["launcher"]) for word in get_args(words)}
     assert asked == {*get_args(LauncherType)} - {"Slurm"}, "the words of --launcher stand in cli/submission/flags.py"
+
+
+def test_every_format_of_checkpoints_can_be_asked_for() -> None:
+    asked = {word for words in get_args(get_type_hints(Flags)["checkpoint_format"]) for word in get_args(words)}
+    assert asked == {*get_args(CheckpointFormat)}, "the words of --checkpoint-format stand in cli/submission/flags.py"
 
 
 def test_flags_make_the_manifest_that_a_user_would_have_written() -> None:
@@ -83,7 +92,11 @@ def test_a_run_without_a_name_is_named_after_its_script(command: list[str], stem
     [
         ([], Flags(), "nothing is given"),
         ([], Flags(image="X"), "no command"),
-        ([HELLO], Flags(nodes=4), "only --name"),
+        (["true"], Flags(image="X", checkpoint_format="Orbax"), "add --checkpoint-claim|not where they are"),
+        (["true"], Flags(image="X", volumes=["data"]), "--volume data is no claim and path"),
+        (["true"], Flags(image="X", volumes=["data:rel"]), "is no claim and path"),
+        (["true"], Flags(image="X", volumes=["data:/x:rx"]), "is no claim and path"),
+        (["true"], Flags(image="X", volumes=["/home:/home"]), "a path of the nodes is not mounted by a flag"),
         (["a.yaml", "b.yaml"], Flags(), "one manifest at a time"),
         (
             ["torchrun", "train.py", "--name=a b"],
@@ -97,6 +110,67 @@ def test_a_run_without_a_name_is_named_after_its_script(command: list[str], stem
 def test_a_command_line_that_makes_no_sense_is_a_usage_error(arguments: list[str], flags: Flags, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         manifests_of(arguments, flags, None)
+
+
+@pytest.mark.parametrize(
+    ("command", "launcher", "made"),
+    [
+        (["job.sh", "a"], None, ["bash", "job.sh", "a"]),
+        (["./job.sh"], None, ["bash", "./job.sh"]),
+        (["/opt/job.sh"], None, ["/opt/job.sh"]),
+        (["train.py"], None, ["python", "train.py"]),
+        (["train.py"], "JAX", ["python", "train.py"]),
+        (["train.py"], "Torchrun", ["train.py"]),
+        (["torchrun", "train.py"], None, ["torchrun", "train.py"]),
+    ],
+)
+def test_a_script_gets_the_program_that_runs_it(command: list[str], launcher: Any, made: list[str]) -> None:
+    (manifest,) = manifests_of(command, Flags(image="X", launcher=launcher), "hello")
+    assert manifest["spec"]["command"] == made
+
+
+def test_flags_beside_a_manifest_say_otherwise_than_it(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    spec = {
+        "nodes": 2,
+        "image": "old",
+        "command": ["python", "train.py"],
+        "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "1"}],
+        "volumes": [{"name": "data", "mountPath": "/data", "persistentVolumeClaim": {"claimName": "old"}}],
+        "placement": {"gpuTypes": ["A100"], "excludeNodes": ["gpu-1"]},
+        "checkpoint": {"shared": {"claimName": "lustre", "path": "x"}},
+        "launcher": {"type": "Torchrun", "nprocPerNode": 4},
+    }
+    run = {"apiVersion": "lockstep.dev/v1alpha1", "kind": "TrainingRun", "metadata": {"name": "a"}, "spec": spec}
+    path.write_text(yaml.safe_dump(run))
+    flags = Flags(
+        nodes=4, image="new", env=["B=2"], volumes=["new:/data:ro", "scratch:/scratch"], gpu_type="H100,H200",
+        checkpoint_format="Orbax", launcher="JAX", workdir="/src",
+    )  # fmt: skip
+    (manifest,) = manifests_of([str(path)], flags, None)
+    assert manifest["spec"] == {
+        "nodes": 4,
+        "image": "new",
+        "command": ["python", "train.py"],
+        "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
+        "volumes": [
+            {
+                "name": "new", "mountPath": "/data", "persistentVolumeClaim": {"claimName": "new"}, "readOnly": True,
+            },
+            {"name": "scratch", "mountPath": "/scratch", "persistentVolumeClaim": {"claimName": "scratch"}},
+        ],
+        "placement": {"gpuTypes": ["H100", "H200"], "excludeNodes": ["gpu-1"]},
+        "checkpoint": {"shared": {"claimName": "lustre", "path": "x"}, "format": "Orbax"},
+        "launcher": {"type": "JAX"},
+        "workingDir": "/src",
+    }  # fmt: skip
+    TrainingRunSpec.model_validate(manifest["spec"])
+
+
+def test_flags_beside_an_array_say_it_of_its_runs() -> None:
+    (manifest,) = manifests_of([str(MANIFESTS / "array.yaml")], Flags(nodes=7), None)
+    assert manifest["spec"]["template"]["spec"]["nodes"] == 7
+    assert "nodes" not in manifest["spec"]
 
 
 def test_a_batch_script_is_no_manifest_and_its_image_is_asked_for(tmp_path: Path) -> None:
@@ -156,7 +230,6 @@ def test_what_a_namespace_may_forbid_is_left_to_the_operator_when_its_labels_are
 
 
 def _refuse(manifest: dict[str, Any]) -> None:
-    refuse_malformed(manifest)
     refuse_bad(manifest, None)
 
 
@@ -223,3 +296,35 @@ def test_a_time_in_a_manifest_stays_as_it_is_written(tmp_path: Path) -> None:
     path.write_text(f"apiVersion: lockstep.dev/v1alpha1\nkind: TrainingRun\nspec: {spec}\n")
     (manifest,) = read_manifests(str(path))
     assert manifest["spec"]["notBefore"] == "2026-12-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"timeLimit": "30m"}, "Its time: 30m with its nodes; after 20m all ranks are asked to save, "),
+        ({"timeLimit": "30m", "checkpoint": None}, ""),  # it has all of it but the grace, as anybody would think
+        ({}, ""),
+    ],
+)
+def test_who_can_be_asked_to_save_before_its_limit_is_told_so_when_it_is_submitted(
+    spec: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submit.tell_limit(sample.run(**spec))
+    said = capsys.readouterr()
+    assert not said.out
+    assert said.err.startswith(words)
+    assert bool(said.err) is bool(words)
+
+
+def test_nothing_is_said_of_an_array_as_a_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    submit.tell_limit(
+        {"apiVersion": names.API_VERSION, "kind": names.RUN_SET_KIND, "metadata": {"name": "sweep"}, "spec": {}}
+    )
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_namespace_that_is_a_number_was_meant_as_something_else() -> None:
+    error = ApiServerError(404, "not found", name="16")
+    manifest = {"kind": "TrainingRun", "metadata": {"name": "hello"}}
+    assert "-N the number of nodes" in in_fields(error, manifest, "16").remedy
+    assert "-N" not in in_fields(ApiServerError(404, "not found", name="team"), manifest, "team").remedy

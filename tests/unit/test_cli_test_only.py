@@ -123,6 +123,24 @@ def test_a_later_start_says_what_it_rests_on_and_what_lacks() -> None:
     assert lines[1:3] == [f"  if {rests}", f"  Resources: {lacks}"]
 
 
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({"timeLimit": 240, "endAfter": 180}, "  its time: 4m with its nodes; after 3m its ranks are told to end"),
+        (
+            {"timeLimit": 1800, "saveAfter": 1200, "endAfter": 1740},
+            (
+                "  its time: 30m with its nodes; after 20m all ranks are asked to save, if its program asks for saves "
+                "(onTimeLimit.leadTime; half of the limit at most), and end once they have; after 29m they are told to "
+                "end"
+            ),
+        ),
+    ],
+)
+def test_what_is_done_about_its_time_limit_is_said_before(answer: dict[str, Any], words: str) -> None:
+    assert told(start=sample.at(0), nodes=["gpu-1"], **answer)[-1] == words
+
+
 def test_a_start_that_nobody_knows_and_one_that_never_comes_are_told_apart() -> None:
     lines = told(reason="Resources", message="needs 4 nodes", assumption="not known: it rests on a run")
     assert lines[0] == "llama would start at a time that is not known: it rests on a run"

@@ -6,17 +6,19 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from lockstep.api.base import names
 from lockstep.api.run_status import QueueStatus
-from lockstep.cli import runs
+from lockstep.cli import output, runs
+from lockstep.cli.options import Selection
 from lockstep.cli.views import events, explain, history, info, priorities, queue, queues
 from lockstep.core.model.snapshot import NodeView
 from lockstep.core.model.tunables import Tunables
-from lockstep.present.amounts import duration
+from lockstep.present import start_estimate
+from lockstep.present.amounts import duration, local_time
 from lockstep.present.explanation import LiveAdmission, NotLive
 from support import sample_runs as sample
 from support.sample_runs import NOW
@@ -42,6 +44,18 @@ FREE = LiveAdmission(queue=QueueStatus(), ahead=(), nodes=4, holders=())
 
 def explained(raw: dict[str, Any], found: LiveAdmission | NotLive | None = None) -> list[str]:
     return list(explain.explanation(runs.view(raw), found, NOW))
+
+
+def gone_on_from() -> dict[str, Any]:
+    raw = sample.failed()
+    return raw | {"status": raw["status"] | {"next": {"name": "llama-2", "uid": "u"}}}
+
+
+def goes_on() -> dict[str, Any]:
+    raw = sample.pending()
+    before = {"name": "llama", "uid": "u-1", "outcome": "Failed", "reason": "NoProgress", "ended": sample.at(600)}
+    previous = [before | {"attempts": 3, "saved": 400}, before | {"uid": "u-0"}]
+    return raw | {"status": raw["status"] | {"previous": previous}}
 
 
 def paged(raw: dict[str, Any], nodes: dict[str, NodeView] | None = None) -> list[str]:
@@ -128,6 +142,8 @@ VIEWS: dict[str, Callable[[], Iterable[str]]] = {
     "explain-running": lambda: explained(sample.running()),
     "explain-recovering": lambda: explained(sample.recovering()),
     "explain-failed": lambda: explained(sample.failed()),
+    "explain-gone-on-from": lambda: explained(gone_on_from()),
+    "explain-goes-on": lambda: explained(goes_on()),
     "history": lambda: history.listing(runs.view(sample.recovering()).status, wide=False, now=NOW),
     "history-wide": lambda: history.listing(runs.view(sample.recovering()).status, wide=True, now=NOW),
 }
@@ -296,3 +312,153 @@ def test_the_dashboard_of_ray_is_shown_where_there_is_one() -> None:
     raw["status"]["start"]["dashboard"] = "10.0.0.1:20002"
     [line] = [line for line in paged(raw) if "Dashboard" in line]
     assert line.endswith(" http://10.0.0.1:20002")
+
+
+def test_a_run_that_has_ended_and_holds_nodes_is_in_the_queue_until_it_does_not() -> None:
+    raw = sample.running(state="Cancelled", reason="Cancelled", leaving={"nodes": 4, "until": sample.at(-90)})
+    raw["status"]["conditions"][-2] = sample.condition("Finished", "True", "Cancelled")
+    ended = runs.view(raw)
+    assert not queue.is_over(ended)
+    everybody = sorted([runs.view(sample.pending()), ended], key=queue.order)
+    line = queue.listing(everybody, False, True, NOW)[1]
+    assert line.split()[:6] == ["llama", "-", "Cancelled", "Cancelled", "4", "held"]
+    assert "its pods still hold 4 nodes; they are deleted in 90s at the latest" in line
+    del raw["status"]["leaving"]
+    assert queue.is_over(runs.view(raw))
+
+
+def test_an_estimate_is_worded_by_one_function_for_every_table_and_sentence() -> None:
+    told = QueueStatus.load({"position": 1, **TOLD})
+    assert start_estimate.column(told, NOW) == "in 40m"
+    assert start_estimate.expectation(told, NOW).startswith("in 40m (")
+    assert start_estimate.column(told) in start_estimate.expectation(told, NOW)
+    assert [start_estimate.column(QueueStatus(position=place), NOW) for place in (1, 0)] == ["?", ""]
+    assert start_estimate.column(QueueStatus()) == "?"
+    assert start_estimate.column(told, NOW + 9000) == "now"
+
+
+def test_prio_stands_in_the_order_of_the_queue_though_points_are_told_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A position is told within seconds, points every quarter of an hour."""
+    raws = [
+        sample.pending("gp", position=3, priority=16, updated=sample.at(5)),
+        sample.pending("sweep", position=2, priority=15, updated=sample.at(5)),
+        sample.pending("held", position=0, priority=99, updated=sample.at(5)),
+        sample.pending("first", position=1, priority=9, updated=sample.at(5)),
+    ]
+    lines: list[str] = []
+    by_name = {raw["metadata"]["name"]: raw for raw in raws}
+    monkeypatch.setattr(runs, "fetch", lambda _, name: by_name[name])
+    monkeypatch.setattr(output, "print_lines", lines.extend)
+    priorities.show(cast(Any, None), [*by_name], Selection())
+    assert [line.split()[0] for line in lines[1:]] == ["first", "sweep", "gp", "held"]
+
+
+LIMIT = {"seconds": 14_400, "endAt": sample.at(-3540), "overAt": sample.at(-3600)}
+
+
+@pytest.mark.parametrize(
+    ("limit", "checkpoint", "words"),
+    [
+        (
+            LIMIT | {"saveAt": sample.at(-3000)},
+            True,
+            "all ranks are asked to save at {save}, and end once they have; ",
+        ),
+        (LIMIT, True, "unasked for a save, as no program asks for one so far"),
+        (LIMIT, False, "its ranks are told to end at {end}"),
+    ],
+)
+def test_a_run_with_nodes_is_told_what_is_done_about_its_limit_and_when(
+    limit: dict[str, Any], checkpoint: bool, words: str
+) -> None:
+    raw = sample.running(admission={"timeLimit": 14_400, "askedLimit": "4h"}, timeLimit=limit)
+    raw["spec"] = raw["spec"] | {"timeLimit": "4h"} | ({} if checkpoint else {"checkpoint": None})
+    told = start_estimate.granted(runs.view(raw))
+    save, end, over = (local_time(NOW + left) for left in (3000, 3540, 3600))
+    assert told.startswith(f"4h, until {over}; ")
+    assert words.format(save=save, end=end) in told
+    assert any(told in sentence for sentence in explain.explanation(runs.view(raw), None, NOW))
+
+
+def test_a_short_limit_is_one_number_everywhere() -> None:
+    limit = {"seconds": 40, "endAt": sample.at(-20), "overAt": sample.at(-40)}
+    raw = sample.running(admission={"timeLimit": 40, "askedLimit": "40s"}, timeLimit=limit)
+    raw["spec"] = raw["spec"] | {"timeLimit": "40s"}
+    assert start_estimate.granted(runs.view(raw)).startswith("40s, until ")
+    waiting = sample.pending()
+    waiting["spec"] = waiting["spec"] | {"timeLimit": "40s"}
+    said = [*explain.explanation(runs.view(waiting), None, NOW)]
+    assert any(sentence.startswith("Its time is to be 40s with its nodes; after 20s") for sentence in said)
+
+
+def everything_of(raw: dict[str, Any], found: LiveAdmission | None = None) -> list[str]:
+    return list(explain.explanation(runs.view(raw), found, NOW, everything=True))
+
+
+def test_the_cause_of_an_end_is_said_once_and_what_matters_first() -> None:
+    told = explained(sample.failed())
+    assert sum("ended with exit code 1" in line for line in told) == 1
+    assert told[1].startswith("The end: rank 1 on gpu-2 ended with exit code 1")
+    assert "Its last attempt, 2, was ended 60s ago by Application." in told
+    assert not any("the run is stopped" in line for line in told)
+
+
+def test_paths_of_checkpoints_are_for_who_asks_for_everything() -> None:
+    assert not any("/shared-checkpoints/" in line for line in explained(sample.running()))
+    assert sum("/shared-checkpoints/" in line for line in everything_of(sample.running())) == 2
+
+
+def test_a_run_that_succeeded_says_what_happened_on_the_way() -> None:
+    raw = sample.running(state="Succeeded", reason="Succeeded")
+    raw["status"]["attempts"][0]["cause"] = "Hang"
+    raw["status"]["attempts"][1] |= {"endedAt": sample.at(60), "cause": "Succeeded"}
+    raw["status"]["conditions"] = [
+        sample.ACCEPTED,
+        sample.condition("Finished", "True", "Succeeded", "all 4 ranks ended with code 0", 60),
+        sample.condition("Succeeded", "True", "Succeeded", "all 4 ranks ended with code 0", 60),
+    ]
+    assert "On the way ended attempt 1 Hang (lockstep history llama)." in explained(raw)
+
+
+AHEAD = tuple((f"team/run-{n}", QueueStatus(position=n, reason="Resources", message="x")) for n in range(1, 8))
+
+
+@pytest.mark.parametrize(
+    ("reason", "holders"), [("Resources", True), ("Quota", True), ("QueueNotFound", False), ("Dependency", False)]
+)
+def test_who_holds_nodes_is_said_where_nodes_are_what_it_waits_for(reason: str, holders: bool) -> None:
+    queue = QueueStatus(position=9, reason=reason, message="x")
+    found = LiveAdmission(queue=queue, ahead=AHEAD, nodes=4, holders=(("team/big", ("gpu-1",)),))
+    told = explained(sample.pending(), found)
+    assert any("held by team/big" in line for line in told) is holders
+    assert [line for line in told if "in front of it" in line][-1] == "  and 4 more runs in front of it"
+    everything = everything_of(sample.pending(), found)
+    assert sum("waits in front of it" in line for line in everything) == len(AHEAD)
+    assert any("held by team/big" in line for line in everything)
+
+
+@pytest.mark.parametrize(("reason", "verb"), [("Held", "release"), ("Suspended", "resume")])
+def test_who_is_held_is_released_and_who_is_suspended_resumed(reason: str, verb: str) -> None:
+    raw = sample.run(status={"state": "Suspended", "reason": reason, "conditions": [sample.ACCEPTED]}, suspend=True)
+    told = explained(raw)
+    assert told[0] == f"llama is Suspended ({reason})."
+    assert any(f"lockstep {verb} llama" in line for line in told)
+
+
+def test_a_program_that_has_reported_no_step_is_told_how_to() -> None:
+    raw = sample.running(progress={})
+    raw["status"]["conditions"][3] = sample.condition(
+        "Progressing", "False", "NoStepYet", "no step of this attempt was reported yet"
+    )
+    told = explained(raw)
+    assert any("lockstep_training.report(step)" in line and "hangs cannot be seen" in line for line in told)
+
+
+def test_an_end_by_its_pace_is_said_with_the_limit_that_comes_before() -> None:
+    raw = sample.running(lastAdmitted=sample.at(3600))
+    raw["status"]["progress"] |= {"stepMicroseconds": 500_000, "expectedEnd": sample.at(-7200)}
+    assert "It runs: step 412, 5s ago, 2 steps/s." in explained(raw)
+    done = next(line for line in explained(raw) if line.startswith("At this pace all steps are done in 120m ("))
+    assert "time limit" not in done
+    raw["status"]["admission"] = {"timeLimit": 7200}
+    assert any(line.endswith(", and its time limit is over before that, in 60m.") for line in explained(raw))

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.decide import decide
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.named_objects import LookedUp, MissingObject, NamedObject, ObjectKind
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import (
     TOLD_AFTER,
@@ -392,3 +394,75 @@ def test_a_batch_job_that_only_asks_when_it_would_start_takes_no_number() -> Non
     snapshot = w.snapshot("one")
     asks = replace(snapshot, run=replace(snapshot.run, annotations={"lockstep.dev/test-only": "true"}))
     assert not decide(asks, w.tunables, w.now).take_job_id
+
+
+GONE = MissingObject(NamedObject(ObjectKind.CLAIM, "dta", "spec.volumes[0].persistentVolumeClaim.claimName"), ("data",))
+NO_ACCOUNT = 'pods "x" is forbidden: error looking up service account team/bot: serviceaccount "bot" not found'
+
+
+@pytest.mark.parametrize(
+    ("accepted", "message", "missing", "reason", "told"),
+    [
+        (True, "", [GONE], "ClaimNotFound", ["claimName: there is no PersistentVolumeClaim dta", "mean data?"]),
+        (False, "exceeded quota", [GONE], "ClaimNotFound", ["Claim dta", "the API server refuses the pod: exceeded"]),
+        (False, NO_ACCOUNT, [], "ServiceAccountNotFound", ["spec.serviceAccountName: there is no ServiceAccount bot"]),
+        (False, NO_ACCOUNT, [GONE], "ServiceAccountNotFound", ["ServiceAccount bot", "PersistentVolumeClaim dta"]),
+        (False, "exceeded quota", [], "PodRefused", ["the API server refuses the pod: exceeded quota"]),
+    ],
+)
+def test_a_run_that_names_what_is_not_there_gets_no_nodes_and_is_told_all_of_it(
+    accepted: bool, message: str, missing: list[MissingObject], reason: str, told: list[str]
+) -> None:
+    w = World({"n0": node("n0"), "n1": node("n1")})
+    w.apply("one", changed(spec(2), service_account_name="bot"))
+    answer = DryRunResult(w.runs["one"].generation, accepted, message, w.now, LookedUp(tuple(missing)))
+    w.dry_runs["uid-one"] = answer
+    w.reconcile("one")
+    w.admit()
+    found = find(w.status("one"), ConditionType.ACCEPTED)
+    assert found is not None
+    assert (found.status, found.reason, w.status("one").reason) == ("False", reason, reason)
+    assert all(words in found.message for words in told)
+    assert "error looking up" not in found.message
+    assert w.pods == {}
+    assert not w.status("one").assignment.nodes
+
+
+@pytest.mark.parametrize(("waited", "pause"), [(0.0, 5.0), (120.0, 30.0), (1e5, 60.0)])
+@pytest.mark.parametrize("accepted", [True, False])
+def test_what_was_missing_is_looked_up_again_and_the_pod_only_where_it_was_refused(
+    accepted: bool, waited: float, pause: float
+) -> None:
+    w = World({"n0": node("n0"), "n1": node("n1")})
+    w.apply("one", spec(2))
+    answer = DryRunResult(w.runs["one"].generation, accepted, "", w.now, LookedUp((GONE,)))
+    w.dry_runs["uid-one"] = answer
+    w.reconcile("one")
+    w.now += waited
+    w.dry_runs["uid-one"] = replace(answer, at=w.now)
+    plan = decide(w.snapshot("one"), w.tunables, w.now)
+    assert plan.dry_run is None
+    assert plan.wake_at is not None
+    assert w.now < plan.wake_at <= w.now + pause
+    again = decide(w.snapshot("one"), w.tunables, w.now + pause).dry_run
+    assert again is not None
+    assert (again.body is None) is accepted
+
+
+def test_once_it_is_there_the_run_gets_its_nodes_and_what_nobody_could_see_holds_up_nothing() -> None:
+    w = World({"n0": node("n0"), "n1": node("n1")})
+    w.apply("one", spec(2))
+    answer = DryRunResult(w.runs["one"].generation, True, "", w.now, LookedUp((GONE,)))
+    w.dry_runs["uid-one"] = answer
+    w.reconcile("one")
+    w.admit()
+    assert not w.status("one").assignment.nodes
+    w.dry_runs["uid-one"] = replace(answer, looked_up=LookedUp(unknown=(GONE.named,)))
+    w.reconcile("one")
+    found = find(w.status("one"), ConditionType.ACCEPTED)
+    assert found is not None
+    assert found.message.startswith(
+        "the spec is valid; not looked up, as the operator cannot: PersistentVolumeClaim dta"
+    )
+    w.admit()
+    assert len(w.status("one").assignment.nodes) == 2

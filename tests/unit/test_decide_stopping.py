@@ -1,17 +1,21 @@
 """Suspend, cancel, requeue and give up: in every phase, and with nodes that never answer again."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
+from lockstep.api.base.changes import changed
+from lockstep.api.run_status import QueueStatus
+from lockstep.core.admission.engine_adapter import ENDING
 from lockstep.core.decide import decide
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DesiredPhase
 from lockstep.core.model.ranges import parse_ranges
-from lockstep.core.model.snapshot import PodPhase, WorkerPhase
+from lockstep.core.model.snapshot import PodPhase, WorkerPhase, WorkerReport
 from support.values import not_none
-from support.world import node, phase, running, spec, world
+from support.world import World, node, phase, running, spec, world
 
 
 @pytest.mark.parametrize("change", [{"suspend": True}, {"cancel": True}])
@@ -167,3 +171,81 @@ def test_a_container_beside_the_trainer_keeps_a_finished_runs_node_for_no_longer
     w.pass_time(10, step=5)
     assert lingering not in w.pods
     assert silent in w.pods, "its worker may have something to tell yet"
+
+
+def creating() -> World:
+    """A gang whose containers never come up, as what they mount is not there, and a run that waits for its nodes."""
+    w = world(2)
+    w.delays = lambda _: (0.0, inf, 0.0, 0.0)
+    w.apply("one", spec(2))
+    w.pass_time(5)
+    w.apply("two", spec(2))
+    w.pass_time(2)
+    assert (phase(w), phase(w, "two")) == (Phase.LAUNCHING, Phase.PENDING)
+    assert {pod.phase for pod in w.pods.values()} == {PodPhase.PENDING}
+    return w
+
+
+def test_a_run_whose_pods_never_started_gives_its_nodes_back_as_soon_as_it_is_cancelled() -> None:
+    w = creating()
+    w.apply("one", spec(2, cancel=True))
+    deleted = [gone for _ in range(3) for gone in w.reconcile("one").deletes]
+    assert phase(w) is Phase.FINISHED
+    assert [(gone.grace, gone.reason) for gone in deleted] == [
+        (None, "the run has finished, and nothing of this pod ever ran")  # with the grace of the pod
+    ] * 2
+    assert not_none(w.status("one").leaving).nodes == 2
+    w.delays = None
+    w.pass_time(2)
+    assert w.status("one").leaving is None
+    assert phase(w, "two") is Phase.RUNNING
+
+
+@pytest.mark.parametrize("known", ["its status", "its worker"])
+def test_a_pod_that_has_started_as_anybody_says_is_left_to_end_by_itself(known: str) -> None:
+    w = creating()
+    name, pod = next(iter(w.pods.items()))
+    if known == "its status":
+        w.pods[name] = replace(pod, started_at=w.now)
+    else:  # the cache has an old version of the pod
+        word = WorkerReport(pod.slot, pod.incarnation, pod.uid, pod.node, WorkerPhase.PREPARING, w.now)
+        w.reports.setdefault("uid-one", {})[pod.slot] = word
+    w.apply("one", spec(2, cancel=True))
+    deleted = [gone.name for _ in range(3) for gone in w.reconcile("one").deletes]
+    assert phase(w) is Phase.FINISHED
+    assert deleted == [other.name for other in w.pods.values() if other.name != name]
+
+
+def test_a_run_that_is_kept_for_debugging_keeps_pods_that_never_started_too() -> None:
+    w = creating()
+    w.amend("one", recovery=changed(w.status("one").recovery, debug_until=w.now + 60))
+    w.apply("one", spec(2, cancel=True))
+    assert not [gone for _ in range(3) for gone in w.reconcile("one").deletes]
+    assert not_none(w.status("one").leaving).until >= w.now + 59
+    w.now += 61
+    assert len(w.reconcile("one").deletes) == 2
+
+
+def test_who_waits_is_told_that_a_run_which_has_ended_holds_its_nodes_and_until_when() -> None:
+    w = running()
+    w.apply("two", spec(2))
+    w.apply("one", spec(2, cancel=True))
+    w.reconcile("one")
+    w.now += w.tunables.deadlines.stop  # its workers hear nothing, and stay
+    for _ in range(4):
+        w.reconcile("one")
+        w.reconcile("two")
+        w.admit()
+    leaving = not_none(w.status("one").leaving)
+    assert (phase(w), leaving.nodes) == (Phase.FINISHED, 2)
+    told = w.status("two").queue
+    assert told.blocked_by == ("ns/one",)
+    assert told.estimated_start == leaving.until + ENDING
+
+
+def test_a_run_that_ended_while_it_waited_has_no_place_in_any_line() -> None:
+    w = running()
+    w.roll_out("two", spec(2))
+    assert w.status("two").queue.position == 1
+    w.roll_out("two", spec(2, cancel=True))
+    assert (phase(w, "two"), w.status("two").queue) == (Phase.FINISHED, QueueStatus())

@@ -16,6 +16,7 @@ from lockstep.controller.reconcile import reconcile, threaded_admission
 from lockstep.controller.reconcile.execute import StaleError
 from lockstep.controller.workers.orders import Orders
 from lockstep.core.admission.cache.memory import CycleMemory
+from lockstep.core.model.named_objects import LookedUp, MissingObject, NamedObject, ObjectKind
 from lockstep.core.model.plan import (
     ClusterPlan,
     CreateJob,
@@ -64,6 +65,28 @@ async def test_a_pod_that_a_webhook_would_hold_back_for_good_is_refused_by_the_d
     assert snapshot.dry_run is not None
     assert not snapshot.dry_run.accepted
     assert "kueue.x-k8s.io/queue-name" in snapshot.dry_run.message
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "accepted", "message"),
+    [
+        ({}, None, True, ""),
+        ({}, ApiError(403, "Forbidden", "exceeded quota"), False, "exceeded quota"),
+        (None, ApiError(403, "Forbidden", "exceeded quota"), True, ""),
+    ],
+)
+async def test_with_the_dry_run_comes_what_is_missing_of_what_a_run_names(
+    world: World, body: Any, error: ApiError | None, accepted: bool, message: str
+) -> None:
+    world.kube.creation = error
+    view = stored(world.store)
+    named = tuple(NamedObject(ObjectKind.CLAIM, name, f"spec.{name}") for name in ("data", "dta"))
+    await world.executor.run_plan(view, Plan(dry_run=DryRunPod(1, body, named)))
+    snapshot = world.store.snapshot_run(view.namespace, view.name, {}, Leadership(0.0))
+    assert snapshot is not None
+    assert snapshot.dry_run is not None
+    assert (snapshot.dry_run.accepted, snapshot.dry_run.message) == (accepted, message)
+    assert snapshot.dry_run.looked_up == LookedUp((MissingObject(named[1], ("data",)),))
 
 
 async def test_a_run_that_was_changed_by_others_is_decided_again_on_what_is_there(world: World) -> None:
@@ -185,7 +208,7 @@ async def test_a_plan_is_carried_out_in_the_order_of_its_fields(world: World, mo
     note_awaited(executor, "_submit_run", "runs")
     note_awaited(executor, "_create_placeholder", "placeholders")
     note_awaited(executor, "_provision", "provisioning")
-    note_awaited(executor._nodes, "remember", "node_failures")
+    note_awaited(executor._nodes, "note", "node_failures")
     note_awaited(executor._pod_groups, "delete", "pod_group_deletes")
     note_awaited(executor, "_forget", "delete_run")
     note_awaited(executor._workloads, "carry_out", "workload")

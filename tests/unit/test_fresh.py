@@ -57,7 +57,8 @@ def test_a_readme_that_no_longer_says_it_is_an_error_and_no_empty_run(tmp_path: 
 
 def test_our_readme_says_both() -> None:
     assert {"git", "make", "iproute2", "util-linux", "python3-venv", "golang-go"} <= set(readme.packages())
-    assert [line.split("#")[0].strip() for line in readme.commands()] == ["make demo", "make test"]
+    typed = ["make demo", "make test", "make playground FOR=1"]
+    assert [line.split("#")[0].strip() for line in readme.commands()] == typed
     assert main.NEEDS_NO_RIGHTS in (REPOSITORY / "CONTRIBUTING.md").read_text()
 
 

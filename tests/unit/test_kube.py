@@ -15,7 +15,7 @@ from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.credentials import Credentials
 from lockstep.controller.kube.errors import ApiError, UnknownOutcome, UnreachableError
 from lockstep.controller.runtime.clock import SystemClock
-from lockstep.controller.runtime.resources import CONFIG_MAPS, LEASES, NODES, PODS, RUNS
+from lockstep.controller.runtime.resources import CLAIMS, CONFIG_MAPS, LEASES, NODES, PODS, RUNS, SECRETS
 from support.hasty_clock import HastyClock
 from support.manual_clock import ManualClock
 
@@ -29,11 +29,13 @@ class FakeServer:
         self.answers: list[Handler] = []
         self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
         self.tokens: list[str] = []
+        self.accepted: list[str] = []
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         self.asked.append((request.method, request.path, dict(request.query), body))
         self.tokens.append(request.headers.get("Authorization", ""))
+        self.accepted.append(request.headers.get("Accept", ""))
         return await self.answers.pop(0)(request)
 
 
@@ -93,6 +95,22 @@ async def test_an_object_is_read_by_its_path_with_our_token(kube: KubeClient, fa
     assert fake.asked[0][:2] == ("GET", "/apis/coordination.k8s.io/v1/namespaces/team/leases/x")
     assert fake.tokens == ["Bearer t"]
     assert kube.requests == {("get", "leases", 200): 1}
+
+
+NO_SUCH = refuses(404, "NotFound", 'secrets "x" not found')
+NO_KIND = refuses(404, "NotFound", "the server could not find the requested resource")
+
+
+async def test_of_what_only_has_to_be_there_no_content_is_read(kube: KubeClient, fake: FakeServer) -> None:
+    fake.answers = [says(200, {"metadata": {"name": "x"}}), NO_SUCH, NO_KIND]
+    assert await kube.exists(SECRETS, "x", "team", within=5.0)
+    assert not await kube.exists(SECRETS, "x", "team", within=5.0)
+    with pytest.raises(ApiError):
+        await kube.exists(SECRETS, "x", "team", within=5.0)
+    fake.answers = [says(200, {"items": [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}]})]
+    assert await kube.names_of(CLAIMS, "team", 500, within=5.0) == ["a", "b"]
+    assert fake.asked[-1][2] == {"limit": "500", "labelSelector": "app.kubernetes.io/managed-by!=lockstep"}
+    assert all("as=PartialObjectMetadata" in accept for accept in fake.accepted)
 
 
 async def test_a_refusal_carries_the_servers_reason_and_words(kube: KubeClient, fake: FakeServer) -> None:

@@ -13,7 +13,8 @@ from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome
 from lockstep.controller.kube.workqueue import WorkQueue
 from lockstep.controller.reconcile.node_marks import REST_WITHOUT_RIGHTS, NodeMarker
 from lockstep.controller.store.store import Store
-from lockstep.core.model.plan import RememberFailure
+from lockstep.core.model.node_failures import read_failures
+from lockstep.core.model.plan import ForgiveFailures, RememberFailure
 from lockstep.core.model.snapshot import NodeFailure
 from lockstep.core.model.tunables import Mode, Tunables
 from support.manual_clock import ManualClock
@@ -133,3 +134,22 @@ async def test_the_mark_goes_when_the_day_is_over_but_not_while_only_reporting()
     desk = Desk(Kube(**suspect(1_000_000.0)))
     await desk.marker.forgive()
     assert desk.kube.annotations == {}
+
+
+async def test_failures_that_were_the_programs_are_taken_off_the_node_with_its_mark() -> None:
+    desk = Desk(Kube(None, **suspect(1_000_000.0, hours_ago=1.0)))
+    found = read_failures(desk.kube.annotations[names.ANNOTATION_FIRST_FAILURES])
+    await desk.marker.note(ForgiveFailures("n1", "another", found))
+    assert names.ANNOTATION_SUSPECT in desk.kube.annotations
+    await desk.marker.note(ForgiveFailures("n1", "u-n1", found))
+    assert not desk.kube.annotations
+    asked = desk.kube.requests
+    await desk.marker.note(ForgiveFailures("n1", "u-n1", found))  # twice, or with an old cache: nothing is written
+    assert desk.kube.requests == asked + 1
+
+
+async def test_what_is_noted_of_a_node_may_be_a_failure_as_well() -> None:
+    desk = Desk(Kube(None))
+    failure = NodeFailure("team/llama", desk.clock.now() - 60, "Application")
+    await desk.marker.note(RememberFailure("n1", "u-n1", failure))
+    assert "Application" in desk.kube.annotations[names.ANNOTATION_FIRST_FAILURES]

@@ -11,7 +11,7 @@ from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.snapshot import RunView
-from lockstep.present.actions import Action, Stakes, costs, open_to, patch
+from lockstep.present.actions import Deed, Stakes, costs, open_to, patch
 from support import sample_runs
 
 
@@ -59,7 +59,7 @@ def test_only_what_makes_sense_is_offered(run: RunView, words: str) -> None:
     ],
 )
 def test_cancelling_says_what_is_lost_and_who_takes_the_nodes(run: RunView, stakes: Stakes, said: str) -> None:
-    assert said in " ".join(costs(Action.CANCEL, run, stakes))
+    assert said in " ".join(costs(Deed.CANCEL, run, stakes))
 
 
 def test_a_checkpoint_newer_than_the_last_step_costs_nothing() -> None:
@@ -67,22 +67,22 @@ def test_a_checkpoint_newer_than_the_last_step_costs_nothing() -> None:
     ahead = replace(
         RUNNING, status=changed(RUNNING.status, checkpoint=changed(RUNNING.status.checkpoint, latest=latest))
     )
-    assert "Where that fails, no step is lost." in " ".join(costs(Action.CANCEL, ahead, Stakes()))
+    assert "Where that fails, no step is lost." in " ".join(costs(Deed.CANCEL, ahead, Stakes()))
 
 
 def test_other_actions_say_what_comes_of_them() -> None:
-    assert "to be repeated when it goes on" in " ".join(costs(Action.SUSPEND, RUNNING, Stakes()))
-    assert "goes on from step 400" in " ".join(costs(Action.RESUME, RUNNING, Stakes()))
-    assert "step 0, as no checkpoint" in " ".join(costs(Action.RESUME, HELD, Stakes()))
-    assert "stops for about 0.12 s" in " ".join(costs(Action.CHECKPOINT, RUNNING, Stakes(block_seconds=0.12)))
-    assert "nothing may come of it" in " ".join(costs(Action.CHECKPOINT, RUNNING, Stakes(listens=False)))
+    assert "to be repeated when it goes on" in " ".join(costs(Deed.SUSPEND, RUNNING, Stakes()))
+    assert "goes on from step 400" in " ".join(costs(Deed.RESUME, RUNNING, Stakes()))
+    assert "step 0, as no checkpoint" in " ".join(costs(Deed.RESUME, HELD, Stakes()))
+    assert "stops for about 0.12 s" in " ".join(costs(Deed.CHECKPOINT, RUNNING, Stakes(block_seconds=0.12)))
+    assert "nothing may come of it" in " ".join(costs(Deed.CHECKPOINT, RUNNING, Stakes(listens=False)))
 
 
-@pytest.mark.parametrize("action", list(Action))
-def test_what_is_written_hits_this_run_and_no_namesake(action: Action) -> None:
+@pytest.mark.parametrize("action", list(Deed))
+def test_what_is_written_hits_this_run_and_no_namesake(action: Deed) -> None:
     body = patch(action, RUNNING, "r1")
     assert body["metadata"]["uid"] == RUNNING.uid
-    spec = {Action.CANCEL: {"cancel": True}, Action.SUSPEND: {"suspend": True}, Action.RESUME: {"suspend": False}}
+    spec = {Deed.CANCEL: {"cancel": True}, Deed.SUSPEND: {"suspend": True}, Deed.RESUME: {"suspend": False}}
     assert body.get("spec") == spec.get(action)
-    asked = {names.ANNOTATION_CHECKPOINT_REQUEST: "r1"} if action is Action.CHECKPOINT else None
+    asked = {names.ANNOTATION_CHECKPOINT_REQUEST: "r1"} if action is Deed.CHECKPOINT else None
     assert body["metadata"].get("annotations") == asked

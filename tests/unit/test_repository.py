@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,6 +57,16 @@ def test_the_operator_compiles_no_pattern_that_somebody_else_wrote(room: str) ->
             if isinstance(of_module, ast.Name) and of_module.id in ("re", "fnmatch", "glob") and not is_constant:
                 found.add(path.relative_to(package).as_posix())
     assert found <= OF_THE_CONFIGURATION
+
+
+def test_examples_are_called_what_nothing_of_yours_is_called() -> None:
+    kept = {"hello", "tom-sawyer", "checkpoints"}  # in the README; of the demo, in its own namespace
+    for_administrators = {"admission-policy", "admission-user", "network-policy"}
+    for path in (ROOT / "manifests").glob("*.yaml"):
+        if path.stem.startswith(("install", "operator")) or path.stem in for_administrators:
+            continue
+        names = {document["metadata"]["name"] for document in yaml.safe_load_all(path.read_text())}
+        assert {name for name in names if not name.startswith("example-")} <= kept, path
 
 
 def test_ci_runs_the_command_that_the_readme_names() -> None:

@@ -284,6 +284,22 @@ def test_a_run_is_seen_with_those_that_start_from_it(world: World) -> None:
     assert followers() == []
 
 
+async def test_a_run_hears_of_it_once_another_one_starts_from_it(world: World) -> None:
+    def follower(version: int, uid: str) -> dict[str, Any]:
+        resolved = {"startRun": "llama", "startRunUid": uid} if uid else {}
+        made = run(version, uid="of-next", status={"resolved": resolved})
+        made["metadata"] = made["metadata"] | {"name": "next"}
+        return made
+
+    world.store.apply_run(run())
+    world.store.apply_run(follower(11, ""))
+    await world.due()
+    world.store.apply_run(follower(12, "uid"))
+    assert KEY in await world.due()
+    world.store.apply_run(follower(13, "uid"))
+    assert KEY not in await world.due(), "it is known already"
+
+
 async def test_a_node_is_remembered_to_have_the_gpus_that_it_offered(world: World) -> None:
     def offering(version: int, devices: Mapping[str, str] | None = None) -> Any:
         raw = {

@@ -12,7 +12,7 @@ import pytest
 
 from lockstep.api.base.changes import changed
 from lockstep.api.goodput_status import BucketsStatus
-from lockstep.api.run_status import AssignmentStatus, ExitsStatus
+from lockstep.api.run_status import Condition, ExitsStatus, LeavingStatus
 from lockstep.controller.web import array, fleet, queue, run
 from lockstep.controller.web import rows as table_rows
 from lockstep.controller.web.access import Sight
@@ -155,6 +155,19 @@ def test_runs_that_have_ended_hold_nothing() -> None:
     assert mapped(RACK, [ended])["runs"] == []
 
 
+def test_a_run_that_has_ended_is_on_the_nodes_that_its_pods_still_hold_and_gives_way_to_the_next() -> None:
+    leaving = LeavingStatus(nodes=2, until=NOW + 60)
+    over = Condition(type="Finished", status="True", reason="Cancelled", last_transition_time=NOW)
+    ended = replace(OWN, status=changed(OWN.status, leaving=leaving, conditions=(over,)))
+    pod = PodView("research", "p", "u", "mine", OWN.uid, OWN.uid, 0, 1, "n0", True, PodPhase.RUNNING, 0.0)
+    pods = {OWN.uid: [pod, replace(pod, node="n1", phase=PodPhase.FAILED)]}
+    assert mapped(RACK, [ended], pods=pods)["run"][:2] == [0, -1]
+    heir = replace(OWN, name="a", uid="heir")
+    both = mapped(RACK, [heir, ended], pods=pods)
+    assert [both["runs"][index]["name"] for index in both["run"][:2]] == ["a", "a"]
+    assert [row["nodes"] for row in listed([ended], ALL)["holding"]] == ["2 held"]
+
+
 @pytest.mark.slow
 def test_the_largest_cluster_is_a_matter_of_a_second_and_of_kilobytes() -> None:
     cluster = web_site.busy_cluster(ManualClock(NOW), 16_384)
@@ -228,6 +241,12 @@ def test_runs_that_hold_nodes_or_have_ended_are_shown_to_those_who_may_read_them
     assert "products" not in json.dumps([found["holding"], found["finished"], found["suspended"]])
 
 
+def test_what_the_runs_of_the_default_queue_hold_is_counted_though_it_has_no_object() -> None:
+    found = listed([OWN, MINE, NEXT], ALL)["queues"][0]
+    assert (found["name"], found["status"]["running"], found["status"]["pending"]) == ("default", 1, 2)
+    assert found["status"]["nodesInUse"] == len(OWN.status.assignment.nodes)
+
+
 def test_a_queue_without_an_object_is_said_to_be_none() -> None:
     lost = waiting("research", "lost", queue="typo", position=0, reason="QueueNotFound")
     found = {each["name"]: each["exists"] for each in listed([lost], TENANT)["queues"]}
@@ -240,24 +259,6 @@ def test_a_queue_that_only_ended_runs_name_is_no_card() -> None:
     gone = replace(ended, namespace="research", spec=spec)
     assert [each["name"] for each in listed([gone], TENANT)["queues"]] == ["default"]
     assert [each["name"] for each in listed([gone], ALL, web_site.queue("reserch"))["queues"]] == ["default", "reserch"]
-
-
-@pytest.mark.parametrize(
-    ("objects", "sight", "used"),
-    [
-        ((), ALL, {"running": 2, "nodesInUse": 4}),  # counted from the runs, of whatever namespace
-        ((), TENANT, None),
-        ((web_site.queue(),), ALL, web_site.queue().status.dump()),  # the operator's own figures
-    ],
-)
-def test_usage_of_a_queue_without_an_object_is_counted(objects: Any, sight: Sight, used: Any) -> None:
-    ended = web_site.parse_run(sample_runs.failed())
-    assert listed([OWN, THEIRS, ended, MINE], sight, *objects)["queues"][0].get("status") == used
-
-
-def test_nodes_that_a_run_has_by_a_map_that_was_not_read_count_as_those_it_asked_for() -> None:
-    spilled = replace(OWN, status=changed(OWN.status, assignment=AssignmentStatus(config_map="a")))
-    assert listed([spilled], ALL)["queues"][0]["status"] == {"running": 1, "nodesInUse": 2}
 
 
 def test_ten_thousand_runs_are_cut_to_what_can_be_read() -> None:

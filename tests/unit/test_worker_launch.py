@@ -10,7 +10,13 @@ import pytest
 
 from lockstep.api.run_spec import LauncherType
 from lockstep.worker.child import progress
-from lockstep.worker.child.launch import command_environment, expand, launcher_command, launcher_environment
+from lockstep.worker.child.launch import (
+    command_environment,
+    expand,
+    launcher_command,
+    launcher_environment,
+    python_environment,
+)
 from lockstep.worker.child.progress import ProgressTail, Section, parse_line
 from lockstep.worker.node.preflight import MASTER_PORTS, hold_port
 from lockstep.worker.settings import Settings
@@ -260,3 +266,9 @@ def test_a_command_whose_environment_becomes_that_of_ranks_elsewhere_has_no_node
     given = {"LOCKSTEP_NODE_RANK": "0", "LOCKSTEP_NNODES": "4", "PATH": path}
     made = command_environment(settings([command.format(tmp_path)], launcher=launcher), given)
     assert made == {name: value for name, value in given.items() if has_it or name != "LOCKSTEP_NODE_RANK"}
+
+
+@pytest.mark.parametrize(("set_by_the_user", "given"), [(None, "1"), ("", ""), ("0", "0")])
+def test_python_prints_as_it_goes_unless_the_user_says_otherwise(set_by_the_user: str | None, given: str) -> None:
+    environ = {} if set_by_the_user is None else {"PYTHONUNBUFFERED": set_by_the_user}
+    assert python_environment(settings(["python", "train.py"]), LAUNCH, environ)["PYTHONUNBUFFERED"] == given

@@ -21,6 +21,15 @@ MEGATRON_NAN = b" iteration       11/     100 | lm loss: nan | grad norm: nan |\
         (b"iteration 5/10 of the tokenizer\n", None),
         (b"{'eval_loss': 2.5}\n", None),
         (b"step 5\n", None),
+        (b"step 10 loss 2.5\n", (10, "2.5", None)),
+        (b"iter 100: loss 2.3123, time 23.40ms, mfu 12.3%\n", (100, "2.3123", None)),
+        (b"2026-12-01 10:00:00 INFO Step=7/500 | train loss = 1e-3 | lr 0.1\n", (7, "1e-3", 500)),
+        (b"[rank0] iteration 12 of 90, loss: nan\n", (12, "nan", 90)),
+        (b"epoch 2 step 10 loss 2.5\n", None),
+        (b"step 250: train loss 1.9, val loss 2.2\n", None),
+        (b"eval step 10 loss 2.5\n", None),
+        (b"loss of step 10 is 2.5\n", None),
+        (b"timestep 10 loss 2.5\n", None),
     ],
 )  # fmt: skip
 def test_a_line_of_a_framework_is_understood(line: bytes, expected: tuple[int, str, int | None] | None) -> None:

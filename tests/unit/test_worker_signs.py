@@ -56,6 +56,10 @@ JAX_GIVES_UP = (
         ("torch.distributed.DistNetworkError: The client socket has timed out after 600000ms", "Rendezvous:Timeout"),
         (JAX_GIVES_UP, "JAX:PeerLost"),
         ("OSError: [Errno 98] Address already in use", "Port:InUse"),
+        (
+            "kubernetes.config.config_exception.ConfigException: Service token file does not exist.",
+            "Kubernetes:NoToken",
+        ),
         ("ModuleNotFoundError: No module named 'apex'", "Import:Error"),
         ("[rank2]: ImportError: cannot import name 'x'", "Import:Error"),
         ("warning: ImportError: flash attention is not there, going on without", ""),

@@ -27,6 +27,10 @@ everywhere, unless the installation is for some namespaces. */}}
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [list, watch]
+# Whether a class is there that a run names, and which may have been meant.
+- apiGroups: [storage.k8s.io]
+  resources: [storageclasses]
+  verbs: [get, list]
 # Who a worker is.
 - apiGroups: [authentication.k8s.io]
   resources: [tokenreviews]
@@ -63,10 +67,14 @@ to. */}}
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, create, delete]
-# The worker's program, assignments of large gangs, stacks.
+# The worker's program, assignments of large gangs, stacks; and whether one is there that a run names.
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create]
+# Whether a claim is there that a run names, and which may have been meant.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, list]
 # What workers trust, which changes with the CA of the worker API.
 - apiGroups: [""]
   resources: [configmaps]
@@ -79,6 +87,14 @@ to. */}}
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+{{- end }}
+
+{{/* There as well, with lookUp.secrets: whether a Secret is there that a run names. Only its metadata is read, which no
+rule can say. */}}
+{{- define "lockstep.rules.look-up-runs" -}}
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get]
 {{- end }}
 
 {{/* There as well, with kueue.enabled. */}}

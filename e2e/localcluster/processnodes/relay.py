@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+import socket
 from urllib.parse import urlsplit
 
 API_HOST = "kubernetes.default.svc"  # in every node's hosts file, and in the API server's certificate
 
 
-async def relay(server: str, address: str) -> asyncio.Server:
-    """Pass TCP connections to a free port of ``address`` on to the API server at URL ``server``."""
+async def relay(server: str, address: str | socket.socket) -> asyncio.Server:
+    """Pass TCP connections to a free port of ``address``, or to a socket that listens, on to the server at a URL."""
     target = urlsplit(server)
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -19,6 +20,8 @@ async def relay(server: str, address: str) -> asyncio.Server:
             return
         await asyncio.gather(_pump(reader, back), _pump(there, writer))
 
+    if isinstance(address, socket.socket):
+        return await asyncio.start_server(connected, sock=address)
     return await asyncio.start_server(connected, address, 0)
 
 

@@ -54,6 +54,17 @@ class UnrecognisedSave(StatusModel):
     """What is lacking."""
 
 
+class PreviousSave(StatusModel):
+    """What an earlier run of the same name left in this run's path."""
+
+    uid: str
+    """UID of that run, which names its directory."""
+    step: int
+    """The newest step that is valid there."""
+    path: str
+    """The checkpoint as the training container sees it."""
+
+
 class QuarantinedCheckpoint(StatusModel):
     """A checkpoint that is not resumed from again, although it looks valid."""
 
@@ -254,6 +265,8 @@ class CheckpointStatus(StatusModel):
     """Newest valid checkpoint of each tier."""
     unrecognised: Annotated[tuple[UnrecognisedSave, ...], Field(max_length=4)] = ()
     """What the program wrote and no format recognises, while nothing valid was ever saved."""
+    previous_saves: Annotated[tuple[PreviousSave, ...], Field(max_length=4)] = ()
+    """What runs of the same name before it left in its path, newest first; only where the run was stopped for it."""
     rejected: Annotated[tuple[RejectedCandidate, ...], Field(max_length=10)] = ()
     """Newer ones that were passed over, newest first."""
     local_retention: LocalRetentionStatus | None = None

@@ -118,7 +118,8 @@ class LabelSelector(SpecModel):
 
 
 class BatchDefaults(SpecModel):
-    """What batch scripts find that are submitted to the queue, so that nothing has to be added to them."""
+    """What batch scripts find that are submitted to the queue, so that nothing has to be added to them; and what
+    `lockstep submit` makes of flags."""
 
     image: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     """Image of those that name none."""
@@ -170,7 +171,7 @@ class TrainingQueueSpec(SpecModel):
     """Enabled: a gang that waits for nodes which do not exist asks the cluster's autoscaler for them, within the
     quotas: by a ProvisioningRequest where the operator may make those and they are served, else by placeholder pods."""
     batch: BatchDefaults | None = None
-    """For batch scripts of Slurm: read where they are submitted."""
+    """For batch scripts of Slurm, and for runs that `lockstep submit` makes of flags: read where they are submitted."""
     provisioning_class: ProvisioningClass | None = None
     """The class of those ProvisioningRequests; best-effort-atomic-scale-up.autoscaling.x-k8s.io when left out."""
 

@@ -196,7 +196,7 @@ class TimeLimitAction(SpecModel):
     action: TimeLimitActionWord = "Fail"
     """Fail: the run ends, after a save. Requeue: it queues again, after a save, and goes on later."""
     lead_time: Duration = "10m"
-    """So long before the limit the save is asked for."""
+    """So long before the limit the save is asked for, half of the limit at most, where a program asks for saves."""
 
 
 class BudgetSpec(SpecModel):
@@ -321,7 +321,7 @@ class TrainingRunSpec(SpecModel):
     """Hold while pending, stop and release the nodes while running; false lets it go on."""
     cancel: Annotated[
         bool,
-        Rule("self || !oldSelf", "cancel is one-way: this run ends; create a new one to train on"),
+        Rule("self || !oldSelf", "cancel is one-way: this run ends; lockstep retry makes a new one that goes on"),
     ] = False
     """End the run and keep its record. One-way."""
     ttl_after_finished: Duration | None = None
@@ -335,6 +335,8 @@ class TrainingRunSpec(SpecModel):
     """A pod template merged by name over what Lockstep makes; the training container is called trainer.
     A value set here and elsewhere is an error."""
 
+    after_the_end: ClassVar = ("cancel", "ttlAfterFinished", "checkpoint.archive", "checkpoint.retention")
+    """Fields whose change means something to a run that has ended. That it is cancelled asks for what is the case."""
     cross_field_rules: ClassVar = (
         Rule(
             "!has(self.minTimeLimit) || has(self.timeLimit)",

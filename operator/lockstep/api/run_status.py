@@ -14,12 +14,14 @@ from lockstep.api.base.schema import MapList, StatusModel, Timestamp
 from lockstep.api.checkpoint_status import CheckpointStatus, SavedCheckpoint
 from lockstep.api.goodput_status import GoodputStatus
 from lockstep.api.kueue_status import KueueStatus
+from lockstep.api.lineage_status import MAX_PREVIOUS, LinkedRun, PreviousRun
 from lockstep.api.preemption_status import PreemptionStatus, ReservationStatus
 from lockstep.api.recovery_status import AttemptStatus, RecoveryStatus, Totals
 from lockstep.slurm.environment import MOST_JOB_ID
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 MAX_ATTEMPTS_KEPT = 10
+MAX_PACE = 16
 
 
 class Condition(StatusModel):
@@ -90,6 +92,20 @@ class AdmissionStatus(StatusModel):
     """How often it was stopped for another run."""
 
 
+class TimeLimitStatus(StatusModel):
+    """When the time of a run that has nodes is over, and what comes before."""
+
+    seconds: Annotated[int, Field(ge=0)] = 0
+    """The limit in force."""
+    save_at: Timestamp | None = None
+    """When all ranks are asked to save, and stopped once they have: onTimeLimit.leadTime before the limit, and never
+    more than half of it. None: no program has asked for saves so far, or none can be asked."""
+    end_at: Timestamp
+    """When the ranks are told to end, saved or not: the grace of their pods before the limit."""
+    over_at: Timestamp
+    """When the limit is over, which the expected starts of other runs rest on."""
+
+
 class TrialStatus(StatusModel):
     """When a run with the annotation lockstep.dev/test-only would start, were it submitted without."""
 
@@ -109,6 +125,12 @@ class TrialStatus(StatusModel):
     """What the start rests on."""
     priority: int = 0
     """The points it would have; the highest come first."""
+    time_limit: Annotated[int, Field(ge=0)] | None = None
+    """Seconds for which it would have its nodes at most; none: without a limit."""
+    save_after: Annotated[int, Field(ge=0)] | None = None
+    """Seconds with nodes after which all ranks would be asked to save, if a program asks for saves; none: none can."""
+    end_after: Annotated[int, Field(ge=0)] | None = None
+    """Seconds with nodes after which the ranks would be told to end."""
 
 
 class ScaleUpStatus(StatusModel):
@@ -257,7 +279,7 @@ class ProgressStatus(StatusModel):
     total_steps: int | None = None
     """Steps of the whole training, where known."""
     loss: str = ""
-    """Loss of that step, as text."""
+    """Loss of that step, as text, to four digits."""
     time: Timestamp | None = None
     """When that step was reported."""
     summary: str = ""
@@ -266,6 +288,17 @@ class ProgressStatus(StatusModel):
     """Longest of the last hundred intervals between steps, in seconds."""
     longest_init: int = 0
     """Seconds from the last start to its first step."""
+    pace: Annotated[tuple[int, ...], Field(max_length=MAX_PACE)] = ()
+    """Microseconds that a step took between the last writes of this status in the current attempt, saves included;
+    oldest first."""
+    step_microseconds: int | None = None
+    """Their median; none: too little was seen yet."""
+    expected_end: Timestamp | None = None
+    """When the last step is done at this pace; none: the total is not known, or the pace is not."""
+    earliest_end: Timestamp | None = None
+    """The same by the faster quarter of `pace`; none before there are four."""
+    latest_end: Timestamp | None = None
+    """The same by the slower quarter of `pace`."""
 
 
 class ExitsStatus(StatusModel):
@@ -292,6 +325,15 @@ class StopStatus(StatusModel):
     """When pods are deleted even if ranks did not end by themselves."""
     save: str = ""
     """Id of the collective save that is awaited before the ranks are stopped."""
+
+
+class LeavingStatus(StatusModel):
+    """Pods of a run that has ended, which are still on nodes."""
+
+    nodes: Annotated[int, Field(ge=0)] = 0
+    """Nodes that they held when that was first seen."""
+    until: Timestamp
+    """When those that have not left by themselves are deleted."""
 
 
 class RequestStatus(StatusModel):
@@ -355,6 +397,10 @@ class TrainingRunStatus(StatusModel):
     """What the spec left open."""
     ended_pod_groups: Annotated[tuple[PodGroupStatus, ...], Field(max_length=MAX_ENDED_POD_GROUPS)] = ()
     """PodGroups of launches that are over, which are yet to be deleted. Older ones go with the run."""
+    previous: Annotated[tuple[PreviousRun, ...], Field(max_length=MAX_PREVIOUS)] = ()
+    """The runs that this one goes on from, the last one first. One that was deleted for it is as its user told."""
+    next: LinkedRun | None = None
+    """The latest run that goes on from this one."""
     assignment: AssignmentStatus = AssignmentStatus()
     """Node and incarnation of every slot."""
     start: StartRecord | None = None
@@ -387,6 +433,10 @@ class TrainingRunStatus(StatusModel):
     """When the gang last got its nodes; the time limit counts from there."""
     held_seconds: int = 0
     """Seconds with nodes since last queued, before `lastAdmitted`; counts towards the time limit."""
+    leaving: LeavingStatus | None = None
+    """It has ended, and its pods still hold nodes, which no other run gets yet; none: it holds none."""
+    time_limit: TimeLimitStatus | None = None
+    """When its time is over; none: it has no nodes, or no limit."""
     requests: Annotated[tuple[RequestStatus, ...], MapList("name"), Field(max_length=8)] = ()
     """One-shot requests that were taken up."""
     asks: Annotated[tuple[AskStatus, ...], MapList("id"), Field(max_length=8)] = ()

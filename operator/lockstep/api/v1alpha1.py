@@ -93,9 +93,14 @@ class TrainingRun(ApiModel):
             Column("Reason", ".status.reason"),
             Column("Nodes", ".status.nodesReady", description="Nodes ready, of all"),
             Column("Step", ".status.progress.summary", description="Step, of all where known"),
-            Column("Progress", ".status.progress.time", "date", description="Time since the last reported step"),
+            Column("Step-Age", ".status.progress.time", "date", description="Time since the last reported step"),
             Column("Attempt", ".status.attempt", "integer"),
             Column("Queue", ".spec.queue"),
+            Column(
+                "User",
+                r".metadata.annotations.lockstep\.dev/user",
+                description="Who submitted it, as lockstep submit or sbatch wrote it down",
+            ),
             Column("Age", ".metadata.creationTimestamp", "date"),
             Column("Loss", ".status.progress.loss", wide=True),
             Column(
@@ -189,6 +194,11 @@ class TrainingRunSet(ApiModel):
             Column("Running", ".status.counts.running", "integer"),
             Column("Pending", ".status.counts.pending", "integer"),
             Column("Failed", ".status.counts.failed", "integer"),
+            Column(
+                "User",
+                r".metadata.annotations.lockstep\.dev/user",
+                description="Who submitted it, as lockstep submit or sbatch wrote it down",
+            ),
             Column("Age", ".metadata.creationTimestamp", "date"),
             Column("Indices", ".spec.indices", wide=True),
             Column("Width", ".spec.maxRunning", "integer", wide=True, description="Most that run at once"),

@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
 
+import msgspec
 import urllib3
 from urllib3.exceptions import HTTPError, InsecureRequestWarning, MaxRetryError
 from urllib3.util.ssl_ import create_urllib3_context
 
 from lockstep.api.base import names
 from lockstep.api.base.nesting import read_object
-from lockstep.cli.errors import ApiServerError, CliError, Unreachable
+from lockstep.cli.errors import ApiServerError, CliError, NoApiServer, Unreachable, UsageError
 
 Json = dict[str, Any]
 Query = str | int | bool
@@ -27,7 +29,12 @@ _ANSWER_SECONDS = 60.0
 _PAGE = 500
 _TRIES = 5
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_NAMESPACE = "ask for the role edit in the namespace (it holds what Lockstep's verbs need), or name another with -n"
+_WHOLE_CLUSTER = "name one namespace with -n, or ask for the ClusterRole lockstep-view in a ClusterRoleBinding"
 _NO_FIELD, _UNCHECKED = "<nil>", "some validation rules were not checked"
+_JSON = "application/json"
+_LONGEST_NAME = 253
+_LONGEST_WORDS = 300
 _STRICT_X509 = 0x20  # ssl.VERIFY_X509_STRICT
 
 
@@ -42,17 +49,29 @@ class Cluster:
         """One object. Raises ApiServerError and Unreachable, as every method here."""
         return self._decoded("GET", path, query)
 
+    def metadata(self, path: str, *, first: int = 0) -> Json:
+        """The same without anything but the metadata: of an object, or of so many of those at ``path``."""
+        kind, query = ("PartialObjectMetadataList", {"limit": first}) if first else ("PartialObjectMetadata", {})
+        return self._decoded("GET", path, query, accept=f"{_JSON};as={kind};g=meta.k8s.io;v=v1")
+
     def list(self, path: str, **query: Query) -> Json:
         """A whole list, read in pages."""
-        found = self._decoded("GET", path, {**query, "limit": _PAGE})
+        found = self._page(path, {**query, "limit": _PAGE})
         token = found["metadata"].get("continue", "")
         while token:
-            page = self._decoded("GET", path, {**query, "limit": _PAGE, "continue": token})
+            page = self._page(path, {**query, "limit": _PAGE, "continue": token})
             found["items"] += page["items"]
             token = page["metadata"].get("continue", "")
         found["metadata"].pop("continue", None)
         found["metadata"].pop("remainingItemCount", None)
         return found
+
+    def _page(self, path: str, query: Mapping[str, Query]) -> Json:
+        page = self._decoded("GET", path, query)
+        items = page["items"] = page.get("items") or []
+        if not isinstance(items, list) or not all(isinstance(each, dict) and each.get("metadata") for each in items):
+            raise self._no_api_server()
+        return page
 
     def create(self, path: str, body: Json, **query: Query) -> Json:
         """Create an object. Unknown fields are refused."""
@@ -68,8 +87,7 @@ class Cluster:
 
     def token(self) -> str:
         """What it signs in with; empty where that is a certificate or a password."""
-        setting = self._api.configuration.auth_settings().get("BearerToken") or {}
-        scheme, _, token = str(setting.get("value") or "").partition(" ")
+        scheme, _, token = _signed_in_with(self._api.configuration).partition(" ")
         return token.strip() if scheme.lower() == "bearer" else ""
 
     def watch(self, path: str, *, seconds: float, **query: Query) -> Iterator[tuple[str, Json]]:
@@ -80,10 +98,11 @@ class Cluster:
         for chunk in self.stream(path, read_timeout=seconds + _CONNECT_SECONDS, **query):
             *lines, buffer = (buffer + chunk).split(b"\n")
             for line in lines:
-                change = read_object(line)
-                if change["type"] == "ERROR":
+                change = self._object(line, part="object")
+                kind = str(change.get("type"))
+                if kind == "ERROR":
                     raise _api_error(change["object"].get("code", 500), change["object"])
-                yield change["type"], change["object"]
+                yield kind, change["object"]
 
     def stream(self, path: str, *, read_timeout: float | None = None, **query: Query) -> Iterator[bytes]:
         """The body of an answer as it comes."""
@@ -93,13 +112,31 @@ class Cluster:
             except HTTPError as error:
                 raise self._unreachable(error) from error
 
-    def _decoded(self, method: str, path: str, query: Mapping[str, Query], body: Json | None = None) -> Json:
-        with closing(self._send(method, path, query, body)) as response:
+    def _decoded(
+        self, method: str, path: str, query: Mapping[str, Query], body: Json | None = None, accept: str = _JSON
+    ) -> Json:
+        with closing(self._send(method, path, query, body, accept=accept)) as response:
             try:
-                answer = read_object(response.read())
+                content = response.read()
             except HTTPError as error:
                 raise self._unreachable(error) from error
+        return self._object(content)
+
+    def _object(self, content: bytes, *, part: str = "metadata") -> Json:
+        """An API object. Raises NoApiServer: a proxy's page comes with 200 as well."""
+        try:
+            answer = read_object(content)
+        except (ValueError, TypeError, msgspec.DecodeError):
+            answer = {}
+        if not isinstance(answer.get(part), dict):
+            raise self._no_api_server()
         return answer
+
+    def _no_api_server(self) -> NoApiServer:
+        return NoApiServer(
+            f"what answers at {self._api.configuration.host} is no API server",
+            "check the server of that context in the kubeconfig, and proxies on the way (HTTPS_PROXY, a login page)",
+        )
 
     def _send(
         self,
@@ -108,18 +145,21 @@ class Cluster:
         query: Mapping[str, Query],
         body: Json | None = None,
         timeout: tuple[float, float | None] = (_CONNECT_SECONDS, _ANSWER_SECONDS),
+        accept: str = _JSON,
     ) -> Any:
-        sent = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        headers = {"Accept": "application/json", "User-Agent": "lockstep", "Content-Type": sent}
+        sent = "application/merge-patch+json" if method == "PATCH" else _JSON
+        headers = {"Accept": accept, "User-Agent": "lockstep", "Content-Type": sent}
         words = [(key, str(value).lower() if isinstance(value, bool) else value) for key, value in query.items()]
-        request = self._api.param_serialize(method, path, None, words, headers, auth_settings=["BearerToken"])
-        _, url, headers, *_ = request
         try:
+            request = self._api.param_serialize(method, path, None, words, headers, auth_settings=["BearerToken"])
+            _, url, headers, *_ = request
             response = self._api.call_api(method, url, headers, body, _request_timeout=timeout)
             if response.status >= 400:
                 with closing(response):
                     raise _api_error(response.status, _status_object(response.read()))
             return response
+        except UnicodeError as error:
+            raise UsageError(f"it cannot be sent: {error}", "write it in UTF-8") from error
         except HTTPError as error:
             raise self._unreachable(error) from error
 
@@ -135,7 +175,7 @@ def connect(namespace: str | None, context: str | None, kubeconfig: str | None) 
     """The cluster that the flags, KUBECONFIG, ~/.kube/config or the pod's service account lead to."""
     # Imported here: it takes most of a second, which `--help` need not spend.
     from kubernetes.client import ApiClient, Configuration
-    from kubernetes.config import ConfigException, list_kube_config_contexts, load_incluster_config, load_kube_config
+    from kubernetes.config import list_kube_config_contexts, load_incluster_config, load_kube_config
 
     configuration = Configuration()
     configuration.retries = urllib3.Retry(connect=1, read=0, redirect=0, other=0)
@@ -150,12 +190,13 @@ def connect(namespace: str | None, context: str | None, kubeconfig: str | None) 
             contexts, current = list_kube_config_contexts(files)  # type: ignore[no-untyped-call]
             chosen = next((entry for entry in contexts if entry["name"] == context), current)
             found = chosen["context"].get("namespace", "")
-    except (ConfigException, OSError) as error:
+        _require_usable(configuration)
+        api = ApiClient(configuration)
+    except Exception as error:  # files of anybody's, programs that sign in, and their readers: whatever it is
+        words = " ".join(str(error).removeprefix("Invalid kube-config file. ").split()) or type(error).__name__
         raise CliError(
-            f"no usable kubeconfig: {str(error).removeprefix('Invalid kube-config file. ')}",
-            "set KUBECONFIG, or pass --kubeconfig and --context",
+            f"no usable kubeconfig: {words[:_LONGEST_WORDS]}", "set KUBECONFIG, or pass --kubeconfig and --context"
         ) from error
-    api = ApiClient(configuration)
     if not configuration.verify_ssl:
         urllib3.disable_warnings(InsecureRequestWarning)  # who wrote insecure-skip-tls-verify knows
     tls = create_urllib3_context()
@@ -163,6 +204,22 @@ def connect(namespace: str | None, context: str | None, kubeconfig: str | None) 
     tls.verify_flags &= ~_STRICT_X509  # Python 3.13 refuses CAs without a key identifier, which many clusters have
     api.rest_client.pool_manager.connection_pool_kw["ssl_context"] = tls
     return Cluster(api, namespace or found or "default")
+
+
+def _signed_in_with(configuration: Any) -> str:
+    """The header's value; empty where it is none."""
+    return str((configuration.auth_settings().get("BearerToken") or {}).get("value") or "")
+
+
+def _require_usable(configuration: Any) -> None:
+    """Raises ValueError on what could not be sent to, or signed in with."""
+    address = urlsplit(str(configuration.host))
+    if address.scheme not in ("http", "https") or not address.hostname or re.search(r"\s", configuration.host):
+        raise ValueError(f"its server {configuration.host!r} is no address; write https://HOST:PORT")
+    _ = address.port  # raises as well
+    token = _signed_in_with(configuration)
+    if not token.isascii() or not token.isprintable():
+        raise ValueError("its token has characters that no token has; is it cut, or was more than that pasted?")
 
 
 def runs_path(namespace: str | None, name: str = "") -> str:
@@ -176,9 +233,19 @@ def core_path(namespace: str | None, resource: str, name: str = "") -> str:
 
 
 def resource_path(group: str, namespace: str | None, resource: str, name: str = "") -> str:
-    """The path of a resource of any group."""
-    scope = f"/namespaces/{namespace}" if namespace is not None else ""
-    return f"{group}{scope}/{resource}" + (f"/{name}" if name else "")
+    """The path of a resource of any group. Raises UsageError on what would lead elsewhere."""
+    scope = f"/namespaces/{_word(namespace)}" if namespace is not None else ""
+    return f"{group}{scope}/{resource}" + (f"/{_word(name)}" if name else "")
+
+
+def _word(name: str) -> str:
+    try:
+        word = quote(name, safe="[]:,")
+    except UnicodeError:
+        word = ""
+    if not word or word in (".", "..") or len(name) > _LONGEST_NAME:
+        raise UsageError(f"{name[:_LONGEST_NAME]!a} is no name", "names are lower case letters, digits, - and .")
+    return word
 
 
 def retried(write: Callable[[], Result]) -> Result:
@@ -215,7 +282,7 @@ def _api_error(status: int, said: Json) -> ApiServerError:
         message = "the API server does not accept these credentials"
         remedy = "log in again, or choose another --context"
     elif status == 403 and said.get("reason") == "Forbidden":
-        remedy = "ask for the role edit in the namespace (it holds what Lockstep's verbs need), or name another with -n"
+        remedy = _WHOLE_CLUSTER if "at the cluster scope" in message else _NAMESPACE
     elif status == 404 and not name:
         message = "this cluster does not know TrainingRuns"
         remedy = "install Lockstep there first, or choose another --context"

@@ -16,6 +16,7 @@ class ExitCode(IntEnum):
     OK = 0
     FAILED = 1
     USAGE = 2
+    REFUSED = 3
     TIMED_OUT = 124
 
 
@@ -37,6 +38,10 @@ class UsageError(CliError):
 
 class Unreachable(CliError):  # noqa: N818 (a state of the world that some verbs wait out)
     """No answer from the API server."""
+
+
+class NoApiServer(CliError):  # noqa: N818
+    """Something else answers."""
 
 
 class ApiServerError(CliError):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.queue import ANY_GPU_TYPE
+from lockstep.api.run_status import QueueStatus
 from lockstep.cli import operator_settings, runs
 from lockstep.cli.client import Cluster, Json, core_path, resource_path, runs_path
 from lockstep.cli.errors import ApiServerError, CliError
@@ -16,8 +20,10 @@ from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.entry import is_pending
 from lockstep.core.admission.cache.excluded_runs import without
 from lockstep.core.admission.cache.ledger import Ledger, is_in_doubt, is_of_its_run, with_strangers
+from lockstep.core.admission.cache.status_throttle import same_estimate
 from lockstep.core.admission.kueue_admission import KUEUES
 from lockstep.core.arrays.members import governed, is_member
+from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.cluster_objects import ForeignPod, parse_node, parse_pod
 from lockstep.core.model.conditions import find
 from lockstep.core.model.natural_order import natural_key
@@ -36,7 +42,7 @@ from lockstep.core.model.snapshot import (
 )
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.pods.placeholders import foreign_placeholders
-from lockstep.present.explanation import LiveAdmission, NotLive
+from lockstep.present.explanation import LiveAdmission, NotLive, waits_for_nodes
 from lockstep.present.runs import queue_of
 
 _OPERATORS_ALONE: Mapping[str, str] = {
@@ -75,12 +81,14 @@ def admission(
         raise NotLive("the maxRunning of its array could not be read")
     if told == WaitReason.PREEMPTING and is_unread(mine.status.reservation):
         raise NotLive("what is kept for it could not be read")
-    plan = admit(snapshot, tunables, now)
+    plan = admit(snapshot, replace(tunables, admission=_unthrottled(tunables.admission)), now)
     written = {write.uid: write.status.queue for write in plan.writes}
     queues = {
-        other.key: written.get(other.uid, other.status.queue) for other in snapshot.runs if _same_queue(other, run)
+        other.key: written.get(other.uid, other.status.queue)
+        for other in snapshot.runs
+        if _same_queue(other, run) and waits_for_nodes(other)  # what else has a position has kept it from before
     }
-    queue = queues.get(run.key, run.status.queue)
+    queue = _as_told(queues.get(run.key, run.status.queue), run.status.queue)
     if told and (told == WaitReason.GPU_HOURS_LIMIT) is not (queue.reason == WaitReason.GPU_HOURS_LIMIT):
         raise NotLive("the operator alone counts GPU-hours")
     booked = Ledger.from_snapshot(snapshot)
@@ -103,11 +111,25 @@ def admission(
     )
 
 
+def _unthrottled(settings: AdmissionSettings) -> AdmissionSettings:
+    """Everybody's reason is as of now: what is said of one run goes with what is said of the others."""
+    often = replace(settings, told_every=0.0, told_far_every=0.0, told_points_every=0.0)
+    return replace(often, told_per_second=1e9, told_per_pass=sys.maxsize)
+
+
+def _as_told(queue: QueueStatus, told: QueueStatus) -> QueueStatus:
+    """With the start that status tells, as long as it would not be told anew: one number, wherever it is shown."""
+    is_same = same_estimate(told.estimated_start, queue.estimated_start)
+    return changed(queue, estimated_start=told.estimated_start) if is_same else queue
+
+
 def _pods_leave_at(run: RunView, tunables: Tunables) -> float:
     """When pods that an ended run has left are deleted at the latest; 0: it has not ended."""
     finished = find(run.status, ConditionType.FINISHED)
     if finished is None or finished.status != "True":
         return 0.0
+    if run.status.leaving is not None:
+        return run.status.leaving.until
     return max(run.status.recovery.debug_until or 0.0, finished.last_transition_time) + tunables.deadlines.registered
 
 

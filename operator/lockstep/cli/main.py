@@ -6,19 +6,26 @@ Each verb imports what it needs when it runs: reading a kubeconfig alone takes m
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from lockstep import __version__
 from lockstep.api.base.nesting import TOO_DEEP
-from lockstep.cli.commands import checkpoint, control, nodes, reading, sbatch, submit, ui
+from lockstep.cli.commands import checkpoint, control, nodes, reading, retry, sbatch, submit, ui
 from lockstep.cli.errors import CliError, ExitCode
 from lockstep.cli.output import note
+from lockstep.cli.verbs import Verbs
 
+TRACEBACK = "LOCKSTEP_TRACEBACK"
+"""Variable with which a defect is shown as Python shows it."""
+_WORDS = 300
 app = typer.Typer(
+    cls=Verbs,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -32,13 +39,23 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(arguments, prog_name="kubectl lockstep" if called.startswith("kubectl-") else "lockstep")
     except CliError as error:
-        note(f"error: {error}")
-        if error.remedy:
-            note(f"  {error.remedy}")
-        sys.exit(error.exit_code)
+        _end(str(error), error.remedy, error.exit_code)
     except RecursionError:  # a manifest, or what is to be printed of an object: either is anybody's to write
-        note(f"error: it {TOO_DEEP}")
-        sys.exit(ExitCode.FAILED)
+        _end(f"it {TOO_DEEP}")
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        words = f"{type(error).__name__}: {' '.join(str(error)[:_WORDS].split())}"
+        remedy = f"with {TRACEBACK}=1 it says where; please report that, with what was typed"
+        _end(f"a defect of lockstep: {words}", remedy)
+
+
+def _end(words: str, remedy: str = "", code: ExitCode = ExitCode.FAILED) -> NoReturn:
+    with contextlib.suppress(OSError):  # nobody reads it
+        note(f"error: {words}")
+        if remedy:
+            note(f"  {remedy}")
+    sys.exit(code)
 
 
 def _version(wanted: bool) -> None:
@@ -54,7 +71,7 @@ def lockstep(
     """LLM training as one gang on Kubernetes: submit runs, see why they wait, what they do, why they stopped."""
 
 
-for verbs in (submit, sbatch, reading, control, ui):
+for verbs in (submit, retry, sbatch, reading, control, ui):
     app.registered_commands += verbs.app.registered_commands
 app.add_typer(nodes.app, name="nodes")
 app.add_typer(checkpoint.app, name="checkpoint")

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 import typer
 from typer import Argument
+from typer.core import TyperCommand
 
 from lockstep.api.base.durations import parse_duration
 from lockstep.cli import client
@@ -26,7 +27,10 @@ def flag(shown: str, words: str | None = None, **bounds: Any) -> Any:
 
 def _bare(run: str) -> str:
     """``hello`` from ``trainingrun.lockstep.dev/hello``, so that `-o name` of one verb feeds another."""
-    return run.rpartition("/")[2]
+    name = run.rpartition("/")[2]
+    if not name:
+        raise UsageError(f"{run!r} names no run", "lockstep queue lists those there are")
+    return name
 
 
 def _all_bare(runs: list[str] | None) -> list[str] | None:
@@ -111,9 +115,11 @@ class Target:
         return client.connect(self.namespace, self.context, self.kubeconfig)
 
 
-def verb(app: typer.Typer, name: str, *examples: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add a verb to ``app``, by ``with_flags``; its help ends with the examples."""
-    return lambda function: app.command(name, epilog=epilog(*examples))(with_flags(function))
+def verb(
+    app: typer.Typer, name: str, *examples: str, cls: type[TyperCommand] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add a verb to ``app``, by ``with_flags``; its help ends with the examples. ``cls`` reads its command line."""
+    return lambda function: app.command(name, epilog=epilog(*examples), cls=cls)(with_flags(function))
 
 
 def epilog(*examples: str) -> str:

@@ -111,7 +111,8 @@ def has_finished(view: RunView | RunSetView) -> bool:
     """Whether nothing can be changed any more, which is told."""
     finished = is_true(view.status, ConditionType.FINISHED)
     if finished:
-        output.note(f"{view.name} has finished already ({view.status.reason}); nothing to change.")
+        remedy = f"lockstep retry {view.name} goes on from its newest checkpoint." if isinstance(view, RunView) else ""
+        output.note(f"{view.name} has finished already ({view.status.reason}); nothing to change. {remedy}".rstrip())
     return finished
 
 

@@ -129,6 +129,7 @@ class Operator:
                 self.queue,
                 pace,
                 job_ids,
+                look_up_secrets=config.look_up.secrets,
             ),
             nodes=nodes,
             recoveries=self.recoveries,

@@ -20,7 +20,7 @@ from lockstep.core.checkpoints.saves import settle_save
 from lockstep.core.checkpoints.unknown_saves import report_unknown_saves
 from lockstep.core.failures.evidence import record_of_ends, succeeded_ranks
 from lockstep.core.failures.failure_memory import forget_earlier_refusals
-from lockstep.core.failures.node_memory import to_remember
+from lockstep.core.failures.node_memory import to_forgive, to_remember
 from lockstep.core.failures.step_evidence import has_succeeded, success_in_words
 from lockstep.core.kueue.choice import choice_of, kueue_problems
 from lockstep.core.model.conditions import find
@@ -31,10 +31,19 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.problems import Problem
 from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionReason, ConditionType, StopReason
 from lockstep.core.model.run_state import RunContext, RunState
-from lockstep.core.model.snapshot import TOLD_AFTER, RunSnapshot
+from lockstep.core.model.snapshot import TOLD_AFTER, DryRunResult, RunSnapshot
 from lockstep.core.model.test_only import forget_test_only, is_test_only
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.pods.gang import dry_run_body
+from lockstep.core.pods.leftover_pods import never_started
+from lockstep.core.pods.named_objects import (
+    absent_problems,
+    look_again_after,
+    missing_account,
+    named_objects,
+    reason_of,
+    unknown_words,
+)
 from lockstep.core.pods.plain_pods import plain_dry_run_body
 from lockstep.core.pods.pod_groups import delete_ended_groups, let_go_of_group
 from lockstep.core.pods.pod_policy import remedy_for
@@ -57,6 +66,7 @@ from lockstep.core.run.launching import (
     stages_of_ranks,
 )
 from lockstep.core.run.leaving import save_before_leaving
+from lockstep.core.run.lineage import record_next, record_previous
 from lockstep.core.run.plain.gang import follow_plain_gang
 from lockstep.core.run.recovery import recover
 from lockstep.core.run.regression import anything_to_stop, end_long_hold, hold_or_rebuild
@@ -64,8 +74,14 @@ from lockstep.core.run.report import conclude, record_progress
 from lockstep.core.run.requests import obey_annotations
 from lockstep.core.run.scale_up import follow_scale_up
 from lockstep.core.run.spares import seat_spares
-from lockstep.core.run.stopping import OUT_OF_SHARE, carry_out_stop, finish, stop_after_save
-from lockstep.core.run.time_limit import end_pods_by_the_limit, keep_to_limits, save_by_the_limit, time_is_over
+from lockstep.core.run.stopping import OUT_OF_SHARE, carry_out_stop, finish, stop_after_save, tell_who_leaves
+from lockstep.core.run.time_limit import (
+    end_pods_by_the_limit,
+    keep_to_limits,
+    save_by_the_limit,
+    tell_time_limit,
+    time_is_over,
+)
 from lockstep.core.run.undecidable import delete_pods_given_up, end_long_launch, obey_without_spec
 from lockstep.core.run.waiting import forget_when_due, give_up_waiting, leave_drained_queue, stop_for_preemption
 
@@ -116,6 +132,7 @@ def leave_the_finished_alone(plan: PlanBuilder) -> bool:
     finished = next(c for c in plan.status.conditions if c.type == ConditionType.FINISHED)
     ended, tunables = finished.last_transition_time, plan.tunables
     forget_when_due(plan, ended)
+    record_next(plan)
     out_of_share = finished.reason in OUT_OF_SHARE
     since = max(held_until(plan), ended)
     overdue = since + (tunables.stop_grace if out_of_share else tunables.deadlines.registered)
@@ -123,11 +140,16 @@ def leave_the_finished_alone(plan: PlanBuilder) -> bool:
         overdue = min(overdue, max(since, ends) + tunables.stop_grace)
     grace = tunables.stop_grace if out_of_share else None
     plan.wake(held_until(plan))
+    tell_who_leaves(plan, overdue)
+    heard = {report.pod_uid for report in plan.snapshot.reports.values()}
     for pod in plan.live_pods:
         # What is left of it are containers beside the training container: they would hold the node for nobody.
         until = max(since, pod.ended_at or 0.0) + tunables.stop_grace
         if pod.exit_code is not None and plan.reached(min(overdue, until)):
             plan.delete(pod, "the run has finished, and containers beside the training container go on", grace)
+        elif never_started(pod) and pod.uid not in heard and plan.reached(since):
+            # Should its kubelet have begun meanwhile, what runs there has the grace of its pod.
+            plan.delete(pod, "the run has finished, and nothing of this pod ever ran", grace)
     if plan.live_pods and plan.reached(overdue):
         plan.delete_live_pods("the run has finished", grace)
     return True
@@ -176,6 +198,7 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
     problems += _refused_with_kueue(plan)
     elsewhere = resolve_origin(plan)
     problems += [elsewhere] if elsewhere is not None else []
+    record_previous(plan)
     if problems:
         words = "; ".join(f"{problem.field}: {problem.message}" for problem in problems)
         plan.condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID_SPEC, words)
@@ -191,19 +214,33 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
         if answer is not None and answer.generation == plan.run.generation and plan.reached(answer.at + TOLD_AFTER):
             _report_unjudged(plan, answer.message)
         return not plan.spec.cancel
-    if not answer.accepted:
-        words = f"the API server refuses the pod: {answer.message}{remedy_for(answer.message, plan.spec)}"
-        plan.condition(ConditionType.ACCEPTED, False, ConditionReason.POD_REFUSED, words)
-        if plan.reached(answer.at + DRY_RUN_AGAIN_AFTER):
-            plan.dry_run = _dry_run(plan)
+    if answer.looked_up.missing or not answer.accepted:
+        _report_refused(plan, answer)
         return not plan.spec.cancel
     if not _give_number(plan):
         return not plan.spec.cancel
     before = plan.status
     forget_earlier_refusals(plan)
-    plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "the spec is valid")
+    words = f"the spec is valid{unknown_words(answer.looked_up)}"
+    plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, words)
     plan.admission_changed = plan.admission_changed or before != plan.status
     return False
+
+
+def _report_refused(plan: PlanBuilder, answer: DryRunResult) -> None:
+    """Say what is missing, or what the API server has against the pod, and ask again: either gets mended elsewhere."""
+    account = missing_account(plan.spec, answer)
+    missing = (*account, *answer.looked_up.missing)
+    words = [f"{each.field}: {each.message}" for each in absent_problems(missing, plan.run.namespace)]
+    if not answer.accepted and not account:
+        words += [f"the API server refuses the pod: {answer.message}{remedy_for(answer.message, plan.spec)}"]
+    reason = reason_of(missing[0]) if missing else ConditionReason.POD_REFUSED
+    plan.condition(ConditionType.ACCEPTED, False, reason, "; ".join(words))
+    told = find(plan.status, ConditionType.ACCEPTED)
+    waited = answer.at - told.last_transition_time if told is not None else 0.0
+    if plan.reached(answer.at + (look_again_after(waited) if missing else DRY_RUN_AGAIN_AFTER)):
+        asked = _dry_run(plan)
+        plan.dry_run = replace(asked, body=None) if answer.accepted else asked
 
 
 def _give_number(plan: PlanBuilder) -> bool:
@@ -239,7 +276,7 @@ def _refused_with_kueue(state: RunState) -> list[Problem]:
 
 def _dry_run(state: RunState) -> DryRunPod:
     body = dry_run_body if state.has_workers else plain_dry_run_body
-    return DryRunPod(state.run.generation, body(state.run, state.tunables))
+    return DryRunPod(state.run.generation, body(state.run, state.tunables), named_objects(state.spec))
 
 
 def obey_requests(plan: PlanBuilder, known: Handover) -> Handover:
@@ -355,8 +392,9 @@ def report_status(plan: PlanBuilder, known: Handover) -> None:
 
 
 def remember_on_nodes(plan: PlanBuilder) -> None:
-    """First failures are carried to their Nodes, where other runs and people find them."""
-    plan.node_failures = to_remember(plan)
+    """First failures are carried to their Nodes, where other runs and people find them, and off them again once it is
+    known that the program is to blame."""
+    plan.node_failures = [*to_remember(plan), *to_forgive(plan)]
 
 
 def answer_workers(plan: PlanBuilder, known: Handover) -> None:
@@ -411,6 +449,7 @@ LOOKING_ON: tuple[Step, ...] = (
 itself."""
 ALWAYS: tuple[Last, ...] = (
     _always(end_pods_by_the_limit),
+    _always(tell_time_limit),
     _always(forget_test_only),
     _always(follow_kueue),
     _always(follow_scale_up),
@@ -424,6 +463,7 @@ ALWAYS: tuple[Last, ...] = (
 """Follow in order, whichever step had the last word: they rest on the status as it was decided."""
 ALWAYS_LOOKING_ON: tuple[Last, ...] = (
     _always(end_pods_by_the_limit),
+    _always(tell_time_limit),
     _always(forget_test_only),
     _always(follow_kueue),
     _always(follow_scale_up),

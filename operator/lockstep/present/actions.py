@@ -16,7 +16,7 @@ from lockstep.present.runs import current_phase, queue_of
 _NAMED = 3
 
 
-class Action(StrEnum):
+class Deed(StrEnum):
     """As the page and its addresses call them."""
 
     CHECKPOINT = "checkpoint"
@@ -38,55 +38,55 @@ class Stakes:
     waiting: Sequence[str] = ()
 
 
-def open_to(run: RunView) -> tuple[Action, ...]:
+def open_to(run: RunView) -> tuple[Deed, ...]:
     """What makes sense now."""
     phase, spec = current_phase(run), run.spec
     suspends = spec is not None and spec.suspend
     if phase is Phase.FINISHED or (spec is not None and spec.cancel):
         return ()
     saves = phase is Phase.RUNNING and spec is not None and spec.checkpoint is not None and not suspends
-    found = ((Action.CHECKPOINT,) if saves else ()) + ((Action.RESUME,) if suspends else (Action.SUSPEND,))
-    return (*found, Action.CANCEL)
+    found = ((Deed.CHECKPOINT,) if saves else ()) + ((Deed.RESUME,) if suspends else (Deed.SUSPEND,))
+    return (*found, Deed.CANCEL)
 
 
-def patch(action: Action, run: RunView, request: str) -> dict[str, Any]:
+def patch(action: Deed, run: RunView, request: str) -> dict[str, Any]:
     """A merge patch that hits this run and no later one of its name. ``request``: never used before."""
     body: dict[str, Any] = {"metadata": {"uid": run.uid}}
     match action:
-        case Action.CANCEL:
+        case Deed.CANCEL:
             body["spec"] = {"cancel": True}
-        case Action.SUSPEND | Action.RESUME:
-            body["spec"] = {"suspend": action is Action.SUSPEND}
-        case Action.CHECKPOINT:
+        case Deed.SUSPEND | Deed.RESUME:
+            body["spec"] = {"suspend": action is Deed.SUSPEND}
+        case Deed.CHECKPOINT:
             body["metadata"]["annotations"] = {names.ANNOTATION_CHECKPOINT_REQUEST: request}
     return body
 
 
-DONE: Mapping[Action, str] = {
-    Action.CHECKPOINT: "asked to save",
-    Action.SUSPEND: "suspended",
-    Action.RESUME: "resumed",
-    Action.CANCEL: "cancelled",
+DONE: Mapping[Deed, str] = {
+    Deed.CHECKPOINT: "asked to save",
+    Deed.SUSPEND: "suspended",
+    Deed.RESUME: "resumed",
+    Deed.CANCEL: "cancelled",
 }
 
 
-def costs(action: Action, run: RunView, stakes: Stakes) -> Iterator[str]:
+def costs(action: Deed, run: RunView, stakes: Stakes) -> Iterator[str]:
     """What is lost, who takes the nodes, and whether there is a way back."""
     nodes = sum(map(bool, run.status.assignment.nodes))
     match action:
-        case Action.CHECKPOINT:
+        case Deed.CHECKPOINT:
             stops = f" for about {_seconds(stakes.block_seconds)}" if stakes.block_seconds else ""
             yield f"All ranks save at the same step; training stops{stops} and goes on."
             if stakes.listens is False:
                 yield "No process of it asks for saves, so nothing may come of it: docs/stopping.md says how."
-        case Action.RESUME:
+        case Deed.RESUME:
             wanted = run.spec.nodes if run.spec is not None else 0
             yield f"It queues in {queue_of(run)} for {plural(wanted, 'node')}, and goes on from {_newest_words(run)}."
-        case Action.SUSPEND:
+        case Deed.SUSPEND:
             yield from _loses(run, stakes, "to be repeated when it goes on")
             yield from _gives_back(nodes, stakes)
             yield "It gets no nodes until it is resumed; then it queues for them again."
-        case Action.CANCEL:
+        case Deed.CANCEL:
             yield from _loses(run, stakes, "lost")
             yield from _gives_back(nodes, stakes)
             yield "A cancelled run never goes on. Its checkpoints stay, and another run may start from them."

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from lockstep.core.model.plural import plural as plural
+
 NONE = "-"
 """Stands where there is nothing to say."""
 
@@ -40,8 +42,3 @@ def moment(at: float, now: float) -> str:
 def local_time(at: float) -> str:
     """As squeue writes times."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
-
-
-def plural(count: int, word: str) -> str:
-    """``1 node``, ``2 nodes``."""
-    return f"{count} {word}{'' if count == 1 else 's'}"

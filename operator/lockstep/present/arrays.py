@@ -11,7 +11,7 @@ from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import find
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.ranges import format_ranges
-from lockstep.core.model.reasons import ConditionType, SetReason, ShownReason, WaitReason
+from lockstep.core.model.reasons import ConditionReason, ConditionType, SetReason, ShownReason, WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.runs import current_phase, state_of
 
@@ -38,7 +38,9 @@ class Pending:
         """State and reason: those of the run that is first in line, else of the set."""
         spec, status = self.view.spec, self.view.status
         if spec is not None and spec.suspend:
-            return Phase.SUSPENDED, SetReason.SUSPENDED
+            which = indices_of(self.view)
+            begun = any(which[word] for word in ("succeeded", "failed", "running"))
+            return Phase.SUSPENDED, SetReason.SUSPENDED if begun else ConditionReason.HELD
         if self.waiting:
             return state_of(self.waiting[0])
         progressing = find(status, ConditionType.PROGRESSING)

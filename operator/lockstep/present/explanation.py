@@ -13,17 +13,32 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.quarantine import Save
-from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionReason, ConditionType, WaitReason
+from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionReason, ConditionType, Outcome, WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.pods.launchers import others_stand_by
 from lockstep.core.pods.requirement import avoided_nodes
 from lockstep.core.run.backoff import allowed_without_progress
+from lockstep.core.run.report import HOW_TO_REPORT, NO_STEP_HINT
 from lockstep.present import start_estimate
 from lockstep.present.amounts import ago, duration, plural
-from lockstep.present.runs import current_phase, queue_of
+from lockstep.present.runs import completion, current_phase, leaving_in_words, pace, queue_of, seconds_left
 
 _HOLDERS_NAMED = 8
 _NODES_NAMED = 8
+_AHEAD_NAMED = 3
+_PASSED_OVER = 2
+_FOR_NODES = (
+    WaitReason.RESOURCES,
+    WaitReason.PLACEMENT,
+    WaitReason.PRIORITY,
+    WaitReason.PREEMPTING,
+    WaitReason.QUOTA,
+    WaitReason.DEVICES_NOT_OFFERED,
+    WaitReason.RUNNING_RUNS_LIMIT,
+    WaitReason.EARLIER_PODS,
+    WaitReason.KUEUE_ASSIGNMENT,
+)
+"""Pending reasons with which it matters who holds nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +70,24 @@ def waits_for_nodes(run: RunView) -> bool:
     return current_phase(run) is Phase.PENDING or bool(slots.lacking(run.status.assignment))
 
 
-def sentences(run: RunView, found: LiveAdmission | NotLive | None, now: float) -> Iterator[str]:
-    """What is to be said beyond state and reason. ``found``: the live admission cycle, or why there is none; None where
-    it has no part."""
+def sentences(
+    run: RunView, found: LiveAdmission | NotLive | None, now: float, *, everything: bool = False
+) -> Iterator[str]:
+    """What is to be said beyond state and reason, what matters first and each thing once. ``found``: the live admission
+    cycle, or why there is none; None where it has no part. ``everything``: also what few people look for."""
     phase = current_phase(run)
     yield from _refusal(run)
     yield from _oddities(run.status)
     if phase is Phase.PENDING or slots.lacking(run.status.assignment):
-        yield from _waiting(run, found, now)
+        yield from _waiting(run, found, now, everything)
     yield from _steps(run, phase)
-    yield from _last_end(run, now)
-    yield from _resume(run.status)
-    yield from _next(run, phase, now)
+    before = [*_before(run.status, now), *_last_end(run, phase, now), *_resume(run, phase, everything)]
+    if phase in (Phase.PENDING, Phase.LAUNCHING, Phase.RECOVERING):
+        yield from before
+        yield from _next(run, phase, now, everything)
+    else:
+        yield from _next(run, phase, now, everything)
+        yield from before
 
 
 def checkpoint_summary(candidate: SavedCheckpoint) -> str:
@@ -103,7 +124,7 @@ def _oddities(status: TrainingRunStatus) -> Iterator[str]:
         yield f"It is not at its full size: {size.message}"
 
 
-def _waiting(run: RunView, found: LiveAdmission | NotLive | None, now: float) -> Iterator[str]:
+def _waiting(run: RunView, found: LiveAdmission | NotLive | None, now: float, everything: bool) -> Iterator[str]:
     if isinstance(found, LiveAdmission):
         if not found.queue.reason:
             words = "Computed now: nodes for the whole gang are free; the operator's next pass will give them to it"
@@ -111,11 +132,15 @@ def _waiting(run: RunView, found: LiveAdmission | NotLive | None, now: float) ->
             return
         yield _pending_sentence(run, found.queue)
         yield from start_estimate.sentences(found.queue, now)
-        for key, queue in found.ahead:
+        most = len(found.ahead) if everything else _AHEAD_NAMED
+        for key, queue in found.ahead[:most]:
             yield f"  {key} waits in front of it, {queue.reason}: {queue.message}"
+        if len(found.ahead) > most:
+            yield f"  and {plural(len(found.ahead) - most, 'more run')} in front of it"
         settings = f"default settings, as {found.unread}" if found.unread else "settings of the operator"
         yield f"(computed now from {plural(found.nodes, 'node')}, with the {settings})"
-        yield from _holders(found, now)
+        if everything or found.queue.reason in _FOR_NODES:
+            yield from _holders(found, now)
         return
     queue = run.status.queue
     if queue.reason:
@@ -195,13 +220,60 @@ def _steps(run: RunView, phase: Phase) -> Iterator[str]:
         yield f"Its command is on rank 0, and {others} by for what that starts there: its output is in rank 0's log."
 
 
-def _last_end(run: RunView, now: float) -> Iterator[str]:
-    ended = next((a for a in reversed(run.status.attempts) if a.ended_at is not None), None)
-    if ended is None or ended.cause == AttemptEnd.SUCCEEDED:
+def previous_runs(status: TrainingRunStatus, now: float) -> Iterator[str]:
+    """Those that it goes on from, the last one first. They may be gone: these are their records then."""
+    for before in status.previous:
+        ended = (
+            f"ended {before.outcome} ({before.reason}) {ago(before.ended, now)}" if before.outcome else "had not ended"
+        )
+        saved = f"step {before.saved} saved" if before.saved is not None else "nothing saved"
+        tries = plural(before.attempts, "attempt")
+        yield f"{before.name} (UID {before.uid}), which {ended}, after {tries} with {saved}"
+
+
+def _before(status: TrainingRunStatus, now: float) -> Iterator[str]:
+    for before in list(previous_runs(status, now))[:1]:
+        more = f"; {plural(len(status.previous) - 1, 'run')} before that" if len(status.previous) > 1 else ""
+        yield f"It goes on from run {before}{more}."
+
+
+def _going_on(run: RunView) -> Iterator[str]:
+    """The end is final, and no reason to begin anew."""
+    if run.status.next is not None:
+        yield f"Next: nothing; run {run.status.next.name} goes on from it."
+    elif is_true(run.status, ConditionType.SUCCEEDED):
+        yield f"Next: nothing, it is done; lockstep retry {run.name} would train on from its newest checkpoint."
+    else:
+        mended = f"lockstep retry {run.name} -f FILE"
+        yield f"Next: nothing by itself. To go on from its newest checkpoint: lockstep retry {run.name}, or {mended}."
+
+
+def _last_end(run: RunView, phase: Phase, now: float) -> Iterator[str]:
+    """How the attempt before ended, and what was done; of a run that has ended only what its end does not say."""
+    attempts = [a for a in run.status.attempts if a.ended_at is not None and a.cause != AttemptEnd.SUCCEEDED]
+    if not attempts:
         return
-    yield f"Attempt {ended.number} was ended {ago(ended.ended_at, now)} by {ended.cause}: {_culprit(ended)}"
-    if ended.action:
-        yield f"Answer: {ACTIONS.get(ended.action, ended.action)}."
+    ended = attempts[-1]
+    told = _end_in_words(run, phase)
+    if ended.message and ended.message in told:
+        who = "" if ended.rank is None or f"rank {ended.rank}" in told else f" Rank {ended.rank} was first."
+        yield f"Its last attempt, {ended.number}, was ended {ago(ended.ended_at, now)} by {ended.cause}.{who}"
+    elif phase is Phase.FINISHED and run.status.state == Outcome.SUCCEEDED:
+        causes = ", ".join(f"{each.number} {each.cause}" for each in attempts)
+        yield f"On the way ended attempt {causes} (lockstep history {run.name})."
+        return
+    else:
+        yield f"Attempt {ended.number} was ended {ago(ended.ended_at, now)} by {ended.cause}: {_culprit(ended)}"
+    if ended.action and ended.action not in (ActionWord.STOP, ActionWord.FINISH):
+        yield f"What was done: {ACTIONS.get(ended.action, ended.action)}."
+
+
+def _end_in_words(run: RunView, phase: Phase) -> str:
+    """What ``_next`` says of the end, or of the stop."""
+    if phase is Phase.STOPPING and run.status.stop is not None:
+        return run.status.stop.message
+    succeeded = find(run.status, ConditionType.SUCCEEDED) if phase is Phase.FINISHED else None
+    return succeeded.message if succeeded is not None else ""
 
 
 ACTIONS: Mapping[str, str] = {
@@ -221,23 +293,32 @@ def _culprit(ended: AttemptStatus) -> str:
     return f"first was rank {ended.rank}{f' on {ended.node}' if ended.node else ''}; {message}"
 
 
-def _resume(status: TrainingRunStatus) -> Iterator[str]:
-    start = status.start
+def _resume(run: RunView, phase: Phase, everything: bool) -> Iterator[str]:
+    """From what it began, and what it would go on from. Paths are long, and wanted by few."""
+    status, start = run.status, run.status.start
     if start is not None and (start.attempt > 1 or start.resume is not None):
-        resumed = checkpoint_summary(start.resume) if start.resume is not None else "no checkpoint, at step 0"
+        resumed = _saved(start.resume, everything) if start.resume is not None else "no checkpoint, at step 0"
         yield f"Attempt {start.attempt} began from {resumed}."
-    if status.checkpoint.choice:
-        yield f"The last choice of a checkpoint: {status.checkpoint.choice}."
-    for passed in status.checkpoint.rejected:
+    keeps = run.spec is None or run.spec.checkpoint is not None
+    if status.checkpoint.choice and (everything or (keeps and start is not None and start.resume is None)):
+        yield f"Why from there: {status.checkpoint.choice}."
+    rejected = status.checkpoint.rejected if everything else status.checkpoint.rejected[:_PASSED_OVER]
+    for passed in rejected if everything or phase is not Phase.FINISHED else ():
         cost = f", would have cost {passed.seconds} s" if passed.seconds is not None else ""
         yield f"  passed over: {Save(passed.step, passed.attempt or 0).label} ({passed.tier}{cost}): {passed.reason}"
     for bad in status.checkpoint.quarantined:
         yield f"Not loaded again: {Save(bad.step, bad.attempt).label} ({bad.tier}): {bad.reason}"
+    began = start.resume if start is not None else None
     for saved in status.checkpoint.latest:
-        yield f"Newest valid checkpoint: {checkpoint_summary(saved)}."
+        if everything or began is None or (saved.step, saved.tier) != (began.step, began.tier):
+            yield f"Newest valid checkpoint: {_saved(saved, everything)}."
 
 
-def _next(run: RunView, phase: Phase, now: float) -> Iterator[str]:
+def _saved(candidate: SavedCheckpoint, everything: bool) -> str:
+    return checkpoint_summary(candidate) if everything else f"step {candidate.step} ({candidate.tier})"
+
+
+def _next(run: RunView, phase: Phase, now: float, everything: bool) -> Iterator[str]:
     status = run.status
     gang = find(status, ConditionType.GANG_READY)
     match phase:
@@ -245,7 +326,9 @@ def _next(run: RunView, phase: Phase, now: float) -> Iterator[str]:
             succeeded = find(status, ConditionType.SUCCEEDED)
             if succeeded is not None and succeeded.message:
                 yield f"The end: {succeeded.message}"
-            yield "Next: nothing, the end is final; create a new run to train on."
+            if leaving := leaving_in_words(run, now):
+                yield f"Its nodes: {leaving}."
+            yield from _going_on(run)
         case Phase.STOPPING if status.stop is not None:
             yield f"Stopping since {ago(status.stop.time, now)}, {status.stop.reason}: {status.stop.message}"
             save = status.checkpoint.save
@@ -257,7 +340,9 @@ def _next(run: RunView, phase: Phase, now: float) -> Iterator[str]:
                 left = duration(status.stop.deadline - now)
                 yield f"Next: the ranks end by themselves, or their pods are deleted in {left}."
         case Phase.SUSPENDED:
-            yield f"Next: it waits until you write suspend: false (lockstep resume {run.name})."
+            verb = "release" if status.reason == ConditionReason.HELD else "resume"
+            why = "held" if verb == "release" else "suspended"
+            yield f"It is {why}. Next: it waits for lockstep {verb} {run.name} (suspend: false)."
         case Phase.LAUNCHING | Phase.RECOVERING:
             if gang is not None and gang.message:
                 yield f"The gang gathers: {status.nodes_ready} are ready; {gang.message}"
@@ -268,14 +353,21 @@ def _next(run: RunView, phase: Phase, now: float) -> Iterator[str]:
             told = progressing.message if progressing is not None else ""
             if progressing is not None and progressing.status != "True" and told:
                 yield f"It runs; {told}."
+                if status.progress.time is None and NO_STEP_HINT not in told:
+                    yield f"Until it reports a step hangs cannot be seen: {HOW_TO_REPORT}."
             elif status.progress.time is not None:
-                yield f"It runs: step {status.progress.step}, {ago(status.progress.time, now)}."
+                speed, done = pace(status.progress), completion(run, now)
+                yield f"It runs: step {status.progress.step}, {ago(status.progress.time, now)}{speed and f', {speed}'}."
+                if done:
+                    yield f"At this pace all steps are done {done}{_or_not(run, now)}."
                 if told:
                     yield f"Not all of it: {told}."
         case _:
             yield from _backoff(status, now)
-    if run.status.spares and phase in (Phase.LAUNCHING, Phase.RECOVERING, Phase.RUNNING):
+    if everything and run.status.spares and phase in (Phase.LAUNCHING, Phase.RECOVERING, Phase.RUNNING):
         yield f"Spares at the barrier: {run.status.spares}."
+    if phase is Phase.PENDING and run.spec is not None and (wished := start_estimate.limit_of_spec(run.spec)):
+        yield f"Its time is to be {wished}."
     time_given = start_estimate.granted(run)
     if time_given and phase in (Phase.LAUNCHING, Phase.RECOVERING, Phase.RUNNING):
         yield f"Its time: {time_given}."
@@ -283,6 +375,14 @@ def _next(run: RunView, phase: Phase, now: float) -> Iterator[str]:
     for node in avoided_nodes(status.recovery.excluded_nodes, now) if phase is not Phase.FINISHED else ():
         until = f" for {duration(node.until - now)}" if node.until is not None else ""
         yield f"Kept off {node.node}{until}: {node.reason}"
+
+
+def _or_not(run: RunView, now: float) -> str:
+    """What is said of an end that lies behind the time limit."""
+    ends, left = run.status.progress.expected_end, seconds_left(run, now)
+    if ends is None or left is None or ends <= now + left:
+        return ""
+    return f", and its time limit is over before that, in {duration(left)}"
 
 
 def _backoff(status: TrainingRunStatus, now: float) -> Iterator[str]:

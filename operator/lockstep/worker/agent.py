@@ -511,6 +511,8 @@ class Worker:
         }  # fmt: skip
         source = training if training and not self.barrier.ready_for else self.barrier
         report["unrecognised"] = source.unrecognised
+        if self.barrier.previous_saves:
+            report["previousSaves"] = self.barrier.previous_saves
         if self.leaving_by:
             report["leavingBy"] = self.leaving_by
         # On its way to the barrier nobody waits for news of it before it is there, and all of a gang are on their way.

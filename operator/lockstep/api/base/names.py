@@ -30,6 +30,8 @@ MANAGED_BY = "lockstep"
 
 # Annotations on a TrainingRun. One-shot requests take any new token and are acknowledged in status.requests.
 ANNOTATION_USER = f"{GROUP}/user"  # who submitted it, as they say; counts for fair share alone
+# What the run goes on from that was deleted for it: JSON, as in status.previous.
+ANNOTATION_PREVIOUS = f"{GROUP}/previous"
 ANNOTATION_PAUSED = f"{GROUP}/paused"
 # On the runs of a TrainingRunSet: "index=3 count=100 min=0 max=99", for the environment of the training container.
 ANNOTATION_ARRAY = f"{GROUP}/array"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import isfinite
 
 LAST_MOMENT = 253_402_300_799.0
 """Of the year 9999, the last that can be written down: what comes later, or never, is said to be then."""
@@ -16,6 +17,8 @@ def to_unix(moment: str | float | datetime) -> float:
         if parsed.tzinfo is None:
             raise ValueError(f"{moment!r} has no time zone: write 2026-12-01T00:00:00Z")
         moment = parsed.timestamp()
+    if isinstance(moment, bool) or not isinstance(moment, (int, float)) or not isfinite(moment):
+        raise ValueError(f"{moment!r} is no moment: write 2026-12-01T00:00:00Z")
     return min(float(int(moment // 1)), LAST_MOMENT)
 
 

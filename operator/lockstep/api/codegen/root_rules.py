@@ -21,6 +21,14 @@ from lockstep.api.base.fields import ApiField, fields_of
 from lockstep.api.base.schema import Changeable, Rule
 
 _WRITES_STATUS = "has(self.status) != has({old}.status) || has(self.status) && self.status != {old}.status"
+_HAS_NOT_ENDED = (
+    "!(has(self.status) && has(self.status.conditions) && "
+    "self.status.conditions.exists(c, c.type == 'Finished' && c.status == 'True'))"
+)
+_GO_ON = (
+    "'the run has ended, and no change of it does anything any more; to go on from its newest checkpoint: "
+    "lockstep retry ' + self.metadata.name + ' -f FILE.'"
+)
 _SELF = re.compile(r"\bself\b")
 _REMEDIES = {
     Changeable.NEVER: "never changes after creation; create a new run instead",
@@ -32,7 +40,9 @@ def root_rules(spec: type[BaseModel]) -> list[Rule]:
     """What holds between fields of `spec`, and which of them may change when, as rules at the root of the object."""
     cross: Sequence[Rule] = getattr(spec, "cross_field_rules", ())
     frozen = list(_change_marks(spec))
-    return [*([_together(cross)] if cross else []), *([_unchanged(frozen)] if frozen else [])]
+    still: Sequence[str] = getattr(spec, "after_the_end", ())
+    ended = _ended(spec, still) if still else ""
+    return [*([_together(cross)] if cross else []), *([_unchanged(frozen, ended)] if frozen else [])]
 
 
 def _together(rules: Sequence[Rule]) -> Rule:
@@ -49,8 +59,26 @@ def _together(rules: Sequence[Rule]) -> Rule:
     )
 
 
-def _unchanged(frozen: Sequence[tuple[_Frozen, Changeable]]) -> Rule:
-    """One for all fields that may not change at any time."""
+def _ended(spec: type[BaseModel], still: Sequence[str]) -> str:
+    """CEL: the object has not ended, or what changes are fields that have a meaning even then, or nothing does."""
+    all_of_it = f"{_HAS_NOT_ENDED} || self.spec == oldSelf.spec"
+    return " || ".join((all_of_it, *(f"!({field.same})" for field in _named(spec, still))))
+
+
+def _named(
+    spec: type[BaseModel], paths: Sequence[str], above: str = "spec.", maybe: tuple[str, ...] = ()
+) -> Iterator[_Frozen]:
+    for field in fields_of(spec):
+        path = f"{above}{field.name}"
+        parts = maybe if _always_stored(field) else (*maybe, path)
+        if path.removeprefix("spec.") in paths:
+            yield _Frozen(path, parts, field.default)
+        elif field.type.model is not None and any(each.startswith(f"{path.removeprefix('spec.')}.") for each in paths):
+            yield from _named(field.type.model, paths, f"{path}.", parts)
+
+
+def _unchanged(frozen: Sequence[tuple[_Frozen, Changeable]], ended: str) -> Rule:
+    """One for all fields that may not change at any time, and for an object that has ended."""
     hold = {when: " && ".join(field.same for field, its in frozen if its is when) for when in _REMEDIES}
     hold = {when: cel for when, cel in hold.items() if cel}
     if cel := hold.get(Changeable.WHILE_SUSPENDED):
@@ -59,10 +87,13 @@ def _unchanged(frozen: Sequence[tuple[_Frozen, Changeable]]) -> Rule:
     for when, cel in hold.items():
         changed = " + ".join(f"({field.same} ? '' : ' {field.path}')" for field, its in frozen if its is when)
         words.append(f"({cel} ? '' : '{_REMEDIES[when]}:' + {changed} + '.')")
+    holds, message = " && ".join(hold.values()), " + ' ' + ".join(words)
+    if ended:
+        holds, message = f"({ended}) && {holds}", f"!({ended}) ? {_GO_ON} : {message}"
     return Rule(
-        cel=f"{_WRITES_STATUS.format(old='oldSelf')} || {' && '.join(hold.values())}",
+        cel=f"{_WRITES_STATUS.format(old='oldSelf')} || {holds}",
         message="may not change, or only while the run is suspended",
-        message_cel=" + ' ' + ".join(words),
+        message_cel=message,
         field=".spec",
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 from lockstep.cli import arrays, output, runs
 from lockstep.cli.actions import change_array
 from lockstep.cli.client import Cluster, Json, runs_path
-from lockstep.cli.errors import CliError, Unreachable
+from lockstep.cli.errors import ApiServerError, CliError, Unreachable
 from lockstep.cli.options import Chosen
 
 
@@ -80,7 +80,12 @@ def _apply_to(cluster: Cluster, name: str, change: Change, form: str) -> None:
         raise
     if not runs.has_finished(runs.view(raw)):
         if any((raw["spec"].get(field) or False) != value for field, value in change.spec.items()):
-            raw = cluster.merge_patch(runs_path(cluster.namespace, name), {"spec": dict(change.spec)})
+            try:
+                raw = cluster.merge_patch(runs_path(cluster.namespace, name), {"spec": dict(change.spec)})
+            except ApiServerError:
+                if runs.has_finished(runs.view(cluster.get(runs_path(cluster.namespace, name)))):
+                    return  # meanwhile
+                raise
             output.print_done(raw, form, change.done)
             return
         output.note(f"{name} {change.already}.")

@@ -55,7 +55,7 @@ def _cancel_indices(cluster: Cluster, name: str, text: str, form: str) -> None:
         try:
             after = format_ranges(wanted | (parse_indices(before) if before else frozenset()))
         except ValueError as error:
-            raise CliError(f"spec.cancelIndices of {name} cannot be read: {error}", "mend it first") from error
+            raise CliError(f"spec.cancelIndices of {name} cannot be read: {error}", "correct it first") from error
         version = {"resourceVersion": raw["metadata"]["resourceVersion"]}
         body = {"metadata": version, "spec": {"cancelIndices": after}}
         return cluster.merge_patch(arrays.sets_path(cluster.namespace, name), body)

@@ -6,14 +6,17 @@ import uuid
 from collections.abc import Callable
 
 from lockstep.api.base import names
-from lockstep.cli import output, runs
-from lockstep.cli.actions import change
+from lockstep.cli import arrays, output, runs
+from lockstep.cli.actions import change, change_array
 from lockstep.cli.client import Cluster, Json, resource_path, retried, runs_path
 from lockstep.cli.errors import ApiServerError, CliError, if_forbidden
 from lockstep.cli.options import Chosen
+from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.reasons import WaitReason
+from lockstep.core.model.own_objects import parse_run_set
+from lockstep.core.model.reasons import ConditionReason, WaitReason
 from lockstep.core.model.snapshot import RunView
+from lockstep.present.arrays import indices_of
 from lockstep.present.runs import current_phase, queue_of
 
 _WAITING = (Phase.PENDING, Phase.SUSPENDED)
@@ -24,7 +27,7 @@ def hold(cluster: Cluster, chosen: Chosen, *, by_queue: bool) -> None:
     if by_queue:
         _change_held(cluster, chosen, lambda held, key: None if key in held else [*held, key], "holds {key}")
     else:
-        _change(cluster, chosen, _suspended, "held")
+        _change(cluster, chosen, _suspended, "held", _suspended_set)
 
 
 def release(cluster: Cluster, chosen: Chosen, *, by_queue: bool) -> None:
@@ -32,7 +35,7 @@ def release(cluster: Cluster, chosen: Chosen, *, by_queue: bool) -> None:
     if by_queue:
         _change_held(cluster, chosen, _without, "holds {key} no longer")
     else:
-        _change(cluster, chosen, _released, "released")
+        _change(cluster, chosen, _released, "released", lambda view: {"suspend": False})
 
 
 def requeue(cluster: Cluster, chosen: Chosen) -> None:
@@ -48,7 +51,8 @@ def _suspended(run: RunView, raw: Json) -> Json | None:
             f"lockstep suspend {run.name} has it save, stop and wait; lockstep requeue {run.name} lets it queue again",
         )
     if phase is Phase.SUSPENDED:
-        output.note(f"{run.name} is held already.")
+        word = "suspended" if run.status.reason == ConditionReason.SUSPENDED else "held"
+        output.note(f"{run.name} is {word} already.")
         return None
     # Were it admitted meanwhile, the version would differ: a gang is not stopped by mistake.
     return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}, "spec": {"suspend": True}}
@@ -66,6 +70,15 @@ def _released(run: RunView, raw: Json) -> Json | None:
     return None
 
 
+def _suspended_set(view: RunSetView) -> Json:
+    if indices_of(view)["running"]:
+        raise CliError(
+            f"runs of {view.name} have begun: hold would stop them",
+            f"lockstep suspend {view.name} has them save and stop; spec.maxRunning: 0 lets them go on alone",
+        )
+    return {"suspend": True}
+
+
 def _requeued(run: RunView, raw: Json) -> Json | None:
     if current_phase(run) not in (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING):
         why = f"{run.name} has no nodes to give back, it is {run.status.state}"
@@ -77,10 +90,25 @@ def _without(held: list[str], key: str) -> list[str] | None:
     return [other for other in held if other != key] if key in held else None
 
 
-def _change(cluster: Cluster, chosen: Chosen, patch: Callable[[RunView, Json], Json | None], done: str) -> None:
+def _change(
+    cluster: Cluster,
+    chosen: Chosen,
+    patch: Callable[[RunView, Json], Json | None],
+    done: str,
+    patch_set: Callable[[RunSetView], Json] | None = None,
+) -> None:
+    """``patch`` of a run, or ``patch_set`` of the spec of an array of that name where it takes arrays."""
+
     def act(name: str) -> None:
         def write() -> Json | None:
-            raw = runs.fetch(cluster, name)
+            try:
+                raw = runs.fetch(cluster, name)
+            except CliError:
+                found = arrays.fetch_if_allowed(cluster, name) if patch_set is not None else None
+                if found is None or patch_set is None:
+                    raise
+                change_array.change_set(cluster, found, patch_set(parse_run_set(found)), done, chosen.output)
+                return None
             run = runs.view(raw)
             body = patch(run, raw) if not runs.has_finished(run) else None
             return cluster.merge_patch(runs_path(cluster.namespace, name), body) if body is not None else None

@@ -1,4 +1,5 @@
-"""The verbs that only read runs: queue, info, status, explain, logs, events, history, bundle, render, wait."""
+"""The verbs that only read runs: queue, info, status, explain, logs, events, history, report,
+bundle, render, wait."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typer import Argument
 
 from lockstep.cli.errors import UsageError
 from lockstep.cli.options import (
+    AllNamespaces,
     ClusterTarget,
     Goal,
     Namespace,
@@ -28,11 +30,13 @@ from lockstep.cli.output import echo
 app = typer.Typer()
 
 
-@verb(app, "queue", "lockstep queue", "lockstep queue -A -q research --start")
+@verb(app, "queue", "lockstep queue --me", "lockstep queue -A -q research --start")
 def queue(
     target: Target,
     with_finished: Annotated[bool, flag("--finished", "Finished runs too.")] = False,
     queue: Annotated[str, flag("--queue -q", "Only runs of this queue.")] = "",
+    user: Annotated[str, flag("--user -u NAME", "Only runs that NAME has submitted.")] = "",
+    me: Annotated[bool, flag("--me", "Only runs that you have submitted.")] = False,
     watch: Annotated[bool, flag("--watch", "Go on printing changes.")] = False,
     start: Annotated[bool, flag("--start", "When pending runs are expected to start.")] = False,
     queues: Annotated[bool, flag("--queues", "The queues themselves; the same as the verb queues.")] = False,
@@ -40,9 +44,12 @@ def queue(
     selection: Selection,
 ) -> None:
     """Show running and pending runs, in order."""
+    from lockstep.cli.user import asked_for
     from lockstep.cli.views.queue import show, show_starts
     from lockstep.cli.views.queues import show as show_queues
 
+    if (user or me) and (start or queues or (user and me)):
+        raise UsageError("--user and --me go with no --start, no --queues, and not with each other")
     if (start or queues) and (with_finished or watch or (start and queues)):
         raise UsageError("--start and --queues go with no --finished, no --watch, and not with each other")
     cluster, selection = target.connect(), replace(selection, queue=queue)
@@ -51,7 +58,8 @@ def queue(
     elif start:
         show_starts(cluster, selection)
     else:
-        show(cluster, selection, with_finished=with_finished, watch=watch)
+        who = asked_for(cluster, user, me=me)
+        show(cluster, selection, with_finished=with_finished, watch=watch, user=who)
 
 
 @verb(app, "info", "lockstep info hello")
@@ -80,6 +88,7 @@ def status(target: Target, run: Run, output: TextOutput = "text") -> None:
 def explain(
     target: ClusterTarget,
     run: Run,
+    everything: Annotated[bool, flag("--all", "Paths, all who wait in front, all that was passed over.")] = False,
     output: TextOutput = "text",
     namespace: Namespace = None,
     operator_namespace: OperatorNamespace = "lockstep-system",
@@ -87,7 +96,7 @@ def explain(
     """Show why a run is pending or why it stopped, which rank and node failed first, and what comes next."""
     from lockstep.cli.views.explain import show
 
-    show(target.connect(namespace), run, output, operator_namespace)
+    show(target.connect(namespace), run, output, operator_namespace, everything=everything)
 
 
 @verb(app, "logs", "lockstep logs hello --rank 0 -f", "lockstep logs hello --attempt 2 --tail 50")
@@ -133,6 +142,37 @@ def history(
         show_recorded(source, target.namespace or "default", run, output)
     else:
         show(target.connect(), run, output)
+
+
+@verb(
+    app,
+    "report",
+    "lockstep report --by user --since 30d -A",
+    "lockstep report --by queue -A --from history.jsonl -o csv",
+)
+def report(
+    target: Target,
+    by: Annotated[Literal["user", "queue", "namespace"], flag("--by", "What to sum up by.")] = "user",
+    since: Annotated[str, flag("--since TIME", "30d, or a date: what ended before is left out.")] = "30d",
+    files: Annotated[
+        list[str] | None, flag("--from FILE", "The operator's history, which has deleted runs; may be repeated.")
+    ] = None,
+    offline: Annotated[bool, flag("--offline", "Only the files of --from; no cluster is asked.")] = False,
+    everywhere: AllNamespaces = False,
+    output: Annotated[Literal["table", "csv", "json"], flag("--output -o")] = "table",
+) -> None:
+    """Show who used how many GPU-hours, how well, how long runs waited, and what failed; for administrators."""
+    import time
+
+    from lockstep.cli.views.report import begin_of, show
+
+    if offline and not files:
+        raise UsageError("--offline without --from FILE leaves nothing to report")
+    now = time.time()
+    begin = begin_of(since, now)
+    cluster = None if offline else target.connect()
+    namespace = None if everywhere else target.namespace or (cluster.namespace if cluster else "default")
+    show(cluster, files or (), namespace, by, begin, now, output)
 
 
 @verb(app, "bundle", "lockstep bundle hello")

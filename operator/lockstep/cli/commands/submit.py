@@ -12,6 +12,7 @@ from typer import Argument
 from lockstep.cli.errors import UsageError
 from lockstep.cli.options import ObjectOutput, Target, flag, verb
 from lockstep.cli.submission.flags import Flags, Schedule
+from lockstep.cli.submission.slurm_flags import SubmitCommand
 
 app = typer.Typer()
 
@@ -21,7 +22,9 @@ app = typer.Typer()
     "submit",
     "lockstep submit run.yaml",
     "lockstep submit --nodes 2 --image IMAGE -- torchrun train.py",
-    "lockstep submit run.yaml --test-only",
+    "lockstep submit -N 2 --gpu-type H100 --code . --volume data:/data --image IMAGE -- python train.py",
+    "lockstep submit run.yaml -N 4 --test-only",
+    cls=SubmitCommand,
 )
 def submit(
     target: Target,
@@ -30,24 +33,51 @@ def submit(
     *,
     flags: Flags,
     schedule: Schedule,
+    origin: Annotated[str, flag("--from RUN", "Start from that run's newest checkpoint.")] = "",
     array: Annotated[str, flag("--array -a INDICES", "A run for each index: 0-99, 0-99:2 or 1,3,7-9%2.")] = "",
+    stop_on_failure: Annotated[
+        bool, flag("--stop-on-failure", "Of an array: once an index has failed, what waits is cancelled.")
+    ] = False,
     hold: Annotated[bool, flag("--hold -H", "Wait until it is released.")] = False,
     test_only: Annotated[bool, flag("--test-only", "Dry run: when and where it would start.")] = False,
     wait: Annotated[bool, flag("--wait", "Stay until the end; fail unless it succeeds.")] = False,
+    no_wait: Annotated[
+        bool, flag("--no-wait", "Create it whatever it lacks; don't see for 2 s what comes of it.")
+    ] = False,
     dry_run: Annotated[
         Literal["none", "client", "server"], flag("--dry-run", "client prints the manifest; server asks.")
     ] = "none",
     output: ObjectOutput = "name",
 ) -> None:
     """Create a run from a manifest (- for standard input), or from flags and a command after --."""
-    from lockstep.cli.output import print_done
-    from lockstep.cli.submission import array_manifests, manifests, submit
-    from lockstep.cli.submission.refusals import refuse_bad
+    from lockstep.api.base import names
+    from lockstep.cli import runs
+    from lockstep.cli.output import note, print_done
+    from lockstep.cli.submission import array_manifests, code, manifests, queue_defaults, submit
+    from lockstep.cli.submission.going_on import start_from
     from lockstep.cli.submission.test_only import show_start
+    from lockstep.cli.submission.verdicts import tell_verdicts
 
+    if wait and no_wait:
+        raise UsageError("--wait stays until the end, --no-wait not at all: leave one of them out")
+    if test_only and (wait or dry_run != "none"):
+        raise UsageError("--test-only starts nothing: leave --wait and --dry-run out")
+    if array and (wait or test_only):
+        raise UsageError("--wait and --test-only are for single runs", "leave --array out to ask for one of them")
+    cluster, batch = None, {}
+    if arguments and dry_run != "client" and (flags.image or not manifests.name_a_manifest(arguments)):
+        cluster = target.connect()
+        batch = queue_defaults.batch_of(cluster, flags.queue or names.DEFAULT_QUEUE)
+        flags = queue_defaults.with_image(flags, batch)
     wanted = manifests.manifests_of(arguments or (), flags, name)
     for manifest in wanted:
+        if batch and (added := queue_defaults.put_into(manifest, batch)):  # else it is a manifest, and as it is
+            note(f"queue {flags.queue or names.DEFAULT_QUEUE} adds {', '.join(added)}")
         replace(schedule, hold=hold).put_into(manifest, time.time())
+    if origin:
+        before = runs.fetch(target.connect(), origin)
+        for manifest in wanted:
+            start_from(manifest, before)
     if array:
         wanted = [array_manifests.wrapped(manifest, array) for manifest in wanted]
     for manifest in wanted:
@@ -55,26 +85,37 @@ def submit(
             array_manifests.refuse_outside_of_arrays(manifest)
         elif wait or test_only:
             raise UsageError("--wait and --test-only are for single runs", "leave --array out to ask for one of them")
+        if stop_on_failure and not array_manifests.is_set(manifest):
+            raise UsageError("--stop-on-failure is for arrays", "add --array, or leave it out")
+        if stop_on_failure:
+            array_manifests.stop_on_failure(manifest)
+    packed = code.packed_for(wanted, flags.code)
     if dry_run == "client":
-        submit.show_unsent(wanted, output)
+        submit.show_unsent([*code.shown_with(wanted, packed), *wanted], output)
         return
     if wait and len(wanted) > 1:
         raise UsageError("--wait needs a manifest with one run")
-    if test_only and (wait or dry_run != "none"):
-        raise UsageError("--test-only starts nothing: leave --wait and --dry-run out")
-    cluster = target.connect()
+    cluster = cluster or target.connect()
     if dry_run == "none":
         submit.name_user(cluster, wanted)
+    created = []
     for manifest in wanted:
         named = manifest["metadata"].get("namespace")
         if target.namespace and named and target.namespace != named:
             raise UsageError(f"the manifest says namespace {named}, -n says {target.namespace}")
         cluster.namespace = named or cluster.namespace
-        refuse_bad(manifest, submit.namespace_labels(cluster, cluster.namespace))
-        if test_only:
-            show_start(cluster, manifest, output)
-            continue
-        raw = submit.create(cluster, manifest, dry_run=dry_run == "server")
+        submit.refuse_wrong(cluster, manifest, look_up=not no_wait, made=code.made_for(manifest, packed))
+        with code.sent_along(cluster, manifest, packed, dry_run=dry_run == "server", keep=not test_only):
+            if test_only:
+                show_start(cluster, manifest, output)
+                continue
+            raw = submit.create(cluster, manifest, dry_run=dry_run == "server")
         print_done(raw, output, "created (server dry run)" if dry_run == "server" else "created")
+        if dry_run == "none" and output == "name":
+            submit.tell_limit(raw)
         if wait and dry_run == "none":
             submit.await_end(cluster, raw)
+        elif dry_run == "none":
+            created.append(raw)
+    if created and not no_wait:
+        raise typer.Exit(tell_verdicts(cluster, created))

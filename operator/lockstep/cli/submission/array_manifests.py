@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from lockstep.api.base import names
 from lockstep.api.base.indices import parse_indices
@@ -30,7 +30,8 @@ def _is_a(kind: str, document: object) -> bool:
 def called(manifest: Json) -> str:
     """The name it has, or the beginning of the one that it will have."""
     metadata = manifest["metadata"]
-    return metadata.get("name") or metadata.get("generateName", "").rstrip("-") or "the run"
+    name = metadata.get("name") or metadata.get("generateName")
+    return str(name).rstrip("-") if isinstance(name, (str, int)) and name else "the run"
 
 
 def wrapped(manifest: Json, array: str) -> Json:
@@ -46,7 +47,9 @@ def wrapped(manifest: Json, array: str) -> Json:
         raise UsageError(f"--array {error}") from error
     spec, metadata = dict(manifest.get("spec") or {}), dict(manifest["metadata"])
     if "generateName" in metadata:
-        metadata["generateName"] = f"{metadata['generateName'][: names.MAX_RUN_SET_NAME - _GENERATED].rstrip('-')}-"
+        metadata["generateName"] = (
+            f"{str(metadata['generateName'])[: names.MAX_RUN_SET_NAME - _GENERATED].rstrip('-')}-"
+        )
     theirs = {key: text for key, text in (metadata.get("annotations") or {}).items() if not _is_ours(key)}
     both = {"labels": metadata.get("labels") or {}, "annotations": theirs}
     template = {"metadata": {part: text for part, text in both.items() if text}, "spec": spec}
@@ -62,15 +65,23 @@ def wrapped(manifest: Json, array: str) -> Json:
     }
 
 
-def put_schedule(manifest: Json, fields: Mapping[str, object]) -> None:
-    """Have the manifest of a set say what flags say of a run."""
+def put_fields(manifest: Json, fields: Mapping[str, object], merge: Callable[[Json, Json], Json]) -> None:
+    """Have the manifest of a set say what flags say of a run: ``merge`` lays them over a run's spec."""
     spec = manifest.get("spec")
     template = spec.get("template") if isinstance(spec, dict) else None
-    if not fields or not isinstance(spec, dict) or not isinstance(template, dict):
+    inner = (template.get("spec") or {}) if isinstance(template, dict) else None
+    if not fields or not isinstance(spec, dict) or not isinstance(template, dict) or not isinstance(inner, dict):
         return
     ours = {field: value for field, value in fields.items() if field in ("afterCorr", "suspend")}
     theirs = {field: value for field, value in fields.items() if field not in ours}
-    manifest["spec"] = spec | ours | {"template": template | {"spec": (template.get("spec") or {}) | theirs}}
+    manifest["spec"] = spec | ours | {"template": template | {"spec": merge(inner, theirs)}}
+
+
+def stop_on_failure(manifest: Json) -> None:
+    """Have a set give up what waits, once an index has failed."""
+    spec = manifest.get("spec")
+    if isinstance(spec, dict):
+        spec.setdefault("stopOnFailure", {"failures": 1})
 
 
 def refuse_outside_of_arrays(manifest: Json) -> None:

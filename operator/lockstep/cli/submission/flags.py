@@ -14,6 +14,7 @@ from lockstep.cli.errors import UsageError
 from lockstep.cli.options import flag
 from lockstep.cli.submission import array_manifests, slurm_syntax
 
+_LISTS = {"env": "name", "volumes": "mountPath"}
 _DEPENDENCIES = "afterok:RUN[:RUN], afterany, afternotok, after, singleton=WORD; of arrays aftercorr:NAME."
 
 
@@ -30,7 +31,19 @@ class Flags:
         Literal["Plain", "Torchrun", "JAX", "MPI", "DeepSpeed", "Ray"] | None,
         flag("--launcher", "How a node's processes start."),
     ] = None
+    gpu_type: Annotated[str | None, flag("--gpu-type TYPE", "E.g. H100; several by comma, the first that fits.")] = None
     claim: Annotated[str | None, flag("--checkpoint-claim CLAIM", "Claim of the shared checkpoint tier.")] = None
+    checkpoint_format: Annotated[
+        Literal[
+            "Auto", "Manifest", "TorchDCP", "Megatron", "DeepSpeed", "HuggingFace", "Lightning", "NeMo", "Orbax",
+            "Accelerate", "Torch",
+        ]
+        | None,
+        flag("--checkpoint-format", "Who writes the checkpoints."),
+    ] = None  # fmt: skip
+    volumes: Annotated[list[str] | None, flag("--volume CLAIM:PATH[:ro]", "Mount a claim; may be repeated.")] = None
+    code: Annotated[str | None, flag("--code DIR", "Take a directory along, to /code, and start there.")] = None
+    workdir: Annotated[str | None, flag("--workdir PATH", "Where the command starts, in the container.")] = None
     shm_size: Annotated[str | None, flag("--shm-size SIZE", "E.g. 200Gi.")] = None
     env: Annotated[list[str] | None, flag("--env NAME=VALUE", "May be repeated.")] = None
     only_nodes: Annotated[str | None, flag("--nodelist -w NODES", "Only these nodes, by comma.")] = None
@@ -38,23 +51,36 @@ class Flags:
     command: Sequence[str] = ()
 
     def manifest(self, name: str | None) -> Json:
-        """The TrainingRun. Raises UsageError on a variable without a value."""
-        placement = _said(nodes=_listed(self.only_nodes), excludeNodes=_listed(self.exclude_nodes))
-        spec = _said(
-            nodes=self.nodes or 1,
+        """The TrainingRun. Raises UsageError as ``fields`` does."""
+        if self.checkpoint_format and not self.claim:
+            raise UsageError(
+                "--checkpoint-format says how checkpoints look, and not where they are", "add --checkpoint-claim CLAIM"
+            )
+        spec = {"nodes": self.nodes or 1} | self.fields()
+        metadata = {"name": name} if name else {"generateName": f"{_stem(self.command)}-"}
+        return {"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "metadata": metadata, "spec": spec}
+
+    def fields(self) -> Json:
+        """Fields of the spec, as far as they are said. Raises UsageError on what means nothing."""
+        placement = _said(
+            gpuTypes=_listed(self.gpu_type), nodes=_listed(self.only_nodes), excludeNodes=_listed(self.exclude_nodes)
+        )
+        shared = _said(claimName=self.claim)
+        return _said(
+            nodes=self.nodes,
             image=self.image,
-            command=list(self.command),
+            command=run_by_its_interpreter(self.command, self.launcher),
             gpusPerNode=self.gpus_per_node,
             gpuResource=self.gpu_resource,
             queue=self.queue,
             launcher=self.launcher and {"type": self.launcher},
-            checkpoint=self.claim and {"shared": {"claimName": self.claim}},
+            checkpoint=_said(shared=shared, format=self.checkpoint_format),
             shmSize=self.shm_size,
             env=[_variable(assignment) for assignment in self.env or ()],
+            volumes=mounted(self.volumes or ()),
+            workingDir=self.workdir,
             placement=placement,
         )
-        metadata = {"name": name} if name else {"generateName": f"{_stem(self.command)}-"}
-        return {"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "metadata": metadata, "spec": spec}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +94,19 @@ class Schedule:
     begin: Annotated[str | None, flag("--begin TIME", "Not before: 2026-12-01T08:00, 18:00, now+2h.")] = None
     deadline: Annotated[str | None, flag("--deadline TIME", "Only if its time limit ends before.")] = None
     dependency: Annotated[str | None, flag("--dependency -d LIST", _DEPENDENCIES)] = None
+    on_time_limit: Annotated[
+        Literal["Fail", "Requeue"] | None, flag("--on-time-limit", "After the save at its limit: end, or queue again.")
+    ] = None
+    requeue: Annotated[bool, flag("--requeue", "The same as --on-time-limit Requeue.")] = False
     hold: bool = False
 
     def fields(self, now: float) -> Json:
         """Fields of the spec. Raises UsageError on what means nothing."""
+        if self.requeue and self.on_time_limit == "Fail":
+            raise UsageError("--requeue and --on-time-limit Fail contradict each other", "leave one of them out")
+        action = "Requeue" if self.requeue else self.on_time_limit
         return _said(
+            onTimeLimit=action and {"action": action},
             timeLimit=self.time and slurm_syntax.time_limit("--time", self.time),
             minTimeLimit=self.time_min and slurm_syntax.time_limit("--time-min", self.time_min),
             priorityClassName=self.priority_class,
@@ -87,9 +121,61 @@ class Schedule:
         """Have ``manifest`` say so. One whose spec is none is left for others to refuse."""
         fields, spec = self.fields(now), manifest.get("spec") or {}
         if array_manifests.is_set(manifest):
-            array_manifests.put_schedule(manifest, fields)
+            array_manifests.put_fields(manifest, fields, laid_over)
         elif fields and isinstance(spec, dict):
-            manifest["spec"] = spec | fields
+            manifest["spec"] = laid_over(spec, fields)
+
+
+def laid_over(spec: Json, fields: Json) -> Json:
+    """``spec``, where it does not say otherwise than ``fields``: objects by their fields, variables by their names,
+    volumes by their paths."""
+    made = dict(spec)
+    for field, value in fields.items():
+        mine = made.get(field)
+        by = _LISTS.get(field)
+        if field == "launcher" and isinstance(mine, dict) and mine.get("type") != value["type"]:
+            made[field] = value
+        elif isinstance(mine, dict) and isinstance(value, dict):
+            made[field] = laid_over(mine, value)
+        elif isinstance(mine, list) and by is not None:
+            said = {item[by] for item in value}
+            made[field] = [*(item for item in mine if not (isinstance(item, dict) and item.get(by) in said)), *value]
+        else:
+            made[field] = value
+    return made
+
+
+def mounted(volumes: Sequence[str]) -> list[Json]:
+    """``CLAIM:PATH[:ro]`` as volumes. Raises UsageError."""
+    made: list[Json] = []
+    for text in volumes:
+        claim, _, rest = text.partition(":")
+        path, _, mode = rest.partition(":")
+        if claim.startswith("/"):
+            raise UsageError(
+                f"--volume {text}: a path of the nodes is not mounted by a flag",
+                "name a claim, as kubectl get pvc lists them; hostPath goes into a manifest, where policy allows it",
+            )
+        if not claim or not path.startswith("/") or mode not in ("", "ro", "rw"):
+            raise UsageError(f"--volume {text} is no claim and path", "write CLAIM:/data, or CLAIM:/data:ro")
+        name = re.sub("[^a-z0-9]+", "-", claim.lower()).strip("-")[:48].strip("-") or "claim"
+        name = f"claim-{name}" if name.startswith("lockstep") else name
+        taken = {volume["name"] for volume in made}
+        name = name if name not in taken else f"{name}-{len(made) + 1}"
+        volume: Json = {"name": name, "mountPath": path, "persistentVolumeClaim": {"claimName": claim}}
+        made.append({**volume, **({"readOnly": True} if mode == "ro" else {})})
+    return made
+
+
+def run_by_its_interpreter(command: Sequence[str], launcher: str | None) -> list[str]:
+    """A script that stands where a program has to, as no shell looks for it: ``job.sh`` is ``bash job.sh``. Launchers
+    that take scripts get them as they are."""
+    words = list(command)
+    first = words[0] if words else ""
+    if first.startswith("/") or launcher in ("Torchrun", "DeepSpeed", "MPI"):
+        return words
+    interpreter = {".sh": "bash", ".bash": "bash", ".py": "python"}.get(Path(first).suffix)
+    return [interpreter, *words] if interpreter else words
 
 
 def _said(**fields: object) -> Json:

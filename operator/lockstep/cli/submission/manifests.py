@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import yaml
 from lockstep.api.base import names
 from lockstep.cli.client import Json
 from lockstep.cli.errors import CliError, UsageError
-from lockstep.cli.submission.array_manifests import is_run, is_set
-from lockstep.cli.submission.flags import Flags
+from lockstep.cli.submission.array_manifests import is_run, is_set, put_fields
+from lockstep.cli.submission.field_words import shown
+from lockstep.cli.submission.flags import Flags, laid_over
 from lockstep.present.amounts import plural
 
 _MANIFESTS = (".yaml", ".yml", ".json")
@@ -33,19 +35,19 @@ _PlainLoader.yaml_implicit_resolvers = {
 
 
 def manifests_of(arguments: Sequence[str], flags: Flags, name: str | None) -> list[Json]:
-    """What to create. With an image the arguments are the command, otherwise the one manifest."""
-    if flags.image:
+    """What to create: the one manifest, with what flags say laid over it, or with an image the command."""
+    if flags.image and not (len(arguments) == 1 and is_named_as_a_manifest(arguments[0])):
         if not arguments:
             raise UsageError("no command is given", "write it after --, e.g. -- torchrun train.py")
         return [replace(flags, command=arguments).manifest(name)]
-    if len(arguments) != 1 or not _may_be_a_manifest(arguments[0]):
+    if not name_a_manifest(arguments):
         raise _no_manifest(arguments)
-    if any(asdict(flags).values()):
-        raise UsageError(
-            "with a manifest only --name, and when the run starts, may be said",
-            "edit the manifest, or give --image too",
-        )
     manifests = read_manifests(arguments[0])
+    fields = flags.fields()
+    if (fields or flags.code) and len(manifests) > 1:
+        raise UsageError("flags that say what a run is need a manifest with one run", "edit the manifest instead")
+    for manifest in manifests:
+        lay_over(manifest, fields)
     if name:
         if len(manifests) > 1:
             raise UsageError("--name needs a manifest with one run")
@@ -54,8 +56,29 @@ def manifests_of(arguments: Sequence[str], flags: Flags, name: str | None) -> li
     return manifests
 
 
+def name_a_manifest(arguments: Sequence[str]) -> bool:
+    """Whether they are a file, and no command."""
+    return len(arguments) == 1 and _may_be_a_manifest(arguments[0])
+
+
+def lay_over(manifest: Json, fields: Json) -> None:
+    """Have a run, or the runs of a set, be as flags say. A spec that is none is left for others to refuse."""
+    spec = manifest.get("spec") or {}
+    if not fields:
+        return
+    if is_set(manifest):
+        put_fields(manifest, fields, laid_over)
+    elif isinstance(spec, dict):
+        manifest["spec"] = laid_over(spec, fields)
+
+
+def is_named_as_a_manifest(path: str) -> bool:
+    """Rather than as a program."""
+    return path == "-" or path.endswith(_MANIFESTS)
+
+
 def _may_be_a_manifest(path: str) -> bool:
-    if path == "-" or path.endswith(_MANIFESTS):
+    if is_named_as_a_manifest(path):
         return True
     found = Path(path)
     if not found.is_file():
@@ -108,11 +131,32 @@ def read_documents(path: str) -> list[Any]:
         found = [document for document in yaml.load_all(text, _PlainLoader) if document]
     except OSError as error:
         raise CliError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # no UTF-8, no number that Python reads
         raise CliError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
     if not found:
         raise CliError(f"{path} holds no run")
     for document in found:
         if is_run(document) or is_set(document):
-            document["metadata"] = document.get("metadata") or {}
+            _check_parts(document, path)
     return found
+
+
+def _check_parts(document: Json, path: str) -> None:
+    """It is an object as API servers know them, as far as all that follows rests on it. Raises CliError."""
+    try:
+        json.dumps(document)
+    except (TypeError, ValueError) as error:
+        words = f"{path} holds what is no JSON: {error}"
+        raise CliError(words, "write text, numbers, true, false, lists and maps only; quote what is text") from error
+    for part in ("metadata", "spec"):
+        document[part] = _map(document.get(part), part, path)
+    if not isinstance(document["metadata"].get("namespace") or "", str):
+        raise CliError(f"{path}: metadata.namespace is {shown(document['metadata']['namespace'])}", "quote it")
+    for part in ("labels", "annotations"):
+        _map(document["metadata"].get(part), f"metadata.{part}", path)
+
+
+def _map(value: Any, part: str, path: str) -> Json:
+    if value and not isinstance(value, dict):
+        raise CliError(f"{path}: {part} is {shown(value)}", "write its fields below it, one on a line")
+    return value or {}

@@ -2,73 +2,104 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 from pydantic import ValidationError
 
 from lockstep.api.base import names
 from lockstep.api.base.fields import fields_of
-from lockstep.api.base.schema import ApiModel
+from lockstep.api.base.schema import ApiModel, Rule
 from lockstep.api.run_set import TrainingRunSetSpec
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.cli.client import Json
 from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.cli.submission.array_manifests import called, is_set
+from lockstep.cli.submission.field_words import words_of_model, words_of_server
+from lockstep.cli.submission.object_words import object_problems
 from lockstep.core.pods.validation import validate
 
+Told = tuple[str, str]
+"""A field, and what is wrong with it."""
 _UNKNOWN_FIELD = re.compile('unknown field "([^"]+)"')
 _INDEX = re.compile(r"\[[^]]*\]")
-
-
-def refuse_malformed(manifest: Json) -> None:
-    """Raise CliError with every field that does not parse. Where a server is asked, its words are the better ones."""
-    model = _model_of(manifest)
-    try:
-        model.model_validate(manifest.get("spec") or {})
-    except ValidationError as error:
-        raise _refused(manifest, list(_problems_of(error, model))) from error
+_PART = re.compile(r"[^.[\]]+")
+_STAND_INS: Mapping[str, Any] = {"nodes": 1, "image": "x", "command": ["x"], "indices": "0"}
+"""What the rest is judged with where one of these is wrong."""
+_PASSES = 4
 
 
 def refuse_bad(manifest: Json, namespace_labels: Mapping[str, str] | None) -> None:
-    """Raise CliError with every problem of a well-formed spec that the operator would find. Labels None: not
-    known, nothing is refused for their sake."""
+    """Raise CliError with every problem that can be found without a server. Labels None: not known, nothing is refused
+    for their sake."""
+    if problems := problems_of(manifest, namespace_labels)[0]:
+        raise refused(manifest, problems)
+
+
+def problems_of(manifest: Json, namespace_labels: Mapping[str, str] | None) -> tuple[list[Told], Json]:
+    """All that is wrong as far as no server is asked, and the manifest without it: what remains can be judged too."""
+    rest = copy.deepcopy(manifest)
+    found = list(object_problems(rest))
+    found += _mended(rest)
     try:
-        spec = _model_of(manifest).model_validate(manifest.get("spec") or {})
+        spec = _model_of(rest).model_validate(rest["spec"])
     except ValidationError:
-        return
+        return found, rest
     above, run_spec = (
         ("spec", spec) if isinstance(spec, TrainingRunSpec) else ("spec.template.spec", spec.template.spec)
     )
     labels = {names.LABEL_ALLOW_PRIVILEGED: "true"} if namespace_labels is None else namespace_labels
-    found = validate(run_spec, labels)
-    problems = [(above + problem.field.removeprefix("spec"), problem.message) for problem in found]
-    if problems:
-        raise _refused(manifest, problems)
+    rules = [(above + each.field.removeprefix("spec"), each.message) for each in validate(run_spec, labels)]
+    return [*found, *unsaid(rules, found)], rest
+
+
+def unsaid(more: Sequence[Told], said: Sequence[Told]) -> list[Told]:
+    """Those of ``more`` that are about other fields."""
+    fields = [_INDEX.sub("", field) for field, _ in said]
+    return [each for each in more if not any(_is_within(_INDEX.sub("", each[0]), field) for field in fields)]
 
 
 def in_fields(error: ApiServerError, manifest: Json, namespace: str) -> CliError:
     """What the API server said of a manifest, by field and with the remedy."""
     name = manifest["metadata"].get("name", "")
     if error.status == 409 and name:
+        if is_set(manifest):
+            remedy = f"choose another --name, or change that one with kubectl apply; lockstep status {name} shows it"
+        else:
+            remedy = (
+                f"choose another --name; if it has ended, lockstep retry {name} -f FILE goes on from its newest "
+                f"checkpoint under its name; if not, kubectl apply changes it; lockstep info {name} shows it"
+            )
         return CliError(
-            f"there is {'an array' if is_set(manifest) else 'a run'} {name} in namespace {namespace} already",
-            "choose another --name, or change that one with kubectl apply; "
-            f"lockstep {'status' if is_set(manifest) else 'info'} {name} shows it",
+            f"there is {'an array' if is_set(manifest) else 'a run'} {name} in namespace {namespace} already", remedy
         )
     if error.status == 404 and error.name == namespace:
-        return CliError(f"there is no namespace {namespace}", "name another with -n")
+        return no_namespace(namespace)
+    problems = server_problems(error, manifest)
+    return refused(manifest, problems) if problems else error
+
+
+def server_problems(error: ApiServerError, manifest: Json) -> list[Told]:
+    """The same as problems; none where it speaks of no field."""
     unknown = _UNKNOWN_FIELD.findall(str(error))
     if unknown:
         model = _model_of(manifest)
-        return _refused(manifest, [(field, f"is no field; {_nearest(field, model)}") for field in unknown])
-    if error.causes:
-        return _refused(manifest, [(field, _without_value(message)) for field, message in error.causes])
-    return error
+        return [(field, f"is no field; {_nearest(field, model)}") for field in unknown]
+    return [(field, words_of_server(field, words, _value_at(manifest, field))) for field, words in error.causes]
 
 
-def _refused(manifest: Json, problems: Sequence[tuple[str, str]]) -> CliError:
+def no_namespace(namespace: str) -> CliError:
+    """It is not there, as far as this user can see."""
+    meant = "; -n is the namespace here, as in kubectl, and -N the number of nodes" if namespace.isdigit() else ""
+    return CliError(f"there is no namespace {namespace}", f"name another with -n{meant}")
+
+
+def refused(manifest: Json, problems: Sequence[Told]) -> CliError:
+    """All of it in one answer."""
     lines = (f"  {field}: {words}" if field else f"  {words}" for field, words in problems)
     return CliError("\n".join([f"{called(manifest)} is refused:", *lines]))
 
@@ -77,30 +108,113 @@ def _model_of(manifest: Json) -> type[TrainingRunSpec] | type[TrainingRunSetSpec
     return TrainingRunSetSpec if is_set(manifest) else TrainingRunSpec
 
 
-def _problems_of(error: ValidationError, root: type[ApiModel]) -> Iterator[tuple[str, str]]:
-    for problem in error.errors():
-        field = "spec"
-        for part in problem["loc"]:
-            field += f"[{part}]" if isinstance(part, int) else f".{part}"
+def _mended(manifest: Json) -> list[Told]:
+    """Take out of ``spec`` what does not parse, with what stands for it where it must be there; what that was."""
+    model, found = _model_of(manifest), list[Told]()
+    spec = manifest["spec"] = _without_nulls(manifest.get("spec"))
+    for _ in range(_PASSES):  # what was in the way of one look is found by the next
+        try:
+            # As JSON, and strictly: an API server takes no "2" for 2 either.
+            model.model_validate_json(json.dumps(spec), strict=True)
+        except ValidationError as error:
+            errors = error.errors()
+            found += unsaid(list(_problems_of(errors, model)), found)
+            for each in reversed(errors):
+                _take_out(spec, each["loc"])
+        except (TypeError, ValueError) as error:
+            return [*found, ("spec", f"holds what is no JSON: {error}")]
+        else:
+            break
+    return found
+
+
+def _problems_of(errors: Sequence[Any], root: type[ApiModel]) -> Iterator[Told]:
+    told = set[str]()
+    for problem in errors:
+        field = _field(_told_loc(problem["loc"]))
+        if field in told:
+            continue
+        told.add(field)
         if problem["type"] == "extra_forbidden":
             yield field, f"is no field; {_nearest(field, root)}"
         else:
-            yield field, problem["msg"].removeprefix("Value error, ")
+            yield field, words_of_model(field, problem, _form_of(field, root))
 
 
-def _nearest(field: str, root: type[ApiModel]) -> str:
-    """The field that was probably meant."""
-    *parents, wrong = _INDEX.sub("", field).split(".")
+def _field(parts: Sequence[int | str]) -> str:
+    return "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+
+
+def _told_loc(loc: Sequence[int | str]) -> Sequence[int | str]:
+    """Without the arms of a union, which pydantic has there as well."""
+    return loc[:-1] if loc and loc[-1] in ("int", "str") else loc
+
+
+def _take_out(spec: Any, loc: Sequence[int | str]) -> None:
+    """What is at ``loc``; where that must be there, what holds it."""
+    parts = list(_told_loc(loc))
+    while parts:
+        *above, last = parts
+        owner = _at(spec, above)
+        if isinstance(owner, dict) and last in _STAND_INS and above in ([], ["template", "spec"]):
+            owner[last] = copy.deepcopy(_STAND_INS[str(last)])
+            return
+        if isinstance(owner, dict) and last in owner:
+            del owner[last]
+            return
+        if isinstance(owner, list) and isinstance(last, int) and last < len(owner):
+            del owner[last]
+            return
+        parts = above
+
+
+def _at(value: Any, parts: Sequence[int | str]) -> Any:
+    for part in parts:
+        if isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        else:
+            return None
+    return value
+
+
+def _value_at(manifest: Json, field: str) -> Any:
+    return _at(manifest, [int(part) if part.isdecimal() else part for part in _PART.findall(field)])
+
+
+def _without_nulls(value: Any) -> Any:
+    """As the API server reads them: fields that are not there."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def _is_within(field: str, other: str) -> bool:
+    return field == other or field.startswith(f"{other}.")
+
+
+def _form_of(field: str, root: type[ApiModel]) -> str:
+    """How its text is to be written, where there is a rule for it."""
+    *parents, last = _INDEX.sub("", field).split(".")
+    model = _model_at(parents, root)
+    found = next((f.type for f in fields_of(model) if f.name == last), None) if model is not None else None
+    rules = (found.item or found).all(Rule) if found is not None else []
+    return rules[0].message if rules else ""
+
+
+def _model_at(parents: Sequence[str], root: type[ApiModel]) -> type[ApiModel] | None:
     model: type[ApiModel] | None = root if parents else None
     for parent in parents[1:]:
         found = next((f.type for f in fields_of(model) if f.name == parent), None) if model is not None else None
         inner = found.item or found if found is not None else None
         model = inner.model if inner is not None else None
+    return model
+
+
+def _nearest(field: str, root: type[ApiModel]) -> str:
+    """The field that was probably meant."""
+    *parents, wrong = _INDEX.sub("", field).split(".")
+    model = _model_at(parents, root)
     near = get_close_matches(wrong, [f.name for f in fields_of(model)], 1) if model is not None else []
     return f"write {near[0]}" if near else "docs/api.md and kubectl explain trainingrun.spec list those there are"
-
-
-def _without_value(message: str) -> str:
-    """API servers put the whole offending object in front of some messages."""
-    match = re.fullmatch(r'Invalid value: "(?:object|array)": (.*)', message, re.DOTALL)
-    return match[1] if match else message

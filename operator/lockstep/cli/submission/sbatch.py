@@ -17,7 +17,6 @@ from lockstep.cli.client import Cluster, Json
 from lockstep.cli.errors import ApiServerError, CliError, ExitCode
 from lockstep.cli.submission import array_manifests, slurm_syntax, submit, test_only
 from lockstep.cli.submission.job_numbers import Numbers, await_end, await_number
-from lockstep.cli.submission.refusals import refuse_bad
 from lockstep.core.batch.inside import CLUSTER
 from lockstep.core.batch.submission import Submitted, Surroundings, WantedRun, gang_of, wanted
 from lockstep.slurm import getopt, scontrol
@@ -124,7 +123,7 @@ def _submit(typed: _Typed, request: BatchRequest, made: WantedRun, cluster: Clus
     if cluster is None:
         cluster = _connect(typed)  # says what is wrong
     submit.name_user(cluster, [manifest])
-    refuse_bad(manifest, submit.namespace_labels(cluster, cluster.namespace))
+    submit.refuse_wrong(cluster, manifest)
     if request.test_only:
         raw = test_only.ask(cluster, made.manifest)
         for line in test_only.answer_lines("the job", raw, time.time()):

@@ -33,16 +33,16 @@ def moment(flag: str, text: str, now: float) -> str:
     """A moment in RFC 3339, from: RFC 3339; a date, with or without a time, here; HH:MM, the next such; now+2h or
     now+2hours. Raises UsageError."""
     from_now = _FROM_NOW.fullmatch(text)
-    if from_now is not None:
-        return to_rfc3339(now + _seconds_from_now(flag, text, from_now))
     try:
+        if from_now is not None:
+            return to_rfc3339(now + _seconds_from_now(flag, text, from_now))
         if _CLOCK.fullmatch(text):
             clock = datetime.strptime(text, "%H:%M:%S" if text.count(":") == 2 else "%H:%M").time()  # noqa: DTZ007
             today = datetime.combine(datetime.fromtimestamp(now).astimezone().date(), clock)
             later = today if _unix(today) > now else today + timedelta(days=1)
             return to_rfc3339(_unix(later))
         return to_rfc3339(_unix(datetime.fromisoformat(text)))
-    except ValueError as error:
+    except (ValueError, OverflowError, OSError) as error:
         raise UsageError(
             f"{flag} {text} is no time", "write 2026-12-01T08:00 (local time), 2026-12-01T08:00:00Z, 18:00 or now+2h"
         ) from error

@@ -2,32 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import typer
 
 from lockstep.api.base import names
-from lockstep.cli import arrays, output
+from lockstep.cli import arrays, output, runs
 from lockstep.cli.actions import wait
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
 from lockstep.cli.errors import ApiServerError
-from lockstep.cli.submission.array_manifests import is_set
-from lockstep.cli.submission.refusals import in_fields, refuse_bad, refuse_malformed
+from lockstep.cli.submission import code
+from lockstep.cli.submission.array_manifests import is_run, is_set
+from lockstep.cli.submission.look_up import missing_problems
+from lockstep.cli.submission.refusals import (
+    Told,
+    in_fields,
+    no_namespace,
+    problems_of,
+    refuse_bad,
+    refused,
+    server_problems,
+    unsaid,
+)
+from lockstep.cli.user import my_name
+from lockstep.core.model.limits import can_be_asked
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.runs import state_of
+from lockstep.present.start_estimate import limit_of_spec
 
 
 def name_user(cluster: Cluster, manifests: Sequence[Json]) -> None:
     """Say in each who submits it, as the API server knows them; where it does not tell, nothing is said."""
-    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    try:
-        answer = cluster.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
-    except ApiServerError:
-        return
-    user = answer.get("status", {}).get("userInfo", {}).get("username", "")
+    user = my_name(cluster)
     for manifest in manifests if user else ():
         annotations = manifest["metadata"].get("annotations") or {}
         manifest["metadata"]["annotations"] = {names.ANNOTATION_USER: user} | annotations
+
+
+def refuse_wrong(cluster: Cluster, manifest: Json, *, look_up: bool = True, made: Collection[str] = ()) -> None:
+    """Raise CliError with all that is wrong with a manifest: in itself, in what it names (``look_up``) and is not
+    ``made`` with it, and to the API server. Where nothing is, the server is not asked: it judges what it creates."""
+    labels = namespace_labels(cluster, cluster.namespace)
+    problems, rest = problems_of(manifest, labels)
+    if look_up:
+        problems += unsaid(missing_problems(cluster, rest, made), problems)
+    if problems:
+        raise refused(manifest, [*problems, *unsaid(_said_of(cluster, rest), problems)])
+
+
+def _said_of(cluster: Cluster, rest: Json) -> list[Told]:
+    """What the API server has against what was good so far."""
+    place = arrays.sets_path if is_set(rest) else runs_path
+    try:
+        cluster.create(place(cluster.namespace), rest, dryRun="All")
+    except ApiServerError as error:
+        return server_problems(error, rest) if error.status in (400, 422) else []
+    return []
 
 
 def create(cluster: Cluster, manifest: Json, *, dry_run: bool) -> Json:
@@ -36,16 +66,21 @@ def create(cluster: Cluster, manifest: Json, *, dry_run: bool) -> Json:
     query = {"dryRun": "All"} if dry_run else {}
     try:
         place = arrays.sets_path(namespace) if is_set(manifest) else runs_path(namespace)
-        return cluster.create(place, manifest, **query)
+        made = cluster.create(place, manifest, **query)
     except ApiServerError as error:
         raise in_fields(error, manifest, namespace) from error
+    if not dry_run:
+        code.adopt(cluster, made)
+    return made
 
 
 def namespace_labels(cluster: Cluster, namespace: str) -> Mapping[str, str] | None:
-    """Labels of the namespace; None when they cannot be read."""
+    """Labels of the namespace; None when they cannot be read. Raises CliError where there is none of that name."""
     try:
         labels: Mapping[str, str] = cluster.get(core_path(None, "namespaces", namespace))["metadata"].get("labels", {})
-    except ApiServerError:
+    except ApiServerError as error:
+        if error.status == 404 and error.name == namespace:
+            raise no_namespace(namespace) from error
         return None
     return labels
 
@@ -53,11 +88,18 @@ def namespace_labels(cluster: Cluster, namespace: str) -> Mapping[str, str] | No
 def show_unsent(manifests: Sequence[Json], form: str) -> None:
     """Print what would be created. Raises CliError with what is wrong with it, as far as no server is asked."""
     for index, manifest in enumerate(manifests):
-        refuse_malformed(manifest)
-        refuse_bad(manifest, None)
+        if is_run(manifest) or is_set(manifest):  # else what goes along
+            refuse_bad(manifest, None)
         if index and form != "json":
             typer.echo("---")
         output.print_object(manifest, "yaml" if form == "name" else form)
+
+
+def tell_limit(raw: Json) -> None:
+    """Say when a run that can be asked to save will be, before its time limit: not everybody expects it."""
+    spec = runs.view(raw).spec if not is_set(raw) else None
+    if spec is not None and can_be_asked(spec) and (words := limit_of_spec(spec)):
+        output.note(f"Its time: {words}.")
 
 
 def await_end(cluster: Cluster, raw: Json) -> None:

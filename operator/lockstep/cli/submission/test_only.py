@@ -19,6 +19,7 @@ from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.reasons import ConditionType
 from lockstep.present.amounts import moment, plural
 from lockstep.present.runs import queue_of
+from lockstep.present.start_estimate import limit_answered
 
 _ANSWER_SECONDS = 60.0
 _SUFFIX = "-test-"
@@ -98,3 +99,5 @@ def answer_lines(name: str, raw: Json, now: float) -> Iterator[str]:
     if answer.reason:
         yield f"  {why}"
     yield f"  with {plural(answer.priority, 'point')} of priority in queue {queue_of(run)}"
+    if words := limit_answered(answer):
+        yield f"  its time: {words}"

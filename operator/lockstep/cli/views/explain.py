@@ -12,7 +12,7 @@ from lockstep.present.explanation import LiveAdmission, NotLive, sentences, wait
 from lockstep.present.runs import state_of
 
 
-def show(cluster: Cluster, name: str, form: str, operator_namespace: str) -> None:
+def show(cluster: Cluster, name: str, form: str, operator_namespace: str, *, everything: bool = False) -> None:
     """Print the explanation, or the object it rests on."""
     raw = runs.fetch(cluster, name)
     if form != "text":
@@ -25,11 +25,13 @@ def show(cluster: Cluster, name: str, form: str, operator_namespace: str) -> Non
             found = live.admission(cluster, run, now, operator_namespace)
         except NotLive as reason:
             found = reason
-    output.print_lines(explanation(run, found, now))
+    output.print_lines(explanation(run, found, now, everything=everything))
 
 
-def explanation(run: RunView, found: LiveAdmission | NotLive | None, now: float) -> Iterator[str]:
+def explanation(
+    run: RunView, found: LiveAdmission | NotLive | None, now: float, *, everything: bool = False
+) -> Iterator[str]:
     """State and reason, and the explanation."""
     state, reason = state_of(run)
     yield f"{run.name} is {output.state_word(state)}{f' ({reason})' if reason else ''}."
-    yield from sentences(run, found, now)
+    yield from sentences(run, found, now, everything=everything)

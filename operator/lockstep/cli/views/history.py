@@ -13,6 +13,7 @@ from lockstep.cli import output, runs
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import CliError
 from lockstep.present.amounts import ago, duration, plural
+from lockstep.present.explanation import previous_runs
 
 COLUMNS = ("ATTEMPT", "STARTED", "LASTED", "RESUMED", "LAST-STEP", "ENDED-BY", "RANK", "NODE", "EXIT", "ACTION")
 
@@ -28,6 +29,8 @@ def show(cluster: Cluster, name: str, form: str) -> None:
         output.note(f"{name} has not started yet; lockstep explain {name} says why.")
         return
     output.print_lines(listing(status, form == "wide", time.time()))
+    for before in previous_runs(status, time.time()):
+        output.note(f"Before it: {before}.")
     missing = status.attempts[0].number - 1
     if missing > 0:
         output.note(f"{plural(missing, 'earlier attempt')} not kept.")
@@ -80,7 +83,7 @@ def listing(status: TrainingRunStatus, wide: bool, now: float) -> list[str]:
             ago(attempt.started_at, now),
             _lasted(attempt, now),
             _number(attempt.resume_step),
-            _number(attempt.last_step),
+            _number(_last_step(attempt, status)),
             attempt.cause,
             _number(attempt.rank),
             attempt.node,
@@ -97,6 +100,14 @@ def _lasted(attempt: AttemptStatus, now: float) -> str:
     if attempt.ended_at is None:
         return f"{duration(now - attempt.started_at)} so far"
     return duration(attempt.ended_at - attempt.started_at)
+
+
+def _last_step(attempt: AttemptStatus, status: TrainingRunStatus) -> int | None:
+    """Of the attempt that runs: the newest step, once it has reported one."""
+    at = status.progress.time
+    if attempt.number != status.attempt or attempt.ended_at is not None or attempt.started_at is None or at is None:
+        return attempt.last_step
+    return status.progress.step if at >= attempt.started_at else attempt.last_step
 
 
 def _number(value: int | None) -> str:

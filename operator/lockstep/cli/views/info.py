@@ -20,7 +20,16 @@ from lockstep.core.model.tunables import Tunables
 from lockstep.present import start_estimate
 from lockstep.present.amounts import ago, duration, plural
 from lockstep.present.explanation import checkpoint_summary
-from lockstep.present.runs import nodes_of, ranked_nodes, state_of
+from lockstep.present.runs import (
+    completion,
+    nodes_of,
+    pace,
+    ranked_nodes,
+    seconds_left,
+    seconds_used,
+    state_of,
+    user_of,
+)
 
 _NODES_NAMED = 64
 _NO_PLACE = "elsewhere"
@@ -86,7 +95,9 @@ def rank_map(ranks: list[tuple[int, str]], nodes: Mapping[str, NodeView], levels
 def _head(run: RunView, now: float) -> Iterator[tuple[str, str]]:
     status = run.status
     state, reason = state_of(run)
-    yield "Name", f"{run.name} (namespace {run.namespace}, made {ago(run.created_at, now)})"
+    user = user_of(run.annotations)
+    whose = f", of {user}" if user else ""
+    yield "Name", f"{run.name} (namespace {run.namespace}{whose}, made {ago(run.created_at, now)})"
     if status.job_id is not None:
         yield "Job", str(status.job_id)
     yield "State", f"{output.state_word(state)}{f': {reason}' if reason else ''}"
@@ -97,6 +108,9 @@ def _head(run: RunView, now: float) -> Iterator[tuple[str, str]]:
     time_given = start_estimate.granted(run)
     if time_given:
         yield "Time", time_given
+    used, left = seconds_used(run, now), seconds_left(run, now)
+    if used is not None:
+        yield "Used", f"{duration(used)}{f', {duration(left)} left' if left is not None else ''}"
     yield "Nodes", f"{nodes_of(run)} ready"
     totals = status.totals
     replaced = ", ".join(
@@ -112,6 +126,9 @@ def _head(run: RunView, now: float) -> Iterator[tuple[str, str]]:
     if status.progress.time is not None:
         loss = f", loss {status.progress.loss}" if status.progress.loss else ""
         yield "Progress", f"step {_steps(status)}{loss}, {ago(status.progress.time, now)}"
+        if speed := pace(status.progress):
+            done = completion(run, now)
+            yield "Pace", f"{speed}{f'; all steps are done {done}' if done else ''}"
     if status.start is not None:
         resumed = status.start.resume
         yield "Resumed", checkpoint_summary(resumed) if resumed is not None else "no: attempt began at step 0"

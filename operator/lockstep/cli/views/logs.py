@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from lockstep.api.base import names
 from lockstep.cli import runs
 from lockstep.cli.client import Cluster, Query, core_path
 from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.cli.output import note, raise_failures
+from lockstep.cli.views.log_following import Followed, RankLog, follow, has_ended
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.ranges import format_ranges, parse_ranges
 from lockstep.core.model.snapshot import RunView
@@ -21,6 +23,7 @@ from lockstep.core.pods.launchers import others_stand_by
 MOST_RANKS = 32
 """Streams that are opened without being asked for by name."""
 
+_WAITS = re.compile(r"is waiting to start: (\w{1,64})")
 _MARKER = re.compile(rb"^lockstep: attempt=(\d+) .*\bstart\s*$")
 
 
@@ -45,36 +48,73 @@ class Wanted:
 
 def show(cluster: Cluster, name: str, ranks: str, wanted: Wanted) -> None:
     """Print the log of one rank as it is, of several with the rank in front of every line."""
-    run = runs.whole(cluster, runs.view(runs.fetch(cluster, name)))
-    if not run.status.assignment.incarnations:
-        raise CliError(f"{name} has had no nodes yet, so nothing has logged", f"lockstep explain {name}")
+    raw = runs.fetch(cluster, name)
+    run = runs.whole(cluster, runs.view(raw))
+    if wanted.attempt is not None and run.status.attempt > wanted.attempt:
+        wanted = replace(wanted, follow=False)  # nothing is added to it
+    if not run.status.assignment.incarnations and not wanted.follow:
+        remedy = f"lockstep explain {name}; lockstep logs -f {name} waits for them"
+        raise CliError(f"{name} has had no nodes yet, so nothing has logged", remedy)
     chosen = chosen_ranks(run, ranks)
     if 0 not in chosen and run.spec is not None and others_stand_by(run.spec):
         note("the command is on rank 0, and so is the output of what it starts on other ranks: --rank 0.")
+    prefixed = len(chosen) > 1
     lock = threading.Lock()
-    failures: list[CliError] = []
 
-    def show_rank(rank: int) -> None:
-        prefix = b"" if len(chosen) == 1 else f"[rank {rank}] ".encode()
+    def print_lines(rank: int, lines: Iterable[bytes]) -> None:
+        prefix = f"[rank {rank}] ".encode() if prefixed else b""
+        for line in lines:
+            with lock:
+                sys.stdout.buffer.write(prefix + line)
+                sys.stdout.buffer.flush()
+
+    if not wanted.follow:
+        _print_all(cluster, run, chosen, wanted, print_lines)
+        return
+
+    def follow_rank(followed: Followed, rank: int) -> None:
+        read = partial(_stamped_log, cluster, run.namespace, wanted)
+        lines = RankLog(followed, rank, partial(_pod_to_follow, wanted), read).lines(stamped=wanted.timestamps)
+        print_lines(rank, lines if wanted.attempt is None else of_attempt(lines, wanted.attempt))
+
+    def ranks_of(now: RunView) -> list[int]:
+        return chosen_ranks(now, "") if not ranks else [rank for rank in chosen if rank < _world(now)]
+
+    follow(cluster, raw, run, ranks_of, follow_rank)
+
+
+def _print_all(
+    cluster: Cluster,
+    run: RunView,
+    chosen: Sequence[int],
+    wanted: Wanted,
+    print_lines: Callable[[int, Iterable[bytes]], None],
+) -> None:
+    """Raises CliError with all that could not be read."""
+    failures: list[CliError] = []
+    absent: dict[int, str] = {}
+    for rank in chosen:
         try:
-            for line in rank_lines(cluster, run, rank, wanted):
-                with lock:
-                    sys.stdout.buffer.write(prefix + line)
-                    sys.stdout.buffer.flush()
+            print_lines(rank, rank_lines(cluster, run, rank, wanted))
+        except _NoLog as why:
+            absent[rank] = str(why)
         except CliError as error:
             failures.append(error)
-
-    if wanted.follow and len(chosen) > 1:
-        # Daemons: an interrupt must not wait for streams that are silent.
-        threads = [threading.Thread(target=show_rank, args=(rank,), daemon=True) for rank in chosen]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    else:
-        for rank in chosen:
-            show_rank(rank)
+    if absent:
+        words = sorted(set(filter(None, absent.values())))
+        who = "rank" if len(absent) == 1 else "ranks"
+        verb = "has" if len(absent) == 1 else "have"
+        failures.append(
+            CliError(
+                f"{who} {format_ranges(absent)} {verb} no log to read{f': {words[0]}' if words else ''}",
+                f"lockstep explain {run.name} says how far it has come; lockstep logs -f {run.name} waits",
+            )
+        )
     raise_failures(failures)
+
+
+class _NoLog(Exception):  # noqa: N818 (a state of the rank)
+    """Why a rank has no log, in words."""
 
 
 def chosen_ranks(run: RunView, ranks: str) -> list[int]:
@@ -103,8 +143,25 @@ def pod_names(run: RunView, rank: int, wanted: Wanted) -> list[str]:
     return [names.pod_name(run.name, run.uid, slot, number) for number in range(oldest, current + 1)]
 
 
+def _pod_to_follow(wanted: Wanted, run: RunView, rank: int) -> str:
+    """The pod to begin or to go on with; empty: there is none yet."""
+    slot = slots.slot_of_rank(run.status.assignment, rank) if rank < _world(run) else -1
+    if not 0 <= slot < len(run.status.assignment.incarnations):
+        return ""
+    return pod_names(run, rank, Wanted())[-1]
+
+
+def _stamped_log(cluster: Cluster, namespace: str, wanted: Wanted, pod: str, since: str) -> Iterator[bytes]:
+    query = replace(wanted, timestamps=True).query()
+    if since:
+        query.pop("tailLines", None)
+        query["sinceTime"] = since
+    return _lines(cluster.stream(f"{core_path(namespace, 'pods', pod)}/log", read_timeout=None, **query))
+
+
 def rank_lines(cluster: Cluster, run: RunView, rank: int, wanted: Wanted) -> Iterator[bytes]:
-    """Lines with their ends. Raises CliError when there is no pod to read, or nothing of the attempt in it."""
+    """Lines with their ends. Raises _NoLog when there is no pod to read, CliError when there is nothing of the attempt
+    in it."""
     found = False
     absent: ApiServerError | None = None
     for pod in pod_names(run, rank, wanted):
@@ -119,13 +176,18 @@ def rank_lines(cluster: Cluster, run: RunView, rank: int, wanted: Wanted) -> Ite
                 raise
             absent = error
     if absent is not None and not found:
-        raise CliError(
-            f"rank {rank} has no log to read: {absent}", f"lockstep explain {run.name} says how far it has come"
-        )
+        raise _NoLog(_why_absent(run, absent))
     if not found and wanted.attempt is None:
         note(f"rank {rank} has logged nothing.")
     elif not found:
         raise CliError(f"rank {rank} has logged nothing of attempt {wanted.attempt} in the pods that are kept")
+
+
+def _why_absent(run: RunView, error: ApiServerError) -> str:
+    if has_ended(run):
+        return "the run has ended, and its pods are gone"
+    waits = _WAITS.search(str(error))
+    return f"the container has not started yet{f' ({waits[1]})' if waits else ''}"
 
 
 def of_attempt(lines: Iterator[bytes], attempt: int) -> Iterator[bytes]:
@@ -136,12 +198,14 @@ def of_attempt(lines: Iterator[bytes], attempt: int) -> Iterator[bytes]:
         marker = _MARKER.search(line) or _MARKER.search(line.partition(b" ")[2])
         if marker:
             inside = int(marker[1]) == attempt
+            if int(marker[1]) > attempt:
+                return
         if inside:
             yield line
 
 
-def _last(lines: Iterator[bytes], wanted: Wanted) -> Iterator[bytes] | Sequence[bytes]:
-    if wanted.tail is None or wanted.follow:
+def _last(lines: Iterator[bytes], wanted: Wanted) -> Iterable[bytes]:
+    if wanted.tail is None:
         return lines
     kept = list(lines)
     return kept[len(kept) - wanted.tail :] if wanted.tail < len(kept) else kept
@@ -159,4 +223,5 @@ def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 def _world(run: RunView) -> int:
     assignment = run.status.assignment
-    return len(assignment.rank_to_slot or assignment.nodes) or run.status.resolved.nodes or len(assignment.incarnations)
+    held = len(assignment.rank_to_slot or assignment.nodes) or run.status.resolved.nodes or len(assignment.incarnations)
+    return held or (run.spec.nodes if run.spec is not None else 0)

@@ -23,6 +23,10 @@ from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import NodeView, RunView
 from lockstep.core.placement.node_conditions import bad_conditions
 from lockstep.present.amounts import plural
+from lockstep.present.runs import leaving_in_words
+
+ENDED = "ended"
+"""Stands for the rank where pods of a run that has ended are left."""
 
 
 def listing(
@@ -38,12 +42,17 @@ def listing(
 
     ``accelerators`` count as GPUs.
     """
-    places = dict(chain.from_iterable(map(_places, runs)))
+    places = {node: place for run in runs for node, place in _left_behind(run)}
+    leaving = {run.key: leaving_in_words(run, now) for run in runs if run.status.leaving is not None}
+    places |= dict(chain.from_iterable(map(_places, runs)))
     avoided = _avoided(runs, now)
     rows = []
     for node in sorted(nodes, key=lambda each: natural_key(each.name)):
         run, rank = places.get(node.name, ("", ""))
-        why = "; ".join(_remarks(node, avoided.get(node.name, ()), accelerators, now))
+        remarks = [*_remarks(node, avoided.get(node.name, ()), accelerators, now)]
+        if rank == ENDED:
+            remarks.append(leaving[run])
+        why = "; ".join(remarks)
         failures = [failure for failure in node.failures if now - failure.time < ONE_DAY]
         if not (every or run or why or failures):
             continue
@@ -91,6 +100,12 @@ def _places(run: RunView) -> Iterator[tuple[str, tuple[str, str]]]:
         for node, rank in zip(assignment.nodes, slots.slot_ranks(assignment), strict=True):
             if node:
                 yield node, (run.key, str(rank) if rank >= 0 else "spare")
+
+
+def _left_behind(run: RunView) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Nodes of a run that has ended, as long as its pods hold any of them."""
+    if run.status.leaving is not None:
+        yield from ((node, (run.key, ENDED)) for node in run.status.assignment.nodes if node)
 
 
 def _avoided(runs: Iterable[RunView], now: float) -> Mapping[str, list[str]]:

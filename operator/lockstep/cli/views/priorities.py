@@ -16,14 +16,15 @@ _FACTORS = ("class", "age", "fairShare", "size", "nice")
 
 
 def show(cluster: Cluster, run_names: Sequence[str] | None, selection: Selection) -> None:
-    """Print the points that the operator last gave to pending runs; the most points first."""
+    """Print the points that the operator last gave to pending runs, in the order of their queue: positions are newer
+    than points, which are told now and then."""
     if run_names:
         found = [runs.fetch(cluster, name) for name in run_names]
     else:
         found = cluster.list(selection.path(cluster), **selection.query())["items"]
     pairs = [(runs.view(raw), raw) for raw in found]
     judged = [(run, raw) for run, raw in pairs if waits(run) and run.status.queue.updated is not None]
-    judged.sort(key=lambda pair: (-pair[0].status.queue.priority, pair[0].created_at, pair[0].key))
+    judged.sort(key=lambda pair: _place(pair[0]))
     for run, _ in pairs:
         if run_names and all(run is not other for other, _ in judged):
             output.note(f"{run.name} does not wait for nodes; it is {state_of(run)[0]}.")
@@ -33,6 +34,12 @@ def show(cluster: Cluster, run_names: Sequence[str] | None, selection: Selection
     output.print_lines(listing([run for run, _ in judged], selection.all_namespaces) if judged else ())
     if not judged and not run_names:
         output.note(f"No runs wait {selection.where(cluster)}.")
+
+
+def _place(run: RunView) -> tuple[str, bool, int, int, float, str]:
+    """By queue and position; who has none comes last, by points."""
+    queue = run.status.queue
+    return queue_of(run), not queue.position, queue.position, -queue.priority, run.created_at, run.key
 
 
 def listing(views: Sequence[RunView], with_namespace: bool) -> list[str]:

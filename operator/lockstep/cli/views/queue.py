@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
+from lockstep.api.base.durations import parse_duration
+from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import QueueStatus
 from lockstep.cli import arrays, output, runs
 from lockstep.cli.client import Cluster, Json
@@ -18,14 +20,32 @@ from lockstep.core.model.own_objects import parse_run_set
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.present import start_estimate
-from lockstep.present.amounts import duration, local_time, plural
+from lockstep.present.amounts import duration, plural
 from lockstep.present.arrays import Pending, folded
-from lockstep.present.runs import current_phase, nodes_of, queue_of, ranked_nodes, state_of
+from lockstep.present.runs import (
+    completion,
+    current_phase,
+    gpus_of,
+    leaving_in_words,
+    nodelist,
+    nodes_of,
+    pace,
+    queue_of,
+    seconds_left,
+    seconds_used,
+    state_of,
+    user_of,
+)
 
-COLUMNS = ("NAME", "STATE", "REASON", "NODES", "STEP", "ATTEMPT", "QUEUE", "POSITION", "PRIORITY", "START", "AGE")
-WIDE_COLUMNS = ("LOSS", "SAVED", "RANK0", "BLOCKED-BY", "MESSAGE")
+COLUMNS = (
+    "NAME", "USER", "STATE", "REASON", "NODES", "GPUS", "STEP", "QUEUE", "POSITION", "START", "TIME", "LEFT", "AGE",
+    "NODELIST",
+)  # fmt: skip
+WIDE_COLUMNS = ("PRIORITY", "ATTEMPT", "LOSS", "PACE", "DONE-IN", "SAVED", "BLOCKED-BY", "MESSAGE")
 START_COLUMNS = ("NAME", "QUEUE", "POSITION", "PRIORITY", "START", "NODES", "REASON", "BLOCKED-BY")
 _WATCH_SECONDS = 300.0
+_USER, _NODELIST = 20, 32
+"""Characters of them, where there is not room for more."""
 
 
 def show_starts(cluster: Cluster, selection: Selection) -> None:
@@ -46,10 +66,9 @@ def starts(views: Sequence[RunView], with_namespace: bool) -> list[str]:
     rows = []
     for run in views:
         queue = run.status.queue
-        at = queue.estimated_start
         row = [*([run.namespace] if with_namespace else []), run.name, queue_of(run)]
         row += [str(queue.position) if queue.position else "", _priority(queue)]
-        row += [start_estimate.UNKNOWN if at is None else local_time(at), nodes_of(run), state_of(run)[1]]
+        row += [start_estimate.column(queue), nodes_of(run), state_of(run)[1]]
         rows.append([*row, ",".join(queue.blocked_by)])
     return output.table((*(("NAMESPACE",) if with_namespace else ()), *START_COLUMNS), rows)
 
@@ -66,28 +85,31 @@ def waits(run: RunView) -> bool:
     return current_phase(run) is Phase.PENDING
 
 
-def show(cluster: Cluster, selection: Selection, *, with_finished: bool, watch: bool) -> None:
-    """Print the runs, and with ``watch`` every change of them until interrupted."""
+def show(cluster: Cluster, selection: Selection, *, with_finished: bool, watch: bool, user: str = "") -> None:
+    """Print the runs, of one user where one is named, and with ``watch`` every change of them until interrupted."""
     everywhere, form = selection.all_namespaces, selection.output
     path, query = selection.path(cluster), selection.query()
     found = cluster.list(path, **query)
-    views = [(runs.view(raw), raw) for raw in found["items"]]
-    shown = [(run, raw) for run, raw in views if with_finished or not is_true(run.status, ConditionType.FINISHED)]
+    views = [(runs.view(raw), raw) for raw in found["items"] if _is_of(raw, user)]
+    shown = [(run, raw) for run, raw in views if with_finished or not is_over(run)]
     shown.sort(key=lambda pair: order(pair[0]))
-    sets = arrays.listed(cluster, everywhere=everywhere, selector=selection.selector, queue=selection.queue)
+    listed = arrays.listed(cluster, everywhere=everywhere, selector=selection.selector, queue=selection.queue)
+    sets = [raw for raw in listed if _is_of(raw, user)]
     if form in ("table", "wide"):
         single, pending = folded([run for run, _ in shown], map(parse_run_set, sets))
         lines = listing(single, everywhere, form == "wide", time.time(), pending)
         rows = len(single) + len(pending)
         output.print_lines(lines if rows or watch else ())
         if not rows:
-            output.note(f"No runs wait or run {selection.where(cluster)}.")
+            output.note(f"No runs{f' of {user}' if user else ''} wait or run {selection.where(cluster)}.")
         if len(shown) < len(views):
             output.note(f"{plural(len(views) - len(shown), 'finished run')} not shown; --finished shows them too.")
     elif not watch:
         output.print_object({**found, "items": [*(raw for _, raw in shown), *sets]}, form)
     if watch:
         for raw in _changes(cluster, path, query, found["metadata"]["resourceVersion"]):
+            if not _is_of(raw, user):
+                continue
             if form in ("table", "wide"):
                 output.print_lines(listing([runs.view(raw)], everywhere, form == "wide", time.time())[1:])
             else:
@@ -106,27 +128,51 @@ def listing(
     return output.table(header, [row for _, row in rows])
 
 
+def is_over(run: RunView) -> bool:
+    """It has ended, and holds no node any more."""
+    return is_true(run.status, ConditionType.FINISHED) and run.status.leaving is None
+
+
 def order(run: RunView) -> tuple[int, int, float, str]:
-    """Running runs first, then pending ones by position, then finished ones."""
+    """Those that hold nodes first, then pending ones by position, then finished ones."""
     phase = current_phase(run)
-    group = {Phase.PENDING: 1, Phase.SUSPENDED: 2, Phase.FINISHED: 3}.get(phase, 0)
+    group = (
+        0 if run.status.leaving is not None else {Phase.PENDING: 1, Phase.SUSPENDED: 2, Phase.FINISHED: 3}.get(phase, 0)
+    )
     return group, run.status.queue.position if group == 1 else 0, run.created_at, run.key
 
 
 def _row(run: RunView, with_namespace: bool, wide: bool, now: float) -> list[str]:
     status = run.status
     state, reason = state_of(run)
+    used, left = seconds_used(run, now), seconds_left(run, now)
     row = [run.namespace] if with_namespace else []
-    row += [run.name, state, reason, nodes_of(run), status.progress.summary]
-    row += [str(status.attempt), queue_of(run)]
-    row += _prospects(status.queue, now) if waits(run) else ["", "", ""]
-    row.append(duration(now - run.created_at))
+    nodes = nodes_of(run) if status.leaving is None else f"{status.leaving.nodes} held"
+    row += [run.name, _user(run.annotations), state, reason, nodes, gpus_of(run), status.progress.summary]
+    row += [queue_of(run), *(_prospects(status.queue, now) if waits(run) else ["", ""])]
+    row += ["" if used is None else duration(used), "" if left is None else duration(left)]
+    row += [duration(now - run.created_at), _cut(nodelist(run), wide)]
     if wide:
         saved = max((candidate.step for candidate in status.checkpoint.latest), default=None)
-        row += [status.progress.loss, "" if saved is None else str(saved)]
-        row.append(next((node for _, node in ranked_nodes(run)), ""))
-        row += [",".join(status.queue.blocked_by) if waits(run) else "", status.queue.message]
+        row += [_priority(status.queue) if waits(run) else "", str(status.attempt), status.progress.loss]
+        row += [pace(status.progress), completion(run, now).removeprefix("in ").partition(" ")[0]]
+        row.append("" if saved is None else str(saved))
+        row.append(",".join(status.queue.blocked_by) if waits(run) else "")
+        row.append(leaving_in_words(run, now) or status.queue.message)
     return row
+
+
+def _is_of(raw: Json, user: str) -> bool:
+    return not user or user_of(raw["metadata"].get("annotations") or {}) == user
+
+
+def _user(annotations: Mapping[str, str]) -> str:
+    user = user_of(annotations)
+    return user if len(user) <= _USER else f"{user[: _USER - 1]}…"
+
+
+def _cut(nodes: str, wide: bool) -> str:
+    return nodes if wide or len(nodes) <= _NODELIST else f"{nodes[: _NODELIST - 1]}…"
 
 
 def _place(pending: Pending) -> tuple[int, int, float, str]:
@@ -141,30 +187,28 @@ def _array_row(pending: Pending, with_namespace: bool, wide: bool, now: float) -
     spec = view.spec.template.spec if view.spec is not None else None
     queue = pending.waiting[0].status.queue if pending.waiting else None
     row = [view.namespace] if with_namespace else []
-    row += [pending.name, *pending.state, f"0/{spec.nodes}" if spec is not None else "", "", ""]
-    row.append(spec.queue if spec is not None else "")
-    row += _prospects(queue, now) if queue is not None else ["", "", ""]
-    row.append(duration(now - view.created_at))
+    row += [pending.name, _user(view.annotations), *pending.state]
+    row += [f"0/{spec.nodes}", _gpus(spec)] if spec is not None else ["", ""]
+    row += ["", spec.queue if spec is not None else "", *(_prospects(queue, now) if queue is not None else ["", ""])]
+    limit = parse_duration(spec.time_limit) if spec is not None and spec.time_limit is not None else None
+    row += ["", "" if limit is None else duration(limit), duration(now - view.created_at), ""]
     if wide:
-        row += ["", "", "", ",".join(queue.blocked_by) if queue is not None else ""]
-        row.append(queue.message if queue is not None else "")
+        row += [_priority(queue) if queue is not None else "", "", "", "", "", ""]
+        row += [",".join(queue.blocked_by), queue.message] if queue is not None else ["", ""]
     return row
 
 
+def _gpus(spec: TrainingRunSpec) -> str:
+    return "" if spec.gpus_per_node is None else str(spec.gpus_per_node * spec.nodes)
+
+
 def _prospects(queue: QueueStatus, now: float) -> list[str]:
-    """Position, priority and start of a pending run."""
-    if not queue.position:
-        return ["", _priority(queue), "" if queue.estimated_start is None else _until(queue.estimated_start, now)]
-    at = queue.estimated_start
-    return [str(queue.position), _priority(queue), start_estimate.UNKNOWN if at is None else _until(at, now)]
+    """Position and start of a pending run."""
+    return [str(queue.position) if queue.position else "", start_estimate.column(queue, now)]
 
 
 def _priority(queue: QueueStatus) -> str:
     return str(queue.priority) if queue.updated is not None else ""
-
-
-def _until(at: float, now: float) -> str:
-    return f"in {duration(at - now)}" if at > now else "now"
 
 
 def _changes(cluster: Cluster, path: str, query: dict[str, str], version: str) -> Iterator[Json]:

@@ -27,7 +27,9 @@ def show(cluster: Cluster, form: str) -> None:
     items = sorted(found["items"], key=lambda raw: raw["metadata"]["name"])
     output.print_lines(listing(items, form == "wide") if items else ())
     if all(raw["metadata"]["name"] != names.DEFAULT_QUEUE for raw in items):
-        output.note("The queue default has no object, and so no rules.")
+        output.note(
+            "There is no TrainingQueue default: runs that name no queue wait in it all the same, without limits."
+        )
 
 
 def listing(items: Sequence[Json], wide: bool) -> list[str]:

@@ -20,9 +20,11 @@ import orjson
 
 from lockstep.api.base import names, nesting
 from lockstep.controller.kube.credentials import Credentials
-from lockstep.controller.kube.errors import ApiError, UnknownOutcome, UnreachableError, refusal_of
+from lockstep.controller.kube.errors import ApiError, UnknownOutcome, UnreachableError, refusal_of, says_absent
 from lockstep.controller.kube.pages import (
     LONGEST_BODY,
+    METADATA,
+    METADATA_LIST,
     LongBodyError,
     Page,
     TooLongError,
@@ -58,7 +60,16 @@ class _ResourceList(msgspec.Struct):
     resources: list[_Served] = []
 
 
+class _NamedItem(msgspec.Struct):
+    metadata: _Served
+
+
+class _NamedItems(msgspec.Struct):
+    items: list[_NamedItem] = []
+
+
 _resources = msgspec.json.Decoder(_ResourceList)
+_names = msgspec.json.Decoder(_NamedItems)
 
 
 class KubeClient:
@@ -104,6 +115,23 @@ class KubeClient:
     async def get(self, resource: Resource, name: str, namespace: str = "", *, within: float = _READ_TIMEOUT) -> bytes:
         """Read one object from a quorum. Raises ApiError (404 when there is none) or UnreachableError."""
         return await self._read("get", resource, resource.path(namespace, name), within=within)
+
+    async def exists(self, resource: Resource, name: str, namespace: str = "", *, within: float) -> bool:
+        """Whether there is such an object, of which only the metadata is read. Raises ApiError or UnreachableError."""
+        try:
+            await self._read("get", resource, resource.path(namespace, name), within=within, accept=METADATA)
+        except ApiError as error:
+            if says_absent(error, name):
+                return False
+            raise
+        return True
+
+    async def names_of(self, resource: Resource, namespace: str, most: int, *, within: float) -> list[str]:
+        """Names of the first ``most`` objects that are not Lockstep's own. Raises ApiError or UnreachableError."""
+        query = {"limit": str(most), "labelSelector": f"{names.MANAGED_BY_LABEL}!={names.MANAGED_BY}"}
+        path = resource.path(namespace)
+        reply = await self._read("list", resource, path, query, within=within, accept=METADATA_LIST)
+        return [item.metadata.name for item in read_as(_names, reply, f"list of {resource.plural}").items]
 
     async def served(self, group_version: str) -> frozenset[str]:
         """Plurals of what the server serves in ``group/version``; empty where it does not know that.

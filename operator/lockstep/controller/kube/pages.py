@@ -23,7 +23,8 @@ LONGEST_PAGE = 2**25
 LONGEST_BODY = LONGEST_LINE
 """Bytes of any other answer, one object among them, as in a watch."""
 _FEWER, _MORE = 4, 2  # a page that is too large is asked for with a quarter, and the next one with twice as many again
-_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class LongBodyError(aiohttp.ClientError):
@@ -93,7 +94,7 @@ async def pages_of(
             if size > 1:
                 size = max(1, size // _FEWER)
                 continue
-            page = _page(await read(asked, most=LONGEST_PAGE, accept=_METADATA), kind, left_out)
+            page = _page(await read(asked, most=LONGEST_PAGE, accept=METADATA_LIST), kind, left_out)
             for item in page.items:
                 left_out.note(kind, name_in(item), "", TOO_LONG)
             page.leave_out()

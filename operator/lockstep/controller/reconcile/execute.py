@@ -25,6 +25,7 @@ from lockstep.controller.kube.events import EventRecorder
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.controller.reconcile.config_maps import ConfigMaps
 from lockstep.controller.reconcile.history import History
+from lockstep.controller.reconcile.look_ups import LookUps
 from lockstep.controller.reconcile.node_marks import NodeMarker
 from lockstep.controller.reconcile.pace import RunPace
 from lockstep.controller.reconcile.queue_status_writer import QueueStatusWriter, is_queue_status
@@ -43,6 +44,7 @@ from lockstep.controller.workers.reports import ReportBook
 from lockstep.core.kueue.pod_marks import held_back
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.cluster_objects import parse_pod
+from lockstep.core.model.named_objects import LookedUp
 from lockstep.core.model.plan import (
     ClusterPlan,
     CreateJob,
@@ -91,6 +93,8 @@ class Executor:
         queue: WorkQueue,
         pace: RunPace | None = None,
         job_ids: JobIds | None = None,
+        *,
+        look_up_secrets: bool = False,
     ) -> None:
         self._job_ids = job_ids or JobIds(kube, store, "")
         self._queue = queue
@@ -100,6 +104,7 @@ class Executor:
         self._nodes = nodes
         self._kube = kube
         self._config_maps = ConfigMaps(kube, clock)
+        self._look_ups = LookUps(kube, clock, secrets=look_up_secrets)
         self._pod_groups = PodGroups(kube)
         self.provisioning_requests = ProvisioningRequests(kube, store.scale_ups)
         self._store = store
@@ -156,7 +161,7 @@ class Executor:
                 *(self._submit_run(run, made) for made in plan.runs),
                 self._create_placeholders(run, plan.placeholders),
                 self._provision(run, plan.provisioning),
-                *(self._nodes.remember(failure) for failure in plan.node_failures),
+                *(self._nodes.note(each) for each in plan.node_failures),
             ]
         )
         if plan.pod_group_deletes:  # after all that: it may take long, or fail, where a webhook is in the way
@@ -407,16 +412,25 @@ class Executor:
         self._queue.add(run_key(run.namespace, run.name))
 
     async def _dry_run(self, run: RunView, asked: DryRunPod) -> None:
+        looking = asyncio.create_task(self._look_ups.look_up(run.namespace, asked.named))
         try:
-            reply = await self._kube.create(PODS, asked.body, run.namespace, dry_run=True)
+            why, found = await self._held_against(run, asked), await looking
+            self._store.set_dry_run(run.uid, DryRunResult(asked.generation, not why, why, self._clock.now(), found))
         except (ApiError, UnknownOutcome) as error:
             judged = False if error.is_verdict else None
-            self._store.set_dry_run(run.uid, DryRunResult(asked.generation, judged, error.words, self._clock.now()))
+            found = await looking if error.is_verdict else LookedUp()
+            answer = DryRunResult(asked.generation, judged, error.words, self._clock.now(), found)
+            self._store.set_dry_run(run.uid, answer)
             if not error.is_verdict:
                 raise
-        else:
-            why = held_back(read_object(reply))
-            self._store.set_dry_run(run.uid, DryRunResult(asked.generation, not why, why, self._clock.now()))
+        finally:
+            looking.cancel()
+
+    async def _held_against(self, run: RunView, asked: DryRunPod) -> str:
+        """Why a pod that is taken would wait for good; mostly nothing."""
+        if asked.body is None:
+            return ""
+        return held_back(read_object(await self._kube.create(PODS, asked.body, run.namespace, dry_run=True)))
 
     def _note_not_made(self, run: RunView, pods: Sequence[CreatePod], error: KubeError, of: str = "") -> bool:
         """Keep what the API server has said against pods, be it no verdict; True when it is news.

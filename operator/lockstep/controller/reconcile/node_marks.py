@@ -10,9 +10,9 @@ from lockstep.controller.kube.errors import ApiError, KubeError
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.resources import NODES
 from lockstep.controller.store.store import Store
-from lockstep.core.failures.node_memory import NodeMarks, marks_now, marks_with
+from lockstep.core.failures.node_memory import NodeMarks, marks_now, marks_with, marks_without
 from lockstep.core.model.cluster_objects import parse_node
-from lockstep.core.model.plan import RememberFailure
+from lockstep.core.model.plan import ForgiveFailures, RememberFailure
 from lockstep.core.model.snapshot import NodeView
 from lockstep.core.model.tunables import Mode, Tunables
 
@@ -37,6 +37,13 @@ class NodeMarker:
         self._tunables = tunables
         self._rests: dict[str, float] = {}  # node, or all of them -> monotonic seconds
 
+    async def note(self, wanted: RememberFailure | ForgiveFailures) -> None:
+        """Write on a node what a decision wants it to carry, or no longer."""
+        if isinstance(wanted, RememberFailure):
+            await self.remember(wanted)
+        else:
+            await self.forgive_run(wanted)
+
     async def remember(self, wanted: RememberFailure) -> None:
         """Have the node carry a first failure. A node that is gone has nothing to remember."""
 
@@ -45,6 +52,17 @@ class NodeMarker:
                 return None
             taint = self._tunables().taint_suspects
             return marks_with(node, wanted.failure, self._store.all_nodes(), taint, self._clock.now())
+
+        await self._mark(wanted.node, marks)
+
+    async def forgive_run(self, wanted: ForgiveFailures) -> None:
+        """Take failures off a node that were the program's."""
+
+        def marks(node: NodeView) -> NodeMarks | None:
+            if node.uid != wanted.uid:
+                return None
+            taint = self._tunables().taint_suspects
+            return marks_without(node, wanted.failures, self._store.all_nodes(), taint, self._clock.now())
 
         await self._mark(wanted.node, marks)
 

@@ -28,7 +28,7 @@ from lockstep.controller.store.pod_index import PodIndex
 from lockstep.controller.store.refusals import Refusals, RefusedCreates
 from lockstep.controller.store.run_sets import RunSets
 from lockstep.controller.store.scale_ups import ScaleUps
-from lockstep.controller.store.successors import Successors
+from lockstep.controller.store.successors import Successors, gone_on_from
 from lockstep.controller.store.training_queues import TrainingQueues
 from lockstep.controller.store.whole_status import (
     MissingAssignmentError,
@@ -488,6 +488,8 @@ class Store:
         run = new or old
         assert run is not None
         self._successors.run_changed(old, new)
+        if origin := gone_on_from(old, new):
+            self._queue.add(run_key(run.namespace, origin))
         if new is None:
             self._views.pop(run.uid, None)
             self.changes.runs.note(run.uid, None)

@@ -30,6 +30,14 @@ class Successors:
         return frozenset(self._by_origin.get(run.key, ()))
 
 
+def gone_on_from(old: RunView | None, new: RunView | None) -> str:
+    """Name of the run that a run is known from now on to start from, which is to have a link to it; mostly none."""
+    uid = new.status.resolved.start_run_uid if new is not None else ""
+    if new is None or not uid or (old is not None and old.status.resolved.start_run_uid == uid):
+        return ""
+    return new.status.resolved.start_run
+
+
 def _origin_key(run: RunView | None) -> str:
     checkpoint = run.spec.checkpoint if run is not None and run.spec is not None else None
     name = checkpoint.start.run if checkpoint is not None else None

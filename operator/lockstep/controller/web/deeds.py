@@ -24,7 +24,7 @@ from lockstep.controller.web.refusal import RefusalError
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.snapshot import RunView, WorkerReport
 from lockstep.present import actions
-from lockstep.present.actions import Action, Stakes
+from lockstep.present.actions import Deed, Stakes
 from lockstep.present.runs import current_phase
 
 log = logging.getLogger("lockstep.controller.web")
@@ -113,8 +113,8 @@ def _another(run: RunView) -> RefusalError:
     return RefusalError(409, f"{run.key} is another run now than the one that you looked at; look again")
 
 
-def _action(word: str) -> Action:
+def _action(word: str) -> Deed:
     try:
-        return Action(word)
+        return Deed(word)
     except ValueError as error:
         raise RefusalError(404, "there is no such action") from error

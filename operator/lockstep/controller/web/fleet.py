@@ -36,7 +36,7 @@ class FleetFacts:
 
     nodes: Sequence[NodeView]
     runs: Sequence[RunView]
-    pods: Mapping[str, Sequence[PodView]]  # of runs whose assignment is not known, by UID
+    pods: Mapping[str, Sequence[PodView]]  # of runs whose assignment is not known, or that have ended, by UID
     foreign: Mapping[str, Resources]
     levels: Mapping[str, str]
     gpu_types: Mapping[str, Mapping[str, str]]
@@ -66,7 +66,7 @@ def fleet(facts: FleetFacts) -> Fleet:
     labels = [label for _, label in levels]
     runs = tuple(sorted((run for run in facts.runs if _holds(run, facts)), key=lambda run: natural_key(run.key)))
     on_node: dict[str, tuple[int, int]] = {}
-    for index, run in enumerate(runs):
+    for index, run in sorted(enumerate(runs), key=lambda pair: not is_true(pair[1].status, ConditionType.FINISHED)):
         on_node.update((node, (index, rank)) for node, rank in _places(run, facts))
     chosen = [node for node in facts.nodes if node.name in on_node or _has_gpus(node, facts.accelerators)]
     placed = [(tuple(node.labels.get(label, "") for label in labels), node) for node in chosen or facts.nodes]
@@ -127,15 +127,15 @@ def _run(run: RunView, nodes: int) -> dict[str, Any]:
 
 
 def _holds(run: RunView, facts: FleetFacts) -> bool:
-    return not is_true(run.status, ConditionType.FINISHED) and (
-        slots.is_held(run.status.assignment) or run.uid in facts.pods
-    )
+    if is_true(run.status, ConditionType.FINISHED):
+        return run.status.leaving is not None and run.uid in facts.pods  # by what is left of it
+    return slots.is_held(run.status.assignment) or run.uid in facts.pods
 
 
 def _places(run: RunView, facts: FleetFacts) -> Iterable[tuple[str, int]]:
     """Its nodes with the rank on each. Where only its pods are known, they tell the nodes alone."""
     assignment = slots.bookable(run.status.assignment)
-    if assignment.nodes:
+    if assignment.nodes and not is_true(run.status, ConditionType.FINISHED):
         return [(node, rank) for node, rank in zip(assignment.nodes, slots.slot_ranks(assignment), strict=True) if node]
     return [(pod.node, NO_RANK) for pod in facts.pods.get(run.uid, ()) if not pod.is_terminal]
 

@@ -1,8 +1,8 @@
 """The queues: pending runs with reason and estimated start, running ones, and those that ended of late."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -10,7 +10,7 @@ from lockstep.api.queue import TrainingQueueSpec
 from lockstep.controller.web import array
 from lockstep.controller.web.access import Sight
 from lockstep.controller.web.rows import ended, row
-from lockstep.core.model import assignment as slots
+from lockstep.core.admission.queue_status import counted
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
@@ -47,9 +47,12 @@ def queues(facts: QueueFacts, sight: Sight) -> dict[str, Any]:
     """
     phases = {run.uid: current_phase(run) for run in facts.runs if not is_test_only(run)}
     waiting = sorted((run for run in facts.runs if phases.get(run.uid) is Phase.PENDING), key=_place)
-    known = {view.name: view for view in (DEFAULT, *facts.queues)}
+    known = {view.name: view for view in facts.queues}
+    if DEFAULT.name not in known:  # nobody writes what its runs come to
+        known[DEFAULT.name] = replace(DEFAULT, status=counted(DEFAULT.name, facts.runs))
     own = [run for run in facts.runs if run.uid in phases and sight.sees(run.namespace)]
-    holding = [run for run in own if phases[run.uid] not in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED)]
+    at_rest = (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED)
+    holding = [run for run in own if phases[run.uid] not in at_rest or run.status.leaving is not None]
     finished = sorted((run for run in own if phases[run.uid] is Phase.FINISHED), key=ended, reverse=True)
     suspended = [run for run in own if phases[run.uid] is Phase.SUSPENDED]
     sets = [each for each in facts.sets if sight.sees_arrays(each.namespace)]
@@ -64,18 +67,9 @@ def queues(facts: QueueFacts, sight: Sight) -> dict[str, Any]:
     # What names a queue and has ended keeps no card of one that there is not.
     found = {queue_of(run) for run in own if phases[run.uid] is not Phase.FINISHED} | in_arrays.keys()
     found |= {"default"} if own else set()
-    objects = {view.name for view in facts.queues}
-    used = _used(
-        run
-        for run in facts.runs
-        if phases.get(run.uid, Phase.FINISHED) is not Phase.FINISHED and queue_of(run) not in objects
-    )
     shown = sorted(name for name in known.keys() | found if sight.queues or name in found)
     return {
-        "queues": [
-            _queue(known.get(name), name, line[name], in_arrays[name], sight) | _usage(used, objects, name, sight)
-            for name in shown
-        ],
+        "queues": [_queue(known.get(name), name, line[name], in_arrays[name], sight) for name in shown],
         "arrays": [array.summary(each) for each in sorted(going, key=lambda each: natural_key(each.key))[:MOST_ROWS]],
         "holding": _rows(sorted(holding, key=lambda run: (run.created_at, run.key))),
         "suspended": _rows(sorted(suspended, key=lambda run: run.key)),
@@ -120,26 +114,6 @@ def _queue(
         body |= {"quotas": [quota.dump() for quota in spec.quotas], "status": view.status.dump()}
         body["cohort"] = spec.cohort or ""
     return body
-
-
-def _used(runs: Iterable[RunView]) -> Mapping[str, tuple[int, int]]:
-    """Runs that hold nodes and how many those are, by queue: what no status says of a queue without an object."""
-    used: dict[str, tuple[int, int]] = {}
-    for run in runs:
-        assignment = run.status.assignment
-        if slots.is_held(assignment):
-            asked = run.spec.nodes if run.spec is not None else 0
-            held = sum(map(bool, assignment.nodes)) or asked  # of one that is spilled the nodes are elsewhere
-            count, nodes = used.get(queue_of(run), (0, 0))
-            used[queue_of(run)] = count + 1, nodes + held
-    return used
-
-
-def _usage(used: Mapping[str, tuple[int, int]], objects: Collection[str], name: str, sight: Sight) -> dict[str, Any]:
-    if name in objects or not sight.queues:
-        return {}
-    running, nodes = used.get(name, (0, 0))
-    return {"status": {"running": running, "nodesInUse": nodes}}
 
 
 def _array_row(pending: Pending) -> dict[str, Any]:

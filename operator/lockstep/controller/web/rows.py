@@ -42,6 +42,8 @@ def row(run: RunView) -> dict[str, Any]:
     elif is_true(status, ConditionType.FINISHED):
         end = find(status, ConditionType.SUCCEEDED)
         cells |= {"ended": ended(run), "message": end.message if end is not None else ""}
+        if status.leaving is not None:
+            cells["nodes"] = f"{status.leaving.nodes} held"
     return cells
 
 

@@ -19,7 +19,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import CheckpointReport, RunView, WorkerReport
 from lockstep.present import explanation
-from lockstep.present.runs import current_phase, nodes_of, queue_of, ranked_nodes, state_of
+from lockstep.present.runs import completion, current_phase, nodes_of, pace, queue_of, ranked_nodes, state_of
 
 NEWEST_SAVES = 6
 """Of each tier that every rank is asked about: a merge costs ranks times rows."""
@@ -63,6 +63,8 @@ def run(facts: RunFacts) -> dict[str, Any]:
         "gpusPerNode": status.resolved.gpus_per_node,
         "progress": status.progress.dump(),
         "measured": measured.measured(view, facts.reports),
+        "pace": pace(status.progress),
+        "completion": completion(view, facts.now),
         "totals": status.totals.dump(),
         "goodput": goodput,
         "attempts": [*_attempts(view)],

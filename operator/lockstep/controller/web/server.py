@@ -279,7 +279,7 @@ class WebPage:
         facts = fleet.FleetFacts(
             nodes=(*sources.nodes(),),
             runs=runs,
-            pods={run.uid: pods for run in runs if _is_unread(run) and (pods := sources.pods_of(run.uid))},
+            pods={run.uid: pods for run in runs if _by_its_pods(run) and (pods := sources.pods_of(run.uid))},
             foreign=dict(sources.foreign_requests()),
             levels=sources.levels,
             gpu_types=sources.gpu_types,
@@ -331,9 +331,10 @@ class WebPage:
         return response
 
 
-def _is_unread(run: RunView) -> bool:
-    """It has nodes, and which ones is in a ConfigMap that this process has not read."""
-    return slots.is_held(run.status.assignment) and not run.status.assignment.nodes
+def _by_its_pods(run: RunView) -> bool:
+    """It has nodes, and which ones is in a ConfigMap that this process has not read; or it has ended, and its pods
+    alone tell which it still holds."""
+    return run.status.leaving is not None or (slots.is_held(run.status.assignment) and not run.status.assignment.nodes)
 
 
 def _token(request: web.Request) -> str:

@@ -21,6 +21,7 @@ from lockstep.core.model.snapshot import (
     ExitReport,
     JobAsk,
     PointReport,
+    PreviousSavesReport,
     ProgressReport,
     Sign,
     StackReport,
@@ -55,6 +56,7 @@ STEP_STDERR = 1024
 MAX_PROBLEM = 1024
 MAX_VERIFIED = 16
 MAX_UNRECOGNISED = 8
+MAX_PREVIOUS_SAVES = 4
 
 Epoch = tuple[int, int]
 """Of a leader: its Lease's creation in unix seconds, then its transitions. Compared in that order."""
@@ -129,6 +131,7 @@ class State(_Wire):
     new_checkpoints: Annotated[tuple[CheckpointReport, ...], Meta(max_length=1024)] = ()
     unrecognised: Annotated[tuple[UnrecognisedReport, ...], Meta(max_length=64)] | None = None
     """None: the worker is of a release that does not say."""
+    previous_saves: Annotated[tuple[PreviousSavesReport, ...], Meta(max_length=64)] = ()
     verified: Annotated[tuple[VerifyReport, ...], Meta(max_length=64)] = ()
     problem: Text | None = None
     """None: as registered."""
@@ -153,6 +156,10 @@ class State(_Wire):
                 replace(each, path=_cut(each.path, 512), reason=_cut(each.reason))
                 for each in self.unrecognised[:MAX_UNRECOGNISED]
             )
+        self.previous_saves = tuple(
+            replace(each, run_uid=sanitise.line(each.run_uid), path=_cut(each.path, 512))
+            for each in self.previous_saves[:MAX_PREVIOUS_SAVES]
+        )
         self.verified = tuple(
             replace(answer, path=sanitise.line(answer.path), reason=_cut(answer.reason))
             for answer in self.verified[-MAX_VERIFIED:]

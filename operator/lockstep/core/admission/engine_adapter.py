@@ -18,16 +18,19 @@ from lockstep.core.admission.engine.jobs import NO_LIMIT, Job, Option, RunningJo
 from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.admission_settings import AdmissionSettings, Backfill
+from lockstep.core.model.conditions import is_true
 from lockstep.core.model.limits import asked_limit, limit_allowed
 from lockstep.core.model.node_set import EMPTY, NodeSet
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.world_size import world_size
 from lockstep.core.placement.node_fit import Requirement
 from lockstep.core.placement.node_pool import CandidateNodes, HomogeneousNodes
+from lockstep.core.pods.leftover_pods import holds_node
 from lockstep.core.pods.requirement import wish_of
 
 _GROUP = attrgetter("group")
-_LEAST = 60  # seconds, for a run that had used up its time when it was suspended
+_LEAST = 60  # seconds, or its whole limit, for a run that had used up its time when it was suspended
 ENDING = 60.0
 """Seconds within which a node is expected back that nothing but pods being deleted still holds."""
 
@@ -97,9 +100,13 @@ def _limits(entry: Entry, queue: TrainingQueueSpec) -> tuple[float, float | None
     spec, used = entry.spec, entry.status.held_seconds
     longest = granted_at_most(spec, queue)
     if longest < NO_LIMIT:
-        longest = max(_LEAST, longest - used)
+        longest = _what_is_left(longest, used)
     least = parse_duration(spec.min_time_limit) if spec.min_time_limit is not None else None
-    return longest, None if least is None else float(max(_LEAST, least - used))
+    return longest, None if least is None else _what_is_left(float(least), used)
+
+
+def _what_is_left(limit: float, used: int) -> float:
+    return max(min(_LEAST, limit), limit - used)
 
 
 def granted_at_most(spec: TrainingRunSpec, queue: TrainingQueueSpec) -> float:
@@ -207,16 +214,32 @@ def _counted(run: RunView) -> int:
 
 
 def others(cycle: CycleState, known: Iterable[RunningJob], now: float) -> Iterator[RunningJob]:
-    """Nodes that nobody known holds: of gangs that are gone or whose writes are under way, and nodes out of order."""
+    """Nodes that nobody known holds: of gangs that are over or gone, or whose writes are under way, and nodes out of
+    order."""
     left = cycle.cluster.booked & ~cycle.cluster.ending
     for running in known:
         left &= ~running.nodes
+    for ended in _ended(cycle, now) if left else ():
+        if nodes := ended.nodes & left:
+            left &= ~nodes
+            yield replace(ended, nodes=nodes)
     if left:
         yield RunningJob("", "", "", left, 0, now + NO_LIMIT, limited=False)
     if cycle.cluster.ending:
         yield RunningJob("", "", "", cycle.cluster.ending, 0, now + ENDING)
     for at, nodes in cycle.returning.items():
         yield RunningJob("", "", "", nodes, 0, at)
+
+
+def _ended(cycle: CycleState, now: float) -> Iterator[RunningJob]:
+    """Runs that are over and whose pods still hold nodes, until those are deleted: in nobody's quota."""
+    for uid, pods in cycle.memory.pods.by_run.items():
+        row = cycle.run_index.rows.get(uid)
+        leaving = row.run.status.leaving if row is not None else None
+        if row is not None and is_true(row.run.status, ConditionType.FINISHED):
+            ends = leaving.until + ENDING if leaving is not None else now + NO_LIMIT
+            nodes = cycle.index.mask(pod.node for pod in pods if holds_node(pod))
+            yield RunningJob("", "", "", nodes, 0, ends, limited=leaving is not None, left_by=uid)
 
 
 def _options(entry: Entry, cycle: CycleState, group: EquivalenceClass) -> tuple[Option, ...]:

@@ -28,7 +28,7 @@ _NODES_NAMED = 8
 
 def start_gang(row: RunRow, start: JobStart, cycle: CycleState) -> None:
     """Give a run what the engine found for it."""
-    entry, spec, limit = row.entry, row.entry.spec, start.until - cycle.now
+    entry, spec, limit = row.entry, row.entry.spec, round(start.until - cycle.now, 3)  # floats are not exact
     chosen = cycle.index.names(start.nodes)
     _give(entry, chosen, start.option.gpu_type, cycle, limit)
     entry.remember(changed(entry.status.admission, backfilled=start.backfilled))

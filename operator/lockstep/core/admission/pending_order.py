@@ -11,6 +11,7 @@ from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.kueue_admission import KueueAdmission
 from lockstep.core.admission.queueing.dependencies import Namespaces, circle_in_words, judge
 from lockstep.core.admission.queueing.holds import hold_of
+from lockstep.core.model.plural import plural
 from lockstep.core.model.reasons import WaitReason
 
 
@@ -146,7 +147,7 @@ def _beyond_pending_limits(waiting: Sequence[RunRow], cycle: CycleState) -> Coll
         counts[row.queue] = counts.get(row.queue, 0) + 1
         if counts[row.queue] > most:
             row.entry.reason = PendingReason(
-                WaitReason.PENDING_RUNS_LIMIT, f"queue {row.queue} lets at most {most} runs wait"
+                WaitReason.PENDING_RUNS_LIMIT, f"queue {row.queue} lets at most {plural(most, 'run')} wait"
             )
             beyond.add(row.uid)
     return beyond

@@ -6,6 +6,7 @@ from itertools import chain
 
 from lockstep.api.base.changes import changed
 from lockstep.api.queue import QuotaUsage, TrainingQueueStatus
+from lockstep.core.admission.cache.entry import holds_nodes, is_pending
 from lockstep.core.admission.cache.memory import CycleMemory, ReportedQueueStatus
 from lockstep.core.admission.cache.run_index import RunIndex, RunRow, count_held
 from lockstep.core.admission.engine.quota import QuotaRules
@@ -14,7 +15,7 @@ from lockstep.core.admission.queueing.queue_problems import problems_of
 from lockstep.core.model.conditions import with_condition
 from lockstep.core.model.plan import QueueStatusWrite, StatusWrite
 from lockstep.core.model.reasons import ConditionType, QueueReason
-from lockstep.core.model.snapshot import SHED, ClusterSnapshot, QueueView
+from lockstep.core.model.snapshot import SHED, ClusterSnapshot, QueueView, RunView
 from lockstep.core.model.tunables import Mode, Tunables
 
 TOLD_EVERY = 10.0
@@ -68,6 +69,13 @@ def queue_writes(
         if reported.due is not None:
             wake_at = reported.due if wake_at is None else min(wake_at, reported.due)
     return tuple(writes), wake_at
+
+
+def counted(queue: str, runs: Iterable[RunView]) -> TrainingQueueStatus:
+    """What the runs of a queue come to that has no object, and so no status of its own."""
+    there = [run for run in runs if run.spec is not None and run.spec.queue == queue]
+    sizes = [sum(map(bool, run.status.assignment.nodes)) for run in there if holds_nodes(run)]
+    return TrainingQueueStatus(pending=sum(map(is_pending, there)), running=len(sizes), nodes_in_use=sum(sizes))
 
 
 def _figures(snapshot: ClusterSnapshot, run_index: RunIndex, decided: Iterable[StatusWrite]) -> Mapping[str, _Figures]:

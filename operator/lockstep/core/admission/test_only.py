@@ -9,16 +9,19 @@ from lockstep.core.admission.cache.entry import Entry, PendingReason
 from lockstep.core.admission.cache.pending_reasons import ASSUMPTION, LONGEST_MESSAGE, UNKNOWN_ASSUMPTION, reason_of
 from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.engine.cycle_result import Wait
-from lockstep.core.admission.engine.jobs import Job
+from lockstep.core.admission.engine.jobs import NO_LIMIT, Job
 from lockstep.core.admission.engine.what_if import Standing, WhatIfResult, what_if
-from lockstep.core.admission.engine_adapter import free_nodes, job_of, running_jobs
+from lockstep.core.admission.engine_adapter import free_nodes, granted_at_most, job_of, running_jobs
 from lockstep.core.admission.queueing.dependencies import Namespaces, judge
 from lockstep.core.admission.queueing.holds import hold_of, queue_spec
 from lockstep.core.admission.queueing.order import Order, order_key, share_key
 from lockstep.core.admission.reservations import Reservations
 from lockstep.core.admission.scheduling import CycleSchedule, StillPending
+from lockstep.core.model.limits import can_be_asked, notice_of
+from lockstep.core.model.plural import plural
 from lockstep.core.model.reasons import WaitReason
 from lockstep.core.model.test_only import is_test_only
+from lockstep.core.pods.gang import termination_grace
 
 _NODES_TOLD = 64
 _ANSWERS_PER_CYCLE = 8
@@ -120,10 +123,14 @@ class TestOnlyAnswers:
         waiting = sum(1 for left, _ in self._left if left.spec.queue == entry.spec.queue)
         if most is None or waiting < most:
             return None
-        return PendingReason(WaitReason.PENDING_RUNS_LIMIT, f"queue {entry.spec.queue} lets at most {most} runs wait")
+        words = f"queue {entry.spec.queue} lets at most {plural(most, 'run')} wait"
+        return PendingReason(WaitReason.PENDING_RUNS_LIMIT, words)
 
     def _report_answer(self, entry: Entry, reason: PendingReason, nodes: tuple[str, ...]) -> None:
-        now = float(int(self._cycle.now))
+        now, cycle = float(int(self._cycle.now)), self._cycle
+        longest = granted_at_most(entry.spec, queue_spec(cycle.snapshot, entry.spec.queue))
+        limit = int(longest) if longest < NO_LIMIT else None
+        notice = notice_of(entry.spec, limit or 0, termination_grace(entry.spec, cycle.tunables.gang))
         answer = TrialStatus(
             at=now,
             observed_generation=entry.run.generation,
@@ -133,6 +140,9 @@ class TestOnlyAnswers:
             message=reason.message[:LONGEST_MESSAGE],
             assumption=reason.assumption,
             priority=entry.points.total,
+            time_limit=limit,
+            save_after=None if limit is None or not can_be_asked(entry.spec) else limit - notice.save,
+            end_after=None if limit is None else limit - notice.end,
         )
         words = "only asks when it would start; status.testOnly has the answer"
         queue = QueueStatus(reason=WaitReason.TEST_ONLY, message=words, updated=now)

@@ -144,7 +144,7 @@ class _Draft:
             self.tally = tally(self.snapshot)
         except ValueError as error:
             self._refuse(
-                SetReason.STATE_REGRESSION, f"status.indices cannot be read: {error}; mend it, or create another set"
+                SetReason.STATE_REGRESSION, f"status.indices cannot be read: {error}; correct it, or create another set"
             )
             return False
         self.events += self.tally.events
@@ -311,9 +311,11 @@ class _Draft:
         words += f", {counts.failed} failed, {counts.cancelled} were cancelled"
         if self.status.stop is not None:
             return Outcome.FAILED, SetReason.STOPPED_ON_FAILURE, words
+        if self.spec.cancel:  # that some had failed before is in the words
+            return Outcome.CANCELLED, SetReason.CANCELLED, words
         if counts.failed:
             return Outcome.FAILED, SetReason.SOME_FAILED, words
-        return Outcome.CANCELLED, SetReason.CANCELLED if self.spec.cancel else SetReason.SOME_CANCELLED, words
+        return Outcome.CANCELLED, SetReason.SOME_CANCELLED, words
 
     def _problems(self) -> list[Any]:
         return validate(

@@ -7,6 +7,7 @@ from lockstep.api.checkpoint_status import (
     CheckpointStatus,
     LocalRetentionStatus,
     PointingStatus,
+    PreviousSave,
     QuarantinedCheckpoint,
     RejectedCandidate,
     SavedCheckpoint,
@@ -57,10 +58,13 @@ def record_ceiling(status: TrainingRunStatus, ceiling: int | None) -> TrainingRu
 
 
 def record_no_choice(
-    status: TrainingRunStatus, rejected: tuple[RejectedCandidate, ...], words: str
+    status: TrainingRunStatus,
+    rejected: tuple[RejectedCandidate, ...],
+    words: str,
+    previous: tuple[PreviousSave, ...] = (),
 ) -> TrainingRunStatus:
     """There is nothing to resume from, and why."""
-    return _with(status, changed(status.checkpoint, rejected=rejected, choice=words))
+    return _with(status, changed(status.checkpoint, rejected=rejected, choice=words, previous_saves=previous))
 
 
 def record_resume(

@@ -35,7 +35,7 @@ def resolve_origin(plan: PlanBuilder) -> Problem | None:
                 plan.wake(plan.now + ASK_AGAIN_AFTER)
                 return problem
             assert plan.snapshot.origin is not None
-            root, name, uid = _directory(plan.snapshot.origin), plan.snapshot.origin.name, plan.snapshot.origin.uid
+            root, name, uid = directory_of(plan.snapshot.origin), plan.snapshot.origin.name, plan.snapshot.origin.uid
     if (root, name, uid) != (resolved.start_root, resolved.start_run, resolved.start_run_uid):
         plan.status = changed(
             plan.status, resolved=changed(resolved, start_root=root, start_run=name, start_run_uid=uid)
@@ -67,7 +67,7 @@ def _unusable(state: RunState, checkpoint: CheckpointSpec, origin: RunView | Non
     return None
 
 
-def _directory(origin: RunView) -> str:
+def directory_of(origin: RunView) -> str:
     """Where it has its checkpoints, or a directory for each attempt."""
     root = f"{names.SHARED_CHECKPOINTS_MOUNT}/{origin.status.resolved.shared_path or shared_path(origin)}"
     checkpoint = origin.spec.checkpoint if origin.spec is not None else None

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from lockstep.api.checkpoint_spec import StartMode
-from lockstep.api.checkpoint_status import ArchivedCheckpoint, UnrecognisedSave
+from lockstep.api.checkpoint_status import ArchivedCheckpoint, PreviousSave, UnrecognisedSave
+from lockstep.core.checkpoints.previous_saves import to_be_asked
 from lockstep.core.checkpoints.unknown_saves import REMEDY, named
 from lockstep.core.checkpoints.verdicts import Candidate, Check
 from lockstep.core.model.plan import VerifyRequest
+from lockstep.core.model.plural import plural
 from lockstep.core.model.quarantine import Quarantine, Save, in_quarantine
 from lockstep.core.model.reasons import ResumeReason, StopReason
 from lockstep.core.model.snapshot import CheckpointReport, Verdict
@@ -57,7 +59,8 @@ class ResumeContext:
     ``saved_before`` says that status knows of a step that was once committed.
     ``ceiling`` is the highest step that may be chosen; what is in ``quarantine`` is not.
     ``bandwidth`` is bytes per second: of the whole shared tier, of one node's local tier, and of the archive.
-    ``unknown`` may be saves, and no format recognises them.
+    ``unknown`` may be saves, and no format recognises them. ``previous`` are those of earlier runs of this name, in the
+    directory of it, while no attempt of this one was ever started.
     ``origin`` names what the spec says to start from; then the candidates are that one's, and step 0 is no choice.
     """
 
@@ -75,6 +78,7 @@ class ResumeContext:
     bandwidth: Mapping[str, float] = field(default_factory=lambda: BANDWIDTH)
     origin: str = ""
     unknown: tuple[UnrecognisedSave, ...] = ()
+    previous: tuple[PreviousSave, ...] = ()
     total_steps: int = 0
 
 
@@ -94,6 +98,7 @@ class ResumeDecision:
     ``reason`` is one CamelCase word, ``message`` a sentence for people. ``wait_until`` is when to ask
     again at the latest; None with RESUME, FRESH, RESTORE and BLOCKED. ``seconds``: what resuming from ``choice`` costs.
     ``restore`` is the archive's copy of ``choice``, with RESTORE; ``search``: the archive is asked what it holds.
+    ``previous``: what earlier runs of this name saved, where that is why it is blocked.
     """
 
     kind: ResumeKind
@@ -106,6 +111,7 @@ class ResumeDecision:
     seconds: float = 0.0
     restore: ArchivedCheckpoint | None = None
     search: bool = False
+    previous: tuple[PreviousSave, ...] = ()
 
 
 def choose_resume(
@@ -212,12 +218,15 @@ def _without_checkpoint(
         kind, reason = ResumeKind.BLOCKED, StopReason.NO_START_CHECKPOINT
         message = f"is to start from {context.origin}, where no checkpoint is valid{newest}; correct checkpoint.start"
     elif context.mode == "Require":
-        remedy = "Fresh" if ever_saved or context.unknown else "Auto"
+        remedy = "Fresh" if ever_saved or context.unknown or context.previous else "Auto"
         kind, reason = ResumeKind.BLOCKED, StopReason.CHECKPOINT_REQUIRED
         message = f"start.mode is Require and no checkpoint is valid{newest}; {remedy} would start at step 0"
+    elif not ever_saved and not context.unknown and context.previous and context.mode != "Fresh":
+        kind, reason = ResumeKind.BLOCKED, StopReason.PREVIOUS_SAVES
+        message = to_be_asked(context.previous)
     elif not ever_saved and not context.unknown:
         kind, reason = ResumeKind.FRESH, ResumeReason.NOTHING_SAVED
-        message = f"starts at step 0: no {'save was ever completed' if newest else 'step was ever saved'}{newest}"
+        message = f"starts at step 0: this run has {'completed no save' if newest else 'saved nothing'} yet{newest}"
     elif context.mode == "Fresh":
         kind, reason = ResumeKind.FRESH, ResumeReason.START_MODE_FRESH
         message = f"starts at step 0, as start.mode allows: no checkpoint is valid{newest}"
@@ -233,7 +242,8 @@ def _without_checkpoint(
     else:
         kind, reason = ResumeKind.BLOCKED, StopReason.NO_VALID_CHECKPOINT
         message = f"steps were saved, and no checkpoint is valid{newest}; start.mode: Fresh would start at step 0"
-    return ResumeDecision(kind, reason, message, rejected=rejected)
+    previous = context.previous if reason is StopReason.PREVIOUS_SAVES else ()
+    return ResumeDecision(kind, reason, message, rejected=rejected, previous=previous)
 
 
 def _refusal(candidate: Candidate, checks: Mapping[tuple[str, str], Check], context: ResumeContext) -> str:
@@ -282,7 +292,7 @@ def world_refusal(candidate: Candidate | CheckpointReport, world: int) -> str:
     """Why ``world`` nodes could not load it; empty when they can."""
     reshardable = candidate.format in RESHARDABLE_FORMATS and candidate.tier in (SHARED, ARCHIVE)
     if candidate.world and candidate.world != world and not reshardable:
-        return f"was saved by {candidate.world} nodes and cannot be loaded by {world}"
+        return f"was saved by {plural(candidate.world, 'node')} and cannot be loaded by {world}"
     return ""
 
 

@@ -76,7 +76,9 @@ def settle_save(plan: PlanBuilder) -> None:
     # A new leader has yet to get reports of what was saved while nobody listened.
     heard = plan.snapshot.leadership.since + plan.silent_after
     if step is not None:
-        _conclude(plan, save, RequestResult.SAVED, f"step {step} is saved on all ranks", step)
+        asked = f"; the program's own save came before step {save.at_step}, which was asked for, and will do"
+        words = f"step {step} is saved on all ranks{asked if step < save.at_step else ''}"
+        _conclude(plan, save, RequestResult.SAVED, words, step)
     elif plan.reached(max(deadline, heard)):
         _conclude(
             plan, save, RequestResult.EXPIRED, f"no valid checkpoint of step {save.needs_step} or later came in time"
@@ -90,6 +92,22 @@ def settle_save(plan: PlanBuilder) -> None:
 def _is_reported_at_the_barrier(state: RunState, save: SaveStatus) -> bool:
     """A rank that leaves may end with its save done, before the others have reported theirs: they do at the barrier."""
     return state.phase is Phase.RECOVERING and state.status.attempt == save.attempt + 1
+
+
+def last_trained(state: RunState) -> int | None:
+    """The last step of the attempt that is known to have been done: as reported, or as a save that was asked for at a
+    step has it, which may be known before the step was reported. None: none is known."""
+    number = state.status.attempt
+    reports = [r.progress.step for r in state.snapshot.reports.values() if r.attempt == number and r.progress]
+    return max((*reports, *_of_own_save(state.status)), default=None)
+
+
+def _of_own_save(status: TrainingRunStatus) -> tuple[int, ...]:
+    """The step of an answered save of this attempt. One beyond the step asked for may be counted in other steps."""
+    save = status.checkpoint.save
+    if save is None or save.attempt != status.attempt or save.outcome != RequestResult.SAVED:
+        return ()
+    return (save.step,) if 0 < save.step <= save.at_step else ()
 
 
 def fail_save(plan: PlanBuilder, why: str) -> None:
@@ -164,15 +182,19 @@ def _next_id(state: RunState) -> str:
     return f"save-{max(int(state.now * 1000), int(number) + 1 if number.isdecimal() else 0)}"
 
 
-def _may_listen(state: RunState) -> bool:
-    """Some program asks for saves or catches the signal, as far as is known: who was not heard yet may."""
+def listens(state: RunState) -> bool | None:
+    """Some program asks for saves or catches the signal; None: who was not heard yet may."""
     signal = save_signal(state.spec)
     if state.spec.checkpoint is None and signal is None:
         return False
     if signal is not None or any(report.listens for report in _of_attempt(state)):
         return True
     unheard = any(state.report(slot) is None for slot in _ranks(state))
-    return unheard and state.now - state.snapshot.leadership.since <= state.silent_after
+    return None if unheard and state.now - state.snapshot.leadership.since <= state.silent_after else False
+
+
+def _may_listen(state: RunState) -> bool:
+    return listens(state) is not False
 
 
 def common_step(state: RunState) -> int:

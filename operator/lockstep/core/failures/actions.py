@@ -75,10 +75,10 @@ class Action:
 class Case:
     """What an action depends on besides its cause.
 
-    ``step`` is the last one reported, ``resumed`` (tier, save) what the attempt began from, ``valid_steps`` the
-    steps of valid checkpoints, newest first. ``lost_slots`` have lost their pod or node, and come back in any
-    case. ``alike_before`` counts earlier attempts that diverged at the same place after the same checkpoint was loaded.
-    ``streak`` counts restarts without progress before this one, ``allowed`` how many there may be;
+    ``run`` is the run's name. ``step`` is the last one reported, ``resumed`` (tier, save) what the attempt began from,
+    ``valid_steps`` the steps of valid checkpoints, newest first. ``lost_slots`` have lost their pod or node, and come
+    back in any case. ``alike_before`` counts earlier attempts that diverged at the same place after the same checkpoint
+    was loaded. ``streak`` counts restarts without progress before this one, ``allowed`` how many there may be;
     ``progressed``: something new was saved since. ``seen_rules`` are rules whose pattern the rank's log matched,
     ``conditions`` those of its node. ``held``: why no node may be replaced now. ``excluded_enough``: why no
     further node may be excluded, as many as are to be. ``suspects``: the nodes that the evidence speaks of together
@@ -89,6 +89,7 @@ class Case:
     now: float
     recovery: RecoverySpec
     nodes: int
+    run: str = "RUN"
     checkpoints: bool = True
     step: int | None = None
     resumed: tuple[str, Save] | None = None
@@ -313,7 +314,8 @@ def _remedy(cause: Cause, case: Case) -> str:
     on = f" on {len(nodes)} nodes ({', '.join(nodes[:4])})" if len(nodes) > 1 else ""
     return (
         f"it failed like this {count} times {where}{on}, so it is the program or its data: "
-        "read its log (lockstep logs), mend it, and submit it again"
+        f"read its log (lockstep logs {case.run}), mend it, and go on from its newest checkpoint: "
+        f"lockstep retry {case.run}"
     )
 
 

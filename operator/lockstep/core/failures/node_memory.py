@@ -7,16 +7,18 @@ however often it fails there: it says so itself. Only nodes that bear the mark c
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lockstep.api.base import names
 from lockstep.api.base.times import to_rfc3339
 from lockstep.core.failures.actions import ONE_DAY
 from lockstep.core.failures.late_evidence import last_end
+from lockstep.core.model.conditions import find
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.node_failures import MAX_FAILURES
-from lockstep.core.model.plan import RememberFailure
+from lockstep.core.model.plan import ForgiveFailures, RememberFailure
+from lockstep.core.model.reasons import AttemptCause, ConditionType, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import NodeFailure, NodeView
 
@@ -25,6 +27,10 @@ SUSPECT_AFTER = 2
 KEPT_OF_A_RUN = 2
 """First failures on one node: those of others are to have room beside them."""
 ONE_HOUR = 3600.0
+FORGIVEN_AGAIN = 60.0
+"""Seconds after which a failure is forgiven once more that its node still carries."""
+_OF_PROGRAMS = (AttemptCause.APPLICATION, AttemptCause.UNKNOWN)
+"""Causes by which a node may be to blame, or the program."""
 LEAST_MARKED, MARKED_SHARE = 2, 0.10
 """So many nodes, or this share of all, may become suspect within an hour: more is the cluster's trouble."""
 
@@ -48,6 +54,37 @@ def suspicion(node: NodeView, now: float) -> str:
     return f"ranks of {len(last)} runs failed first here within a day: {causes}"
 
 
+def to_forgive(state: RunState) -> list[ForgiveFailures]:
+    """What nodes carry of this run though it was judged that its program is to blame, on whichever node."""
+    if not _is_judged(state):
+        return []
+    wanted = []
+    for node in state.snapshot.nodes.values():
+        found = tuple(each for each in node.failures if _is_forgiven(each, state))
+        if found:
+            wanted.append(ForgiveFailures(node.name, node.uid, found))
+    if wanted:
+        state.wake(state.now + FORGIVEN_AGAIN)  # should one not be written
+    return wanted
+
+
+def _is_judged(state: RunState) -> bool:
+    """It ends, or ended within a day, because it fails alike on any node."""
+    stop, end = state.status.stop, find(state.status, ConditionType.FINISHED)
+    if stop is not None:
+        return stop.reason == StopReason.DETERMINISTIC
+    is_over = end is not None and end.status == "True" and state.now - end.last_transition_time < ONE_DAY
+    return is_over and end is not None and end.reason == StopReason.DETERMINISTIC
+
+
+def _is_forgiven(failure: NodeFailure, state: RunState) -> bool:
+    """It is of this run, not of an earlier one of its name, and of the kind that was judged: no machine's."""
+    is_own = failure.run == state.run.key and failure.time >= state.run.created_at
+    judged = state.status.attempts[-1].cause if state.status.attempts else ""
+    is_machines = failure.cause in (AttemptCause.HARDWARE, AttemptCause.NODE_LOST)
+    return is_own and not is_machines and failure.cause in (*_OF_PROGRAMS, judged)
+
+
 def to_remember(state: RunState) -> list[RememberFailure]:
     """First failures of this run that their nodes do not carry yet.
 
@@ -55,13 +92,13 @@ def to_remember(state: RunState) -> list[RememberFailure]:
     """
     ended = last_end(state) if state.phase is Phase.RECOVERING else None
     unsettled = ended.seen_at if ended is not None else None
-    wanted = []
+    wanted, judged = [], _is_judged(state)
     for failure in state.status.recovery.first_failures:
         node = state.snapshot.nodes.get(failure.node)
         if node is None or state.now - failure.time >= ONE_DAY or failure.time <= node.failures_cleared_at:
             continue
         entry = NodeFailure(state.run.key, failure.time, failure.cause)
-        if failure.time == unsettled:
+        if failure.time == unsettled or (judged and _is_forgiven(entry, state)):
             continue
         if entry not in node.failures and entry in _kept((entry, *_recent(node.failures, state.now))):
             wanted.append(RememberFailure(node.name, node.uid, entry))
@@ -72,6 +109,14 @@ def marks_with(node: NodeView, failure: NodeFailure, others: Iterable[NodeView],
     """What ``node`` is to carry once ``failure`` is remembered. ``others``: all nodes, for the bound on marks."""
     known = [kept for kept in node.failures if now - kept.time < ONE_DAY and kept != failure]
     return _marks(node, _kept((failure, *known)), others, taint, now)
+
+
+def marks_without(
+    node: NodeView, forgiven: Collection[NodeFailure], others: Iterable[NodeView], taint: bool, now: float
+) -> NodeMarks | None:
+    """What ``node`` is to carry once those are ``forgiven``; None: it carries none of them."""
+    kept = tuple(failure for failure in node.failures if failure not in forgiven)
+    return None if len(kept) == len(node.failures) else _marks(node, _kept(_recent(kept, now)), others, taint, now)
 
 
 def marks_now(node: NodeView, now: float) -> NodeMarks | None:

@@ -142,6 +142,7 @@ _SIGN_ORDER = (
     ("Loss:NaN", Reading(AttemptCause.NAN, "Loss:NaN")),
     ("CUDA:OutOfMemory", Reading(AttemptCause.APPLICATION, "CUDA:OutOfMemory", by_nature=True)),
     ("Import:Error", Reading(AttemptCause.APPLICATION, "Import:Error", by_nature=True)),
+    ("Kubernetes:NoToken", Reading(AttemptCause.APPLICATION, "Kubernetes:NoToken", by_nature=True)),
     ("Storage:NoSpace", Reading(AttemptCause.STORAGE, "Storage:NoSpace", waits=True)),
     ("Storage:IO", Reading(AttemptCause.STORAGE, "Storage:IO", waits=True)),
     ("Port:InUse", Reading(AttemptCause.APPLICATION, "Port:InUse", passing=True)),
@@ -153,6 +154,10 @@ _SIGN_ORDER = (
     ("NCCL:RemoteError", Reading(AttemptCause.APPLICATION, "NCCL:RemoteError", symptom=True)),
     (_LAST_WORDS, Reading(AttemptCause.APPLICATION, _LAST_WORDS, symptom=True)),
 )
+_SIGN_REMEDIES = {
+    "Kubernetes:NoToken": "the program asked Kubernetes, where its pod has no account: if that was JAX, give "
+    'cluster_detection_method="deactivate" to jax.distributed.initialize()',
+}
 _FAULTY_DEVICE = frozenset({"CUDA:Ecc", "CUDA:NvLink"})
 _MESSAGE = "Message"  # what the program left as its last words
 _FOLLOWS_FROM_OTHERS = "Xid:45"  # channels torn down: after whatever failed, and the cause only where it stands alone
@@ -276,7 +281,8 @@ def _read_signs(signs: Iterable[Sign]) -> Reading | None:
         for sign in seen:
             if sign.kind == kind:
                 of_node = reading.kind is AttemptCause.STORAGE and _LOCAL_TIER in sign.text
-                return replace(reading, words=f"{kind}: {sign.text}".rstrip(": "), on_node=of_node)
+                words, remedy = f"{kind}: {sign.text}".rstrip(": "), _SIGN_REMEDIES.get(kind, "")
+                return replace(reading, words=f"{words}; {remedy}" if remedy else words, on_node=of_node)
     for sign in sorted(seen, key=lambda sign: sign.kind == _FOLLOWS_FROM_OTHERS):
         number = sign.kind.removeprefix("Xid:")
         if number != sign.kind and not (number.isdecimal() and int(number) in XID_INFORMATIONAL):

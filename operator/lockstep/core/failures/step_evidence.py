@@ -68,7 +68,8 @@ def has_succeeded(state: RunState, done: frozenset[int]) -> bool:
 def success_in_words(state: RunState) -> str:
     """How the run came to its end."""
     deciding = len(deciding_ranks(state))
-    return f"all {deciding} ranks ended with code 0" if deciding == state.world else "rank 0 ended with code 0"
+    all_do = deciding == state.world and deciding > 1
+    return f"all {deciding} ranks ended with code 0" if all_do else "rank 0 ended with code 0"
 
 
 def _is_borne_out(state: RunState) -> bool:

@@ -335,7 +335,7 @@ def _why(pod: wire.Pod) -> tuple[str, str]:
             return state.waiting.reason, state.waiting.message
     for condition in status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
-            return condition.reason, _gates(pod.spec) or condition.message
+            return condition.reason, _gates(pod.spec) or condition.message.replace("not found. not found", "not found")
     return "", ""
 
 

@@ -1,9 +1,36 @@
 """The time limit of a run, as its spec and its queue have it."""
 
+from dataclasses import dataclass
+
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import QueueLimits
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.model.save_signal import save_signal
+
+
+@dataclass(frozen=True, slots=True)
+class LimitNotice:
+    """Seconds before a time limit is over at which something is done about it; the first of them is the longest."""
+
+    save: int
+    """All ranks are asked to save, where some program listens."""
+    end: int
+    """The ranks are told to end, saved or not: a run that nobody can ask to save has its nodes until then."""
+    last_save: int
+    """A save is awaited no longer."""
+
+
+def notice_of(spec: TrainingRunSpec, limit: int, grace: int) -> LimitNotice:
+    """``limit`` and ``grace``, that of the pods, in seconds. Nothing takes more than half of the limit."""
+    end = min(grace, limit // 2)
+    save = max(end, min(parse_duration(spec.on_time_limit.lead_time), limit // 2)) if can_be_asked(spec) else end
+    return LimitNotice(save, end, min(end, save // 2))
+
+
+def can_be_asked(spec: TrainingRunSpec) -> bool:
+    """Its programs can be asked to save; whether any of them listens is seen once they run."""
+    return spec.worker == "Enabled" and (spec.checkpoint is not None or save_signal(spec) is not None)
 
 
 def asked_limit(spec: TrainingRunSpec, limits: QueueLimits) -> int | None:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from lockstep.api.queue import TrainingQueueStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.kueue.writes import WorkloadWrite
+from lockstep.core.model.named_objects import NamedObject
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.reasons import ActionWord, AnyReason, Recorded
 from lockstep.core.model.snapshot import NodeFailure
@@ -127,6 +128,15 @@ class RememberFailure:
     node: str
     uid: str
     failure: NodeFailure
+
+
+@dataclass(frozen=True, slots=True)
+class ForgiveFailures:
+    """Take failures off their Node that turned out to be the program's."""
+
+    node: str
+    uid: str
+    failures: tuple[NodeFailure, ...]
 
 
 class DesiredPhase(StrEnum):
@@ -266,10 +276,14 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class DryRunPod:
-    """Ask the API server whether it would take this pod (dryRun=All, fieldValidation=Strict)."""
+    """Ask the API server whether it would take this pod (dryRun=All, fieldValidation=Strict), and for what it names.
+
+    ``body`` None: it would, and only the names are asked for once more.
+    """
 
     generation: int
-    body: Mapping[str, Any]
+    body: Mapping[str, Any] | None
+    named: tuple[NamedObject, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +308,7 @@ class Plan:
     runs: tuple[SubmitRun, ...] = ()
     placeholders: tuple[CreatePlaceholder, ...] = ()
     provisioning: EnsureProvisioning | DeleteProvisioning | None = None
-    node_failures: tuple[RememberFailure, ...] = ()
+    node_failures: tuple[RememberFailure | ForgiveFailures, ...] = ()
     pod_group_deletes: tuple[DeletePodGroup, ...] = ()  # then comes the status, which only forgets them
     delete_run: bool = False  # its record has been kept for as long as was asked
     workload: WorkloadWrite | None = None  # rests on the status and on the pods that are gone already

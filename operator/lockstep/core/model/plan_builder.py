@@ -19,6 +19,7 @@ from lockstep.core.model.plan import (
     EnsurePodGroup,
     EnsureProvisioning,
     Event,
+    ForgiveFailures,
     Plan,
     RememberFailure,
     SubmitRun,
@@ -60,7 +61,7 @@ class PlanBuilder(RunState):
         self.directive: Directive | None = None
         self.dry_run: DryRunPod | None = None
         self.take_job_id = False
-        self.node_failures: list[RememberFailure] = []
+        self.node_failures: list[RememberFailure | ForgiveFailures] = []
         self.workload: WorkloadWrite | None = None  # the Workload's next write
         self.admission_changed = False
         self.slow = ""  # empty, or what is late together, for which nobody is replaced

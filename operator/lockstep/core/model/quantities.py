@@ -1,4 +1,5 @@
-"""Resource amounts as integers: ``cpu`` in millicores, everything else in its base unit (bytes, devices)."""
+"""Resource amounts as integers: ``cpu`` in millicores, everything else in its base unit (bytes, devices). Counts of
+steps, as people read them."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -65,3 +66,17 @@ def in_words(resource: str, value: int) -> str:
 def is_bytes(resource: str) -> bool:
     """The resource is measured in bytes."""
     return resource in _BYTE_RESOURCES or resource.startswith("hugepages-")
+
+
+def steps_in_short(step: int, total: int | None) -> str:
+    """``120k/250k``: as the Step column shows them."""
+    return short_count(step) + (f"/{short_count(total)}" if total else "")
+
+
+def short_count(number: int) -> str:
+    """120000 -> 120k, 1250 -> 1250, 3400000 -> 3.4M: exact below ten thousand, then three digits."""
+    rounded = float(f"{number:.3g}")
+    for size, unit in (10**9, "G"), (10**6, "M"), (10**3, "k"):
+        if rounded >= size and (number >= 10_000 or number % size == 0):
+            return f"{rounded / size:.15g}{unit}"
+    return str(number)

@@ -141,6 +141,7 @@ class StopReason(AnyReason):
     NOTHING_TO_GO_BACK_TO = "NothingToGoBackTo"
     NO_VALID_CHECKPOINT = "NoValidCheckpoint"
     UNKNOWN_SAVES = "UnknownSaves"
+    PREVIOUS_SAVES = "PreviousSaves"
     CHECKPOINT_REQUIRED = "CheckpointRequired"
     NO_START_CHECKPOINT = "NoStartCheckpoint"
     POINTER_FAILED = "PointerFailed"
@@ -204,6 +205,11 @@ class ConditionReason(AnyReason):
     POD_REFUSED = "PodRefused"
     POD_NOT_JUDGED = "PodNotJudged"
     POD_GROUPS_NOT_SERVED = "PodGroupsNotServed"
+    CLAIM_NOT_FOUND = "ClaimNotFound"
+    CONFIG_MAP_NOT_FOUND = "ConfigMapNotFound"
+    SECRET_NOT_FOUND = "SecretNotFound"
+    SERVICE_ACCOUNT_NOT_FOUND = "ServiceAccountNotFound"
+    STORAGE_CLASS_NOT_FOUND = "StorageClassNotFound"
     # Admitted, KueueReservation
     ADMITTED = "Admitted"
     # GangReady
@@ -215,6 +221,7 @@ class ConditionReason(AnyReason):
     NO_STEP_YET = "NoStepYet"
     STEPS_UNKNOWN = "StepsUnknown"
     # Suspended
+    HELD = "Held"
     SUSPEND_REQUESTED = "SuspendRequested"
     NOT_SUSPENDED = "NotSuspended"
     # Finished, Succeeded
@@ -323,6 +330,7 @@ class EventReason(AnyReason):
     GROWN = "Grown"
     STARTED = "Started"
     JOINED = "Joined"
+    NO_STEP_REPORTED = "NoStepReported"
     ATTEMPT_SKIPPED = "AttemptSkipped"
     CHECKPOINT_REJECTED = "CheckpointRejected"
     NO_CHECKPOINT = "NoCheckpoint"

@@ -18,6 +18,7 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.bounds import Count, Moment, Path, Slot, Span, Step, Text, Tier, Word
 from lockstep.core.model.kueue.installation import Kueue
+from lockstep.core.model.named_objects import LookedUp
 from lockstep.core.model.reasons import ExitReason
 from lockstep.core.model.start_record import CollectiveStart
 
@@ -233,6 +234,14 @@ class UnrecognisedReport(Struct, frozen=True, rename="camel"):
     reason: Text = ""
 
 
+class PreviousSavesReport(Struct, frozen=True, rename="camel"):
+    """The newest valid save of an earlier run of this name, in the shared tier."""
+
+    run_uid: Word
+    step: Step
+    path: Path
+
+
 class VerifyReport(Struct, frozen=True, rename="camel"):
     """The answer to a request to read the candidate's bytes: this worker's share of them."""
 
@@ -346,6 +355,7 @@ class WorkerReport:
     progress: ProgressReport | None = None
     inventory: tuple[CheckpointReport, ...] = ()
     unrecognised: tuple[UnrecognisedReport, ...] | None = None  # None: its release does not say
+    previous_saves: tuple[PreviousSavesReport, ...] = ()  # while the run has saved nothing; newest first
     verified: tuple[VerifyReport, ...] = ()
     problem: str = ""  # the node check failed: reason in words
     leaving_by: float = 0.0  # it was told to end (SIGTERM) and will be killed then; 0: it was not
@@ -416,7 +426,7 @@ class QueueView:
 
 @dataclass(frozen=True, slots=True)
 class DryRunResult:
-    """What the API server said of the resolved pod of one generation.
+    """What the API server said of the resolved pod of one generation, and what is there of the objects that it names.
 
     ``accepted`` None: it has not judged the pod, for the reason in ``message``, and not since ``at``.
     """
@@ -425,6 +435,7 @@ class DryRunResult:
     accepted: bool | None
     message: str = ""
     at: float = 0.0
+    looked_up: LookedUp = field(default_factory=LookedUp)
 
 
 TOLD_AFTER = 5.0

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from lockstep.core.model.snapshot import NodeView, PodView
+from lockstep.core.model.snapshot import NodeView, PodPhase, PodView
 
 
 def holds_up(pod: PodView, nodes: Mapping[str, NodeView]) -> bool:
@@ -15,3 +15,13 @@ def holds_up(pod: PodView, nodes: Mapping[str, NodeView]) -> bool:
         return False
     node = nodes.get(pod.node)
     return not pod.deleting or (node is not None and node.ready)
+
+
+def never_started(pod: PodView) -> bool:
+    """None of its containers has run, as its status says: there is nothing that it could still save."""
+    return pod.phase is PodPhase.PENDING and pod.started_at is None and pod.exit_code is None
+
+
+def holds_node(pod: PodView) -> bool:
+    """Its node is nobody else's. What is being deleted and has not been bound is never bound any more."""
+    return bool(pod.node) and not pod.is_terminal and (pod.bound or not pod.deleting)

@@ -14,6 +14,7 @@ from lockstep.core.failures.evidence import Loss, LossKind
 from lockstep.core.failures.recovery_record import record_start
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.plural import plural
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.reasons import ActionWord, EventReason, LossReason, StopReason
 from lockstep.core.model.run_state import RunState
@@ -73,7 +74,7 @@ def _resume(plan: PlanBuilder, decision: ResumeDecision) -> Gathering:
             plan.wake(decision.wait_until)
         return replace(gathering, waiting_for=decision.message)
     if decision.kind is ResumeKind.BLOCKED:
-        plan.status = record_no_choice(plan.status, rejected, decision.message[:512])
+        plan.status = record_no_choice(plan.status, rejected, decision.message[:512], decision.previous)
         _report_rejected(plan, rejected)
         assert isinstance(decision.reason, StopReason)
         begin_stop(plan, decision.reason, decision.message)
@@ -178,7 +179,7 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
     plan.put_attempt(begun)
     plan.event(
         EventReason.STARTED,
-        f"attempt {attempt} starts on {plan.world} nodes: {decision.message}",
+        f"attempt {attempt} starts on {plural(plan.world, 'node')}: {decision.message}",
         action=ActionWord.START,
     )
     _report_rejected(plan, rejected)

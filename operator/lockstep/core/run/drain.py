@@ -8,7 +8,7 @@ charged to nobody, and keeps no node from being used again later.
 from lockstep.api.base.changes import changed
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
-from lockstep.core.checkpoints.saves import ask_for_save, grace_period, is_settled_for
+from lockstep.core.checkpoints.saves import ask_for_save, grace_period, is_settled_for, last_trained
 from lockstep.core.failures.evidence import Loss, LossKind, goes_on_without
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -77,14 +77,13 @@ def _ensure_saved(plan: PlanBuilder) -> bool:
 
 def _end_attempt(plan: PlanBuilder, drained: list[Loss]) -> None:
     first = drained[0]
-    steps = [report.progress.step for report in plan.snapshot.reports.values() if report.progress is not None]
     plan.put_attempt(
         changed(
             plan.attempt(plan.status.attempt),
             ended_at=plan.stamp,
             message=first.message[:512],
             node=first.node,  # and no rank: none failed
-            last_step=max(steps, default=None),
+            last_step=last_trained(plan),
             charged=False,
         ),
         cause=AttemptEnd.DRAINED,

@@ -14,7 +14,7 @@ from lockstep.api.run_status import AssignmentStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import candidates, latest_valid
 from lockstep.core.checkpoints.resume import world_refusal
-from lockstep.core.checkpoints.saves import ask_for_save, grace_period, is_settled_for
+from lockstep.core.checkpoints.saves import ask_for_save, grace_period, is_settled_for, last_trained
 from lockstep.core.failures.recovery_record import record_shrink
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import without_condition
@@ -185,13 +185,12 @@ def _ensure_saved(plan: PlanBuilder) -> bool:
 
 
 def _end_attempt(plan: PlanBuilder, why: str) -> None:
-    steps = [r.progress.step for r in plan.snapshot.reports.values() if r.progress is not None]
     plan.put_attempt(
         changed(
             plan.attempt(plan.status.attempt),
             ended_at=plan.stamp,
             message=why,  # and no rank: none failed
-            last_step=max(steps, default=None),
+            last_step=last_trained(plan),
             charged=False,
         ),
         cause=AttemptEnd.RESIZED,

@@ -9,10 +9,11 @@ from typing import Any
 
 from lockstep.api.base.times import to_rfc3339
 from lockstep.api.recovery_status import AttemptStatus
-from lockstep.api.run_status import TrainingRunStatus
+from lockstep.api.run_status import Condition, TrainingRunStatus
+from lockstep.core.admission.queueing.order import share_key
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Outcome
-from lockstep.core.model.reasons import ConditionType
+from lockstep.core.model.reasons import ConditionType, StopReason
 from lockstep.core.model.snapshot import RunView
 
 SCHEMA = "lockstep.dev/history/1"
@@ -46,6 +47,12 @@ def _attempt(run: RunView, after: TrainingRunStatus, entry: AttemptStatus, now: 
     return record
 
 
+def _outcome(succeeded: Condition) -> Outcome:
+    if succeeded.status == "True":
+        return Outcome.SUCCEEDED
+    return Outcome.CANCELLED if succeeded.reason == StopReason.CANCELLED else Outcome.FAILED
+
+
 def _end(run: RunView, after: TrainingRunStatus, now: float) -> dict[str, Any]:
     succeeded = find(after, ConditionType.SUCCEEDED)
     assert succeeded is not None
@@ -53,11 +60,12 @@ def _end(run: RunView, after: TrainingRunStatus, now: float) -> dict[str, Any]:
     goodput.pop("state", None)  # of use to a running account only
     return _common(run, "run", now) | {
         "attempt": after.attempt,
-        "outcome": (Outcome.SUCCEEDED if succeeded.status == "True" else Outcome.FAILED).value,
+        "outcome": _outcome(succeeded).value,
         "reason": succeeded.reason,
         "message": succeeded.message,
         "createdAt": to_rfc3339(run.created_at),
         "queue": run.spec.queue if run.spec is not None else "",
+        "user": share_key(run)[2],
         "nodes": after.resolved.nodes,
         "gpuType": after.resolved.gpu_type,
         "gpusPerNode": after.resolved.gpus_per_node,

@@ -218,6 +218,7 @@ def case_of(state: RunState, cause: Cause, lost: Sequence[Loss], attempt: int | 
         now=state.now,
         recovery=state.spec.recovery,
         nodes=state.world,
+        run=state.run.name,
         checkpoints=state.spec.checkpoint is not None,
         step=entry.last_step if attempt is not None and entry is not None else _last_step(state, number),
         resumed=(start.tier, Save(start.step, start.attempt or 0)) if start is not None else None,

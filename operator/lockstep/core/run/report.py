@@ -6,11 +6,14 @@ from lockstep.api.base.changes import changed
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
+from lockstep.core.checkpoints.saves import last_trained
 from lockstep.core.failures.evidence import half_finished, is_to_join, rejoins_within
 from lockstep.core.failures.hangs import remember_pace
 from lockstep.core.model.conditions import find, is_true, without_condition
 from lockstep.core.model.lifecycle import Outcome, Phase
 from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.plural import plural
+from lockstep.core.model.quantities import steps_in_short
 from lockstep.core.model.ranges import shown_ranges
 from lockstep.core.model.reasons import (
     ActionWord,
@@ -25,6 +28,7 @@ from lockstep.core.model.reasons import (
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import SHED, Verdict
 from lockstep.core.run.launching import SlotStage, Stage, stages_of_ranks
+from lockstep.core.run.pace import paced, short_loss
 from lockstep.core.run.plain.report import report_plain_gang
 from lockstep.core.run.spares import count_spares
 from lockstep.core.run.stopping import REQUEUES
@@ -36,6 +40,12 @@ _SAVING_FIRST: Mapping[str, ShownReason] = {
 }
 TRIED_AGAIN_AFTER = 600.0
 """Seconds until a run is admitted again that gave its nodes back because nothing could be decided for it."""
+HINT_AFTER = 300.0
+"""Seconds that a run trains without ever having reported a step until it is told how to. Large models load longer."""
+HOW_TO_REPORT = (
+    "add lockstep_training.report(step), or print lines such as step 120/5000 loss 2.31 (docs/worker.md#progress)"
+)
+NO_STEP_HINT = f"no step was ever reported: hangs and the pace cannot be seen; {HOW_TO_REPORT}"
 SETTLED_AFTER = 2.0
 _MUCH, _FEW = 1 / 8, 64
 """Part of the gang, and of so many at least, whose coming is told though others still come one by one."""
@@ -53,7 +63,8 @@ def record_progress(plan: PlanBuilder, *, at_once: bool) -> None:
     begun = entry.started_at if entry is not None and entry.started_at is not None else 0.0
     written = plan.status.progress.time
     first = newest is not None and (written is None or written < begun)
-    moved = newest is not None and (newest.step != plan.status.progress.step or first)
+    step = max(newest.step, last_trained(plan) or 0) if newest is not None else 0
+    moved = newest is not None and (step != plan.status.progress.step or first)
     interval = plan.tunables.progress_write_interval
     if plan.lag.allowance:
         interval *= SHED  # others need the API server more
@@ -65,13 +76,17 @@ def record_progress(plan: PlanBuilder, *, at_once: bool) -> None:
         total = plan.spec.progress.total_steps or newest.total_steps
         plan.status = changed(
             plan.status,
-            progress=changed(
+            progress=paced(
                 plan.status.progress,
-                step=newest.step,
-                total_steps=total,
-                loss=newest.loss,
-                time=float(int(newest.at)),
-                summary=short_count(newest.step) + (f"/{short_count(total)}" if total else ""),
+                changed(
+                    plan.status.progress,
+                    step=step,
+                    total_steps=total,
+                    loss=short_loss(newest.loss),
+                    time=float(int(newest.at)),
+                    summary=steps_in_short(step, total),
+                ),
+                anew=first,
             ),
         )
     remember_pace(plan)
@@ -88,15 +103,6 @@ def _something_was_saved(state: RunState) -> bool:
         for report in state.snapshot.reports.values()
         for row in report.inventory
     )
-
-
-def short_count(number: int) -> str:
-    """120000 -> 120k, 1250 -> 1250, 3400000 -> 3.4M: exact below ten thousand, then three digits."""
-    rounded = float(f"{number:.3g}")
-    for size, unit in (10**9, "G"), (10**6, "M"), (10**3, "k"):
-        if rounded >= size and (number >= 10_000 or number % size == 0):
-            return f"{rounded / size:.15g}{unit}"
-    return str(number)
 
 
 def conclude(plan: PlanBuilder, waiting_for: str) -> None:
@@ -156,7 +162,7 @@ def _held(status: TrainingRunStatus) -> str:
     resolved, held = status.resolved, sum(1 for node in status.assignment.nodes if node)
     gpus = f", each with {resolved.gpus_per_node} {resolved.gpu_resource}" if resolved.gpus_per_node else ""
     unused = f"; {resolved.unused_gpus} stay unused" if resolved.unused_gpus else ""
-    return f"{held} nodes are held{gpus}{unused}"
+    return f"{plural(held, 'node')} {'is' if held == 1 else 'are'} held{gpus}{unused}"
 
 
 def _report_gang_ready(plan: PlanBuilder, phase: Phase, waiting_for: str) -> None:
@@ -192,7 +198,8 @@ def _report_gathering(plan: PlanBuilder, reached: list[SlotStage], waiting_for: 
     if missing:
         first = missing[0]
         node = plan.status.assignment.nodes[first.slot]
-        words = f"{len(missing)} of {len(reached)} are missing; rank {plan.rank(first.slot)}"
+        verb = "is" if len(missing) == 1 else "are"
+        words = f"{len(missing)} of {len(reached)} {verb} missing; rank {plan.rank(first.slot)}"
         words += f" on {node}" if node else ""
         words += f": {first.stage.value}" + (f": {first.detail}" if first.detail else "")
     elif waiting_for and plan.reached(newest + SETTLED_AFTER):
@@ -251,8 +258,23 @@ def _report_progressing(plan: PlanBuilder, phase: Phase) -> None:
     if at is not None and at >= begun:
         plan.condition(ConditionType.PROGRESSING, True, ConditionReason.STEPS_REPORTED, ended)
     else:
-        words = "; ".join(filter(None, ("no step of this attempt was reported yet", ended)))
+        before = find(plan.status, ConditionType.PROGRESSING)
+        told = before is not None and before.message.startswith(NO_STEP_HINT)
+        # A new leader has heard of nobody yet: what it does not know is no silence.
+        due = max(begun, plan.snapshot.leadership.since) + HINT_AFTER
+        silent = at is None and begun > 0 and (told or plan.reached(due))
+        words = "; ".join(filter(None, (NO_STEP_HINT if silent else "no step of this attempt was reported yet", ended)))
+        if silent and not told and not _has_trained_long_before(plan):
+            plan.event(EventReason.NO_STEP_REPORTED, NO_STEP_HINT, action=ActionWord.WAIT)
         plan.condition(ConditionType.PROGRESSING, False, ConditionReason.NO_STEP_YET, words)
+
+
+def _has_trained_long_before(state: RunState) -> bool:
+    """An attempt before took long enough without a step to be told."""
+    return any(
+        each.started_at is not None and each.ended_at is not None and each.ended_at - each.started_at >= HINT_AFTER
+        for each in state.status.attempts
+    )
 
 
 def _report_suspended(plan: PlanBuilder, phase: Phase) -> None:
@@ -261,11 +283,20 @@ def _report_suspended(plan: PlanBuilder, phase: Phase) -> None:
         asked = plan.run.set_says or "suspend: true"
         if admission.since is not None and not admission.requeued_for:
             plan.status = changed(plan.status, admission=changed(admission, since=None))
-        plan.condition(ConditionType.SUSPENDED, True, ConditionReason.SUSPEND_REQUESTED, f"{asked}; no nodes are held")
+        reason = ConditionReason.HELD if _is_held_back(plan) else ConditionReason.SUSPEND_REQUESTED
+        plan.condition(ConditionType.SUSPENDED, True, reason, f"{asked}; no nodes are held")
         return
     if phase is Phase.PENDING and admission.since is None and is_true(plan.status, ConditionType.SUSPENDED):
         plan.status = changed(plan.status, admission=changed(admission, since=plan.stamp))  # it waits from now on
     plan.condition(ConditionType.SUSPENDED, False, ConditionReason.NOT_SUSPENDED, "")
+
+
+def _is_held_back(state: RunState) -> bool:
+    """It was kept from being admitted while it waited, and was not stopped."""
+    before = find(state.status, ConditionType.SUSPENDED)
+    if before is not None and before.status == "True":
+        return before.reason == ConditionReason.HELD
+    return state.run.status.state in ("", Phase.PENDING)
 
 
 def _state_and_reason(state: RunState, phase: Phase) -> tuple[Phase | Outcome, str]:
@@ -298,4 +329,8 @@ def _state_and_reason(state: RunState, phase: Phase) -> tuple[Phase | Outcome, s
         return phase, progressing.reason if progressing is not None else ""
     if phase is Phase.RECOVERING and status.attempts:
         return phase, status.attempts[-1].cause
+    if phase is Phase.SUSPENDED:
+        suspended = find(status, ConditionType.SUSPENDED)
+        if suspended is not None and suspended.reason == ConditionReason.HELD:
+            return phase, suspended.reason
     return phase, ConditionReason.GATHERING if phase is Phase.LAUNCHING else phase.value

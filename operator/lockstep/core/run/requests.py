@@ -3,7 +3,7 @@
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import RequestStatus
-from lockstep.core.checkpoints.saves import ask_for_save, grace_period
+from lockstep.core.checkpoints.saves import ask_for_save, grace_period, last_trained
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, AttemptEnd, EventReason, RequestResult, StopReason
@@ -46,9 +46,8 @@ def obey_annotations(plan: PlanBuilder, *, only_stops: bool = False) -> bool:
 
 def _end_attempt(plan: PlanBuilder) -> None:
     number = plan.status.attempt
-    steps = [r.progress.step for r in plan.snapshot.reports.values() if r.attempt == number and r.progress is not None]
     plan.put_attempt(
-        changed(plan.attempt(number), ended_at=plan.stamp, last_step=max(steps, default=None)),
+        changed(plan.attempt(number), ended_at=plan.stamp, last_step=last_trained(plan)),
         cause=AttemptEnd.REQUESTED,
         action=ActionWord.RESTART_IN_PLACE,
     )

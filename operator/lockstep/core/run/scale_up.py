@@ -12,6 +12,7 @@ from lockstep.core.model.conditions import find, without_condition
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DeleteProvisioning
 from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.plural import plural
 from lockstep.core.model.reasons import ConditionReason, ConditionType
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import PlaceholderView, ProvisioningState, ProvisioningView
@@ -166,7 +167,7 @@ def _request(plan: PlanBuilder, asked: ScaleUpStatus) -> None:
         words = f"its ProvisioningRequest is not made: {refused.message}"
         plan.condition(ConditionType.SCALE_UP, False, ConditionReason.SCALE_UP_REFUSED, words)
         return
-    words = f"asks for {asked.nodes} nodes by ProvisioningRequest {plan.provisioning.name}"
+    words = f"asks for {plural(asked.nodes, 'node')} by ProvisioningRequest {plan.provisioning.name}"
     plan.condition(ConditionType.SCALE_UP, True, ConditionReason.PROVISIONING_REQUESTED, words)
 
 
@@ -181,7 +182,7 @@ def _retry(plan: PlanBuilder, asked: ScaleUpStatus, seen: ProvisioningView) -> N
 
 
 def _report(plan: PlanBuilder, asked: ScaleUpStatus, seen: ProvisioningView) -> None:
-    words = f"asks for {asked.nodes} nodes by ProvisioningRequest {_name(plan)}"
+    words = f"asks for {plural(asked.nodes, 'node')} by ProvisioningRequest {_name(plan)}"
     more = f": {seen.message}" if seen.message else ""
     if seen.state is ProvisioningState.PROVISIONED:
         words += f", whose nodes are there; it starts once they are free and fit{more}"

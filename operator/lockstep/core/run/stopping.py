@@ -6,20 +6,21 @@ that trains is asked to save; one that loses a rank while it is being stopped is
 
 from lockstep.api.base.changes import changed
 from lockstep.api.kueue_status import KueueStatus
-from lockstep.api.run_status import AdmissionStatus, StopStatus, TrainingRunStatus
+from lockstep.api.run_status import AdmissionStatus, LeavingStatus, QueueStatus, StopStatus, TrainingRunStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
-from lockstep.core.checkpoints.saves import ask_for_save, fail_save, grace_period, is_awaited
+from lockstep.core.checkpoints.saves import ask_for_save, fail_save, grace_period, is_awaited, last_trained
 from lockstep.core.failures.evidence import failed_exits, goes_on_without, losses
 from lockstep.core.failures.recovery_record import forget_lost_pods, record_requeue
 from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.quantities import steps_in_short
 from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, Recorded, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import WorkerPhase
-from lockstep.core.pods.leftover_pods import holds_up
+from lockstep.core.pods.leftover_pods import holds_node, holds_up
 from lockstep.core.pods.pod_groups import let_go_of_group
 from lockstep.core.run.backoff import backoff
 from lockstep.core.run.debug_hold import hold_for_debugging
@@ -58,7 +59,7 @@ def stop_after_save(plan: PlanBuilder, reason: StopReason, message: str, *, with
     """
     until = plan.stamp + (grace_period(plan) if within is None else within)
     if plan.phase is not Phase.RUNNING or not ask_for_save(plan, reason, until):
-        begin_stop(plan, reason, message + _why_without_save(plan))
+        begin_stop(plan, reason, message + why_without_save(plan))
         return
     save = plan.status.checkpoint.save
     assert save is not None
@@ -118,18 +119,28 @@ def carry_out_stop(plan: PlanBuilder, leaving: frozenset[int]) -> None:
 
 def finish(plan: PlanBuilder, succeeded: bool, reason: StopReason | Recorded, message: str) -> None:
     """The end of the run, for good."""
-    plan.status = changed(plan.status, stop=None, preemption=None, reservation=None)
+    plan.status = changed(plan.status, stop=None, preemption=None, reservation=None, queue=QueueStatus())
     plan.condition(ConditionType.SUCCEEDED, succeeded, reason, message)
     plan.condition(ConditionType.FINISHED, True, reason, message)
     plan.event(EventReason.SUCCEEDED if succeeded else reason, message, action=ActionWord.FINISH, warning=not succeeded)
     plan.admission_changed = True
 
 
+def tell_who_leaves(plan: PlanBuilder, until: float) -> None:
+    """Of a run that has ended: that its pods still have nodes, and until when at most."""
+    nodes, told = {pod.node for pod in plan.live_pods if holds_node(pod)}, plan.status.leaving
+    by = float(int(until))
+    if nodes and (told is None or told.until != by):
+        plan.status = changed(plan.status, leaving=LeavingStatus(nodes=len(nodes), until=by))
+    elif not nodes and told is not None:
+        plan.status = changed(plan.status, leaving=None)
+
+
 def _is_failure(reason: str) -> bool:
     return reason not in (StopReason.SUSPENDED, StopReason.CANCELLED, *REQUEUES)
 
 
-def _why_without_save(state: RunState) -> str:
+def why_without_save(state: RunState) -> str:
     """Said only where somebody may have expected one."""
     trained = state.phase is Phase.RUNNING and state.spec.checkpoint is not None
     return "; without a save, as no process asks for one" if trained else ""
@@ -226,7 +237,11 @@ def _end_history(plan: PlanBuilder, cause: Recorded, message: str) -> None:
         # Nobody is left to ask once the pods are gone.
         latest = latest_valid(plan.snapshot, plan.status)
         plan.status = record_latest(plan.status, latest)
-        step = max((r.progress.step for r in plan.snapshot.reports.values() if r.progress), default=None)
+        step = last_trained(plan)
+        progress = plan.status.progress
+        if step is not None and step > progress.step:  # what was saved has been trained
+            summary, told = steps_in_short(step, progress.total_steps), progress.time or plan.stamp
+            plan.status = changed(plan.status, progress=changed(progress, step=step, summary=summary, time=told))
         plan.put_attempt(
             changed(plan.attempt(entry.number), ended_at=plan.stamp, message=message, last_step=step),
             cause=cause,

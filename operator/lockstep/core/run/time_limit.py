@@ -7,16 +7,16 @@ from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import QueueLimits
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import TrainingRunStatus
+from lockstep.api.run_status import TimeLimitStatus, TrainingRunStatus
 from lockstep.core.accounting.account import over_budget
-from lockstep.core.checkpoints.saves import ask_for_save, grace_period
+from lockstep.core.checkpoints.saves import ask_for_save, grace_period, listens
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.limits import limit_in_force
+from lockstep.core.model.limits import can_be_asked, limit_in_force, notice_of
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import Recorded, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.pods.gang import termination_grace
-from lockstep.core.run.stopping import begin_stop, stop_after_save
+from lockstep.core.run.stopping import begin_stop, stop_after_save, why_without_save
 
 
 def keep_to_limits(plan: PlanBuilder) -> bool:
@@ -76,9 +76,9 @@ def then_at_its_limit(state: RunState) -> tuple[StopReason, str]:
 
 
 def _keep_to_time_limit(plan: PlanBuilder) -> bool:
-    """Ask for the save ``leadTime`` before the limit, and leave pods the time to end by then; a gang that does not
-    train, or has no workers, needs no more than that. Should an end take longer, what is left is ended regardless:
-    ``Tunables.longest_stop``."""
+    """Have the ranks save ``leadTime`` before the limit, where anybody listens; and have them end so early that their
+    pods have their grace by then, which is all that is taken from the limit of those who don't. Should an end take
+    longer, what is left is ended regardless: ``Tunables.longest_stop``."""
     spec, limit = plan.spec, limit_of(plan, plan.status)
     if limit is None:
         return False
@@ -89,19 +89,54 @@ def _keep_to_time_limit(plan: PlanBuilder) -> bool:
     since = plan.status.last_admitted
     assert since is not None
     ends = since + limit - plan.status.held_seconds
-    ending = min(termination_grace(spec, plan.tunables.gang), limit // 2)
-    lead = max(ending, min(parse_duration(spec.on_time_limit.lead_time), limit // 2))
-    due = ends - (lead if plan.phase is Phase.RUNNING and plan.has_workers else ending)
-    if not plan.reached(due):
-        return False
+    notice = notice_of(spec, limit, termination_grace(spec, plan.tunables.gang))
     reason, then = then_at_its_limit(plan)
     message = f"{_in_words(spec, limit)}; {then}"
-    if plan.phase is Phase.RUNNING:
-        within = lead - min(ending, lead // 2)
-        stop_after_save(plan, reason, message, within=min(grace_period(plan), float(within)))
-    else:
-        begin_stop(plan, reason, message)
+    is_near = plan.phase is Phase.RUNNING and can_be_asked(spec) and plan.reached(ends - notice.save)
+    if is_near and not plan.reached(ends - notice.last_save) and _listens(plan):
+        within = ends - notice.last_save - plan.stamp
+        stop_after_save(plan, reason, message, within=min(grace_period(plan), within))
+        return True
+    if not plan.reached(ends - notice.end):
+        return False
+    begin_stop(plan, reason, message + why_without_save(plan))
     return True
+
+
+def _listens(plan: PlanBuilder) -> bool:
+    """There is somebody to be asked for a save. Right after a failover it is those who are known to have listened;
+    the others are heard first, as to ask them in vain would cost them the time that is left."""
+    heard = listens(plan)
+    if heard is None:
+        plan.wake(plan.snapshot.leadership.since + plan.silent_after)
+        told = plan.status.time_limit
+        return told is not None and told.save_at is not None
+    return heard
+
+
+def tell_time_limit(plan: PlanBuilder) -> None:
+    """When the run is to save and to end, in status for as long as it has its nodes."""
+    if plan.phase in (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING):
+        told = plan.status.time_limit if plan.run.spec is None else _moments(plan)
+    else:
+        told = plan.status.time_limit if plan.phase is Phase.STOPPING else None
+    if told != plan.status.time_limit:
+        plan.status = changed(plan.status, time_limit=told)
+
+
+def _moments(state: RunState) -> TimeLimitStatus | None:
+    ends, limit, before = time_is_over(state, state.status), limit_of(state, state.status), state.status.time_limit
+    if ends is None or limit is None:
+        return None
+    notice = notice_of(state.spec, limit, termination_grace(state.spec, state.tunables.gang))
+    known = before is not None and before.save_at is not None
+    asked = can_be_asked(state.spec) and (known or (state.phase is Phase.RUNNING and bool(listens(state))))
+    return TimeLimitStatus(
+        seconds=limit,
+        save_at=float(int(ends - notice.save)) if asked else None,
+        end_at=float(int(ends - notice.end)),
+        over_at=float(int(ends)),
+    )
 
 
 def _in_words(spec: TrainingRunSpec, limit: int) -> str:

@@ -49,11 +49,15 @@ def contract_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
 
 
 def python_environment(settings: Settings, launch: Launch, environ: Mapping[str, str]) -> Dict[str, str]:
-    """What lets Python find ``lockstep_training``, and torchrun leave its first failure. What is set comes first."""
+    """What lets Python find ``lockstep_training`` and print as it goes, and torchrun leave its first failure.
+
+    What is set comes first.
+    """
     paths = [path for path in (environ.get("PYTHONPATH"), python_directory(settings)) if path]
     error_file = os.path.join(settings.scratch, f"a{launch.attempt}", "error.json")
     return {
         "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONUNBUFFERED": environ.get("PYTHONUNBUFFERED", "1"),
         "TORCHELASTIC_ERROR_FILE": environ.get("TORCHELASTIC_ERROR_FILE") or error_file,
     }
 

@@ -24,10 +24,18 @@ _FORMATS: Sequence[Tuple[bytes, "re.Pattern[bytes]", "re.Pattern[bytes]"]] = (
     # HuggingFace Trainer with a callback that adds the step: "{'loss': 2.31, …, 'step': 120}"
     (b"'loss'", re.compile(rb"^\{.*'(?:global_)?step': '?(\d+)()"), re.compile(rb"'loss': '?" + _NUMBER)),
 )  # fmt: skip
+# Programs of no framework: "step 120/5000 loss 2.31", "iter 120: loss 2.31", "Step=120 | train loss = 2.31"
+_PLAIN = re.compile(
+    rb"\b(?:step|iter|iteration)[ :=#]{1,3}(\d+)(?: ?(?:/|of) ?(\d+))?[\s,:;|-]{1,8}"
+    rb"(?:train(?:ing)?[ _])?loss[ :=]{1,3}" + _NUMBER,
+    re.IGNORECASE,
+)
+# Steps of an evaluation, or that begin anew with each epoch, are not those of the training.
+_OTHER_STEPS = re.compile(rb"\b(?:epoch|eval|val|valid|test)", re.IGNORECASE)
 # HuggingFace Trainer prints no step beside the loss; its progress bar, on stderr, does: " 12%|█▏  | 120/1000 [00:…"
 _BAR = re.compile(rb"\|\s*(\d+)/(\d+) \[[0-9:]+<")
 _BARE_LOSS = re.compile(rb"^\{'loss': '?" + _NUMBER)
-_WORDS = (*(word for word, _, _ in _FORMATS), b"%|")
+_WORDS = (*(word for word, _, _ in _FORMATS), b"%|", b"loss", b"Loss")
 _ANSI = re.compile(rb"\x1b\[[0-9;]*m")
 
 
@@ -77,6 +85,9 @@ class LogProgress:
         bare = _BARE_LOSS.search(line)
         if bare is not None and self._bar[0]:
             return _progress(b"%d" % self._bar[0], bare.group(1), b"%d" % self._bar[1])
+        plain = _PLAIN.search(line)
+        if plain is not None and _OTHER_STEPS.search(line) is None:
+            return _progress(plain.group(1), plain.group(3), plain.group(2) or b"")
         return None
 
 

@@ -15,6 +15,7 @@ SIGN_WORDS = (
     b"CheckpointException", b"Rendezvous", b"DistStoreError", b"DistNetworkError", b"Barrier timed", b"has timed out",
     b"DEADLINE_EXCEEDED", b"already in use", b"EADDRINUSE", b"ModuleNotFoundError", b"ImportError",
     b"MemoryAllocation", b"JAX distributed", b"NVLink", b"NVLINK", b"nvlink", b"Nvlink",
+    b"Service token",
 )  # fmt: skip
 
 

@@ -54,6 +54,7 @@ _PLAIN: Sequence[Tuple[str, Pattern[bytes]]] = [
         ("Rendezvous:Timeout", rb"client socket has timed out after"),
         ("Rendezvous:Timeout", rb"DEADLINE_EXCEEDED: (?i:barrier|[^\n]{0,80}connect)"),
         ("JAX:PeerLost", rb"JAX distributed service detected fatal errors"),
+        ("Kubernetes:NoToken", rb"Service token file does not exist"),
         ("Port:InUse", rb"Address already in use|EADDRINUSE"),
         ("Import:Error", rb"^(?:\[[^\]]{1,32}\]:? ?)?(?:ModuleNotFoundError|ImportError): "),
     )

@@ -12,6 +12,7 @@ from lockstep.worker.checkpoints.formats.examination import verify_checkpoint
 from lockstep.worker.checkpoints.formats.findings import UNKNOWN, InterruptedCheckError
 from lockstep.worker.checkpoints.inventory import survey
 from lockstep.worker.checkpoints.pointers import PointerError, rewrite_pointers
+from lockstep.worker.checkpoints.previous import previous_saves
 from lockstep.worker.child.training import InThread
 from lockstep.worker.errors import trouble
 from lockstep.worker.link.operator_link import Link
@@ -45,6 +46,7 @@ class Barrier:
         self.problem = ""  # why it is not ready
         self.suspicious = True  # the next time its disks are to be tried out as well
         self.unrecognised: Sequence[JSON] = ()  # what may be saves of earlier attempts
+        self.previous_saves: Sequence[JSON] = ()  # what earlier runs of this name left, where this one saved nothing
         self._wanted = 0  # the attempt that the operator gathers for
         self._port: Optional[socket.socket] = None
         self._dashboard: Optional[socket.socket] = None
@@ -117,7 +119,7 @@ class Barrier:
 
     def leave(self) -> None:
         """Stand there no longer; the port is free afterwards."""
-        self.ready_for, self.unrecognised = 0, ()
+        self.ready_for, self.unrecognised, self.previous_saves = 0, (), ()
         self.is_left_alone()
         self._release_port()
 
@@ -154,7 +156,7 @@ class Barrier:
     def _arrive(self, prepared: Prepared) -> None:
         self._prepared, self.ready_for = None, prepared.attempt
         self._look_after = time.monotonic() + LOOK_AGAIN_SECONDS
-        self.unrecognised = prepared.unrecognised
+        self.unrecognised, self.previous_saves = prepared.unrecognised, prepared.previous_saves
         self._link.register(prepared.inventory)
         log_line(f"attempt={prepared.attempt} node={self._settings.node} sees {seen_in_words(prepared.inventory)}")
 
@@ -167,17 +169,21 @@ class Barrier:
         known = self._link.inventory
 
         def survey_again() -> Callable[[], None]:
+            previous: Sequence[JSON] = ()
             try:
                 found = survey(self._settings, attempt, rank, world)
+                if not found and rank <= 0:
+                    previous = previous_saves(self._settings)
             except Exception:  # the thread's end, as in prepare; the next look may tell more
                 found = known
-            return functools.partial(self._take_survey, attempt, found)
+            return functools.partial(self._take_survey, attempt, found, previous)
 
         self._in_thread(survey_again)
 
-    def _take_survey(self, attempt: int, inventory: List[JSON]) -> None:
+    def _take_survey(self, attempt: int, inventory: List[JSON], previous: Sequence[JSON]) -> None:
         self._preparing, self._look_after = False, time.monotonic() + LOOK_AGAIN_SECONDS
         if attempt == self.ready_for and inventory != self._link.inventory:
+            self.previous_saves = previous
             self._link.register(inventory)
 
     def _verify(self, desired: JSON) -> None:

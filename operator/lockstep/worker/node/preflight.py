@@ -14,6 +14,7 @@ import time
 from typing import List, NamedTuple, Optional, Sequence
 
 from lockstep.worker.checkpoints.inventory import At, at_nothing, survey
+from lockstep.worker.checkpoints.previous import previous_saves
 from lockstep.worker.checkpoints.removal import make_room as make_room_locally
 from lockstep.worker.checkpoints.unrecognised import bounded, left_behind
 from lockstep.worker.child.processes import end_other_processes, output_of
@@ -42,6 +43,7 @@ class Prepared(NamedTuple):
     unrecognised: Sequence[JSON] = ()  # what may be saves of earlier attempts, and is in no inventory
     steps_port: Optional[socket.socket] = None
     dashboard_port: Optional[socket.socket] = None
+    previous_saves: Sequence[JSON] = ()  # what earlier runs of this name left, where this one saved nothing
 
     def close(self) -> None:
         """Nobody stands at the barrier with it: its ports are free."""
@@ -67,18 +69,23 @@ def prepare(
             problem = scratch_problem(settings, suspicious)
         inventory: List[JSON] = []
         unrecognised: List[JSON] = []
+        previous: List[JSON] = []
         if not problem:
             if LOCAL in settings.tiers:
                 at(f"the {LOCAL} checkpoint tier {settings.tiers[LOCAL].root}")
                 make_room_locally(settings)
             inventory = survey(settings, attempt, rank, world, at)
             unrecognised = bounded(left_behind(settings, rank))
+            if not inventory and rank <= 0:  # all see the same tier; a spare may become the one that is asked
+                at("the saves of earlier runs of this name")
+                previous = previous_saves(settings)
             problem = tier_problem(settings, attempt, at) if suspicious else ""
         at("")
         if problem:
             return Prepared(attempt, problem, [], None)
-        ports = [hold_port() if wanted else None for wanted in (steps, settings.launcher == "Ray")]
-        return Prepared(attempt, "", inventory, hold_port(), unrecognised, *ports)
+        steps_port = hold_port() if steps else None
+        dashboard = hold_port() if settings.launcher == "Ray" else None
+        return Prepared(attempt, "", inventory, hold_port(), unrecognised, steps_port, dashboard, previous)
     except Exception as error:  # the thread's end: the main thread waits for an answer, whatever happens
         return Prepared(attempt, _words_for(settings, error), [], None)
 

@@ -14,6 +14,7 @@ from lockstep.core.accounting.usage import (
 from lockstep.core.decide import decide
 from lockstep.core.model.settings import GpuRates
 from lockstep.core.model.tunables import Tunables
+from lockstep.core.run.report import HINT_AFTER
 from support.world import World, node, spec
 
 RATES = {"H100": GpuRates(price=2.5, watts=1000.0, peak_flops=1e15)}
@@ -228,6 +229,8 @@ def test_a_budget_of_gpu_hours_warns_once_at_each_mark() -> None:
 def test_a_new_leader_answers_the_workers_before_it_brings_the_account_up_to_date() -> None:
     w = world()
     w.roll_out("llama", spec(2))
+    w.now += HINT_AFTER  # what is due then is written
+    w.reconcile("llama")
     w.now += 3600.0
     w.crash()
     assert decide(w.snapshot("llama"), w.tunables, w.now).status is None

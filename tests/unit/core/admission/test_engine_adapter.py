@@ -7,7 +7,7 @@ import pytest
 
 from lockstep.api.preemption_status import PreemptionStatus, ReservationStatus
 from lockstep.api.recovery_status import ExcludedNode, RecoveryStatus
-from lockstep.api.run_status import AdmissionStatus, AssignmentStatus, KueueStatus, StopStatus
+from lockstep.api.run_status import AdmissionStatus, AssignmentStatus, KueueStatus, LeavingStatus, StopStatus
 from lockstep.core.admission.cache.entry import Entry
 from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.admission.cycle_state import CycleState
@@ -24,9 +24,9 @@ from lockstep.core.admission.engine_adapter import (
     unsettled,
 )
 from lockstep.core.model.assignment import assigned, vacated
-from lockstep.core.model.snapshot import ClusterSnapshot, NodeView, RunView
+from lockstep.core.model.snapshot import ClusterSnapshot, NodeView, PodPhase, RunView
 from lockstep.core.model.tunables import Tunables
-from support.admission import NOW, held, node, pod, run, world
+from support.admission import ACCEPTED, FINISHED, NOW, held, node, pod, run, world
 
 HOUR = 3600.0
 GPU_TYPES = {"H100": {"gpu": "h100"}, "A100": {"gpu": "a100"}}
@@ -51,6 +51,9 @@ def job(view: RunView, nodes: list[NodeView] | int = 4, **more: Any) -> Job:
         ({"timeLimit": "2h"}, {}, 0, (2 * HOUR, 2 * HOUR)),
         ({"timeLimit": "2h"}, {}, 3600, (HOUR, HOUR)),
         ({"timeLimit": "2h"}, {}, 7199, (60.0, 60.0)),
+        ({"timeLimit": "40s"}, {}, 0, (40.0, 40.0)),
+        ({"timeLimit": "40s"}, {}, 39, (40.0, 40.0)),
+        ({"timeLimit": "90s", "minTimeLimit": "30s"}, {}, 0, (30.0, 90.0)),
         ({"timeLimit": "2h", "minTimeLimit": "1h"}, {}, 0, (HOUR, 2 * HOUR)),
         ({"timeLimit": "2h", "minTimeLimit": "1h"}, {}, 3600, (60.0, HOUR)),
         ({"timeLimit": "2h"}, {"maxTimeLimit": "1h"}, 0, (HOUR, HOUR)),
@@ -207,6 +210,28 @@ def test_nodes_that_nobody_known_holds_are_held_by_somebody_all_the_same(
     known = [running_of(view, floor, NOW) for view in snapshot.runs]
     found = [*others(floor, known, NOW)]
     assert [(*floor.index.names(each.nodes), each.ends, each.limited) for each in found] == left
+
+
+LEAVES = LeavingStatus(nodes=2, until=NOW + 40)
+OVER = {**held("n0", "n1"), "conditions": (ACCEPTED, FINISHED)}
+
+
+@pytest.mark.parametrize(
+    ("status", "phase", "left"),
+    [
+        ({"leaving": LEAVES}, PodPhase.PENDING, [("uid-a", ("n0",), NOW + 40 + ENDING, True)]),
+        ({}, PodPhase.RUNNING, [("uid-a", ("n0",), NOW + NO_LIMIT, False)]),
+        ({"leaving": LEAVES}, PodPhase.FAILED, []),
+    ],
+)
+def test_a_run_that_has_ended_is_named_for_what_its_pods_hold_and_is_nobody_who_could_be_stopped(
+    status: dict[str, Any], phase: PodPhase, left: list[tuple[str, tuple[str, ...], float, bool]]
+) -> None:
+    over = run("a", 2, status=OVER | status)
+    floor = cycle(over, pods=[pod(over, 0, "n0", phase)])
+    found = [*others(floor, [], NOW)]
+    assert [(each.left_by, floor.index.names(each.nodes), each.ends, each.limited) for each in found] == left
+    assert {(each.uid, each.queue, each.count) for each in found} <= {("", "", 0)}
 
 
 def test_a_deadline_is_the_latest_end_of_its_job() -> None:

@@ -49,3 +49,11 @@ def test_a_gang_that_leaves_gpus_unused_is_told_so_with_its_nodes(spec: dict[str
     (event,) = [event for event in write.events if event.reason == "GpusUnused"]
     assert (event.type, event.note.startswith(note)) == ("Warning", True)
     assert write.status.resolved.unused_gpus == note.partition(" stay")[0]
+
+
+@pytest.mark.parametrize("now", [NOW, 1_764_163_193.7, 1_764_163_193.1])
+@pytest.mark.parametrize(("limit", "seconds"), [("40s", 40), ("61s", 61), ("2h", 7200)])
+def test_a_limit_is_granted_to_the_second_whatever_the_time(now: float, limit: str, seconds: int) -> None:
+    (write,) = passed(world([run("a", timeLimit=limit)], RACKS), now).writes
+    assert write.status.admission.time_limit == seconds
+    assert [event.note for event in write.events] == ["1 node, rank 0 on n2; nodes by rack: r2 1"]

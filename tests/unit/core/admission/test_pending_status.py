@@ -39,7 +39,7 @@ def told(plan: ClusterPlan, name: str = "a") -> QueueStatus:
             [has("r", "n0")],
             {"limits": {"maxRunningRuns": 1}},
             "RunningRunsLimit",
-            "queue default lets at most 1 runs hold nodes",
+            "queue default lets at most 1 run hold nodes",
             ("team/r",),
             NOW + HOUR,
         ),
@@ -132,9 +132,9 @@ def test_who_was_told_is_told_again_when_it_is_due_and_not_before() -> None:
     soon = passed(better, NOW + 1)
     assert not statuses(soon)
     assert soon.wake_at is not None
-    assert soon.wake_at <= NOW + 60
-    assert not statuses(passed(better, NOW + 59))
-    assert told(passed(better, NOW + 60)).message.startswith("needs 4 nodes, 2 fit")
+    assert soon.wake_at <= NOW + 10
+    assert not statuses(passed(better, NOW + 9))
+    assert told(passed(better, NOW + 10)).message.startswith("needs 4 nodes, 2 fit")
 
 
 def test_no_more_runs_are_told_in_one_cycle_than_the_settings_say() -> None:

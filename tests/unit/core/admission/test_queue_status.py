@@ -9,6 +9,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_status import ResolvedStatus
 from lockstep.core.admission.admit import admit
+from lockstep.core.admission.queue_status import counted
 from lockstep.core.model.conditions import find
 from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.snapshot import ClusterSnapshot, Lag, RunView
@@ -259,3 +260,17 @@ class TestMistakes:
     def test_a_queue_that_makes_sense_is_valid(self, queues: dict[str, Any]) -> None:
         status = told(passed(world([], nodes(2), queues=queues, classes={"high": 1})))
         assert condition(status, "Valid") == ("True", "Valid")
+
+
+@pytest.mark.parametrize(
+    ("runs", "figures"),
+    [
+        ([], (0, 0, 0)),
+        ([run("a"), holding("b", "h100-0", "h100-1")], (1, 1, 2)),
+        ([run("a", queue="other"), holding("b", "h100-0", queue="other")], (0, 0, 0)),
+        ([run("a", suspend=True)], (0, 0, 0)),
+    ],
+)
+def test_a_queue_without_an_object_is_counted_from_its_runs(runs: list[RunView], figures: tuple[int, int, int]) -> None:
+    found = counted("default", runs)
+    assert (found.pending, found.running, found.nodes_in_use) == figures

@@ -102,7 +102,7 @@ def test_who_can_never_start_is_told_so_and_not_behind_whom_it_is() -> None:
         ({"dependsOn": [{"name": "first"}]}, {}, "Dependency", "no run first"),
         ({"priorityClassName": "nope"}, {}, "PriorityClassNotFound", "no PriorityClass nope"),
         ({"singleton": "w"}, {}, "Singleton", "old comes first"),
-        ({}, {"limits": {"maxPendingRuns": 1}}, "PendingRunsLimit", "at most 1 runs wait"),
+        ({}, {"limits": {"maxPendingRuns": 1}}, "PendingRunsLimit", "at most 1 run wait"),
     ],
 )
 def test_why_it_would_not_start_at_all_is_said(
@@ -256,3 +256,19 @@ class TestForgetting:
         view = trial(timeLimit="1h", deadline="1970-01-01T00:10:00Z")
         plan = decided(view, NOW)
         assert not any(c.type == "Finished" and c.status == "True" for c in plan.status.conditions)
+
+
+@pytest.mark.parametrize(
+    ("spec", "limits", "told"),
+    [
+        ({"timeLimit": "4m"}, {}, (240, None, 180)),
+        ({"timeLimit": "1h", "checkpoint": {"shared": {"claimName": "lustre"}}}, {}, (3600, 3000, 3540)),
+        ({}, {"defaultTimeLimit": "30m"}, (1800, None, 1740)),
+        ({}, {}, (None, None, None)),
+    ],
+)
+def test_it_is_told_when_it_would_be_asked_to_save_and_when_it_would_be_told_to_end(
+    spec: dict[str, Any], limits: dict[str, str], told: tuple[int | None, ...]
+) -> None:
+    found = answer(world([trial(**spec)], queues={"default": {"limits": limits}}))
+    assert (found.time_limit, found.save_after, found.end_after) == told

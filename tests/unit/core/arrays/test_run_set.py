@@ -355,6 +355,7 @@ def test_a_circle_is_forgotten_when_it_is_broken() -> None:
         ({"succeeded": "0-8", "failed": "9"}, {}, "Failed", "SomeFailed"),
         ({"succeeded": "0-8", "cancelled": "9"}, {}, "Cancelled", "SomeCancelled"),
         ({"succeeded": "0-8", "cancelled": "9"}, {"cancel": True}, "Cancelled", "Cancelled"),
+        ({"succeeded": "0", "failed": "1", "cancelled": "2-9"}, {"cancel": True}, "Cancelled", "Cancelled"),
         ({"succeeded": "0-8", "failed": "9"}, {"stopOnFailure": {}}, "Failed", "StoppedOnFailure"),
     ],
 )

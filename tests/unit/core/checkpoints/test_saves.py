@@ -7,7 +7,7 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import SaveStatus
 from lockstep.api.run_status import AssignmentStatus, StopStatus
-from lockstep.core.checkpoints.saves import is_settled_for, save_order, settle_save
+from lockstep.core.checkpoints.saves import is_settled_for, last_trained, listens, save_order, settle_save
 from lockstep.core.decide import decide
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import StopReason
@@ -339,3 +339,81 @@ def test_a_batch_script_that_is_to_go_gets_its_signal_as_long_before_as_it_asked
     w.apply("one", changed(not_none(w.runs["one"].spec), cancel=True))
     w.reconcile("one")
     assert not_none(save_of(w).deadline) == int(w.now) + 120
+
+
+def saved_at(w: World, step: int) -> list[str]:
+    """The awaited save is answered by a checkpoint of that step, while the last report is an older one."""
+    w.tell_of_save("one", step)
+    plan = w.reconcile("one")
+    return [event.note for event in plan.events if event.reason == "SaveCompleted"]
+
+
+@pytest.mark.parametrize(
+    ("before", "words", "trained"),
+    [
+        (0, "checkpoint-request: step {step} is saved on all ranks", "asked"),
+        (
+            2,
+            (
+                "checkpoint-request: step {step} is saved on all ranks; the program's own save came before step "
+                "{asked}, which was asked for, and will do"
+            ),
+            "saved",
+        ),
+    ],
+)
+def test_a_save_before_the_step_asked_for_is_explained_and_what_is_saved_has_been_trained(
+    before: int, words: str, trained: str
+) -> None:
+    w = training()
+    w.saves_succeed = False
+    w.annotate("one", checkpoint_request="a")
+    w.reconcile("one")
+    asked = save_of(w).at_step
+    step = asked - before
+    (note,) = saved_at(w, step)
+    assert note.endswith(words.format(step=step, asked=asked).partition(": ")[2])
+    assert last_trained(w.plan("one")) == step
+    w.pass_time(w.tunables.progress_write_interval + 1)
+    assert w.status("one").progress.step >= step
+    assert w.status("one").progress.summary == str(w.status("one").progress.step)
+
+
+def test_a_stop_tells_no_fewer_steps_than_its_save_has() -> None:
+    w = training()
+    w.saves_succeed = False
+    w.roll_out("one", spec(2, suspend=True))
+    step = save_of(w).at_step
+    w.tell_of_save("one", step)
+    w.settle()
+    status = w.status("one")
+    assert (save_of(w).outcome, save_of(w).step) == ("Saved", step)
+    assert (status.progress.step, status.attempts[-1].last_step) == (step, step)
+
+
+def test_a_checkpoint_that_counts_other_steps_than_the_reports_says_nothing_of_what_was_trained() -> None:
+    w = training()
+    w.amend(
+        "one",
+        checkpoint=changed(
+            w.status("one").checkpoint,
+            save=SaveStatus(
+                id="save-1", at_step=10, attempt=1, needs_step=6, reason="x", time=1.0, outcome="Saved", step=10_000
+            ),
+        ),
+    )
+    assert last_trained(w.plan("one")) == 5
+
+
+@pytest.mark.parametrize(
+    ("asks", "heard", "known"), [(True, True, True), (False, True, False), (True, False, None), (False, False, None)]
+)
+def test_whether_anybody_listens_is_known_once_all_were_heard(asks: bool, heard: bool, known: bool | None) -> None:
+    w = world(2, listens=asks)
+    w.roll_out("one", spec(2))
+    w.work()
+    if not heard:
+        w.crash()
+    assert listens(w.plan("one")) is known
+    w.now += w.plan("one").silent_after + 1
+    assert bool(listens(w.plan("one"))) is (asks and heard)

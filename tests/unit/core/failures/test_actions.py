@@ -31,6 +31,7 @@ def case(**changes: object) -> Case:
         now=NOW,
         recovery=RecoverySpec(),
         nodes=4,
+        run="llama",
         step=120,
         resumed=("shared", Save(100, 1)),
         valid_steps=(110, 100, 90),
@@ -338,6 +339,8 @@ def test_a_deterministic_failure_says_what_to_do() -> None:
     assert "2 times" in action.message
     assert "n1, n2" in action.message
     assert "mend it" in action.message
+    assert "lockstep logs llama" in action.message
+    assert action.message.endswith("lockstep retry llama")
 
 
 def test_image_without_python_is_said_with_its_remedy() -> None:

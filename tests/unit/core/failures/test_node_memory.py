@@ -6,8 +6,18 @@ import pytest
 
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
-from lockstep.api.recovery_status import FirstFailure
-from lockstep.core.failures.node_memory import forgiven_at, marks_now, marks_with, suspicion, to_remember
+from lockstep.api.recovery_status import AttemptStatus, FirstFailure
+from lockstep.api.run_status import Condition, StopStatus
+from lockstep.core.failures.node_memory import (
+    FORGIVEN_AGAIN,
+    forgiven_at,
+    marks_now,
+    marks_with,
+    marks_without,
+    suspicion,
+    to_forgive,
+    to_remember,
+)
 from lockstep.core.model.node_failures import read_failures
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
@@ -151,3 +161,64 @@ def test_a_mark_is_taken_off_when_the_day_is_over() -> None:
     assert marks.annotations[names.ANNOTATION_SUSPECT] is None
     assert not marks.tainted
     assert marks_now(failed(20.0, 10.0), NOW + DAY) is None
+
+
+def judged(ending: str, reason: str, cause: str = "Application", ended: float = 60.0, **changes: object) -> PlanBuilder:
+    """The run ns/a, which stops or has ended for ``reason``, having failed by ``cause`` the last time."""
+    plan = builder_with((FirstFailure(node="n1", time=failure(1.0).time, cause="Application"),), **changes)
+    attempts = (AttemptStatus(number=1, ended_at=NOW - ended, cause=cause),)
+    status = changed(plan.status, attempts=attempts)
+    if ending == "stops":
+        status = changed(status, stop=StopStatus(reason=reason, time=NOW - ended, deadline=NOW))
+    else:
+        over = Condition(type="Finished", status="True", reason=reason, last_transition_time=NOW - ended)
+        status = changed(status, conditions=(over,))
+    view = replace(plan.run, status=status, created_at=NOW - 4 * 3600)
+    return PlanBuilder(RunContext(replace(plan.snapshot, run=view), plan.tunables, NOW))
+
+
+@pytest.mark.parametrize(
+    ("plan", "forgiven"),
+    [
+        (judged("stops", "Deterministic"), True),
+        (judged("has ended", "Deterministic"), True),
+        (judged("has ended", "Deterministic", ended=DAY), False),
+        (judged("has ended", "NoProgress"), False),  # that may be the nodes
+        (judged("stops", "Cancelled"), False),
+        (judged("has ended", "Deterministic", failures=(failure(5.0),)), False),  # of an earlier run of that name
+        (judged("has ended", "Deterministic", failures=(failure(2.0, "ns/b"),)), False),
+        (judged("has ended", "Deterministic", failures=(replace(failure(2.0), cause="Hardware"),)), False),
+        (judged("has ended", "Deterministic", failures=(replace(failure(2.0), cause="NodeLost"),)), False),
+        (judged("has ended", "Deterministic", "Hardware", failures=(replace(failure(2.0), cause="Hardware"),)), False),
+        (judged("has ended", "Deterministic", failures=(replace(failure(2.0), cause="Hang"),)), False),
+        (judged("has ended", "Deterministic", "Hang", failures=(replace(failure(2.0), cause="Hang"),)), True),
+    ],
+)
+def test_once_the_program_is_to_blame_its_failures_are_forgiven_on_every_node(
+    plan: PlanBuilder, forgiven: bool
+) -> None:
+    found = to_forgive(plan)
+    assert [(each.node, each.failures) for each in found] == (
+        [("n1", plan.snapshot.nodes["n1"].failures)] if forgiven else []
+    )
+    assert (plan.build().wake_at == NOW + FORGIVEN_AGAIN) is forgiven
+
+
+def test_what_is_forgiven_is_not_remembered_again() -> None:
+    assert to_remember(judged("stops", "NoProgress", failures=()))
+    assert not to_remember(judged("stops", "Deterministic", failures=()))
+
+
+def test_a_node_whose_failures_are_forgiven_loses_mark_and_taint_with_them() -> None:
+    mine, theirs = failure(2.0), failure(1.0, "ns/b")
+    bad = node("n1", failures=(mine, theirs), suspect="yes")
+    left = marks_without(bad, (mine,), [bad], True, NOW)
+    assert left is not None
+    assert not left.tainted
+    assert left.annotations[names.ANNOTATION_SUSPECT] is None
+    assert read_failures(left.annotations[names.ANNOTATION_FIRST_FAILURES] or "") == (theirs,)
+    assert marks_without(bad, (failure(3.0),), [bad], True, NOW) is None
+    third = replace(bad, failures=(mine, theirs, failure(0.5, "ns/c")))
+    still = marks_without(third, (mine,), [third], True, NOW)
+    assert still is not None
+    assert still.tainted

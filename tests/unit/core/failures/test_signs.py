@@ -96,11 +96,18 @@ def test_a_reason_of_the_worker_goes_before_the_code(reason: str, kind: AttemptC
         ("Loss:NaN", AttemptCause.NAN),
         ("Port:InUse", AttemptCause.APPLICATION),
         ("Import:Error", AttemptCause.APPLICATION),
+        ("Kubernetes:NoToken", AttemptCause.APPLICATION),
     ],
 )
 def test_a_sign_tells_what_a_bare_exit_code_does_not(kind: str, read: AttemptCause) -> None:
     reading = read_exit(ended(1), [sign(kind)])
     assert (reading.kind, reading.root) == (read, kind)
+
+
+def test_a_program_that_asks_kubernetes_is_told_what_to_say_to_jax() -> None:
+    reading = read_exit(ended(1), [sign("Kubernetes:NoToken")])
+    assert 'cluster_detection_method="deactivate" to jax.distributed.initialize()' in reading.words
+    assert reading.by_nature  # on any node
 
 
 @pytest.mark.parametrize("number", [37, 43, 63, 66, 92, 154])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.queue import QueueLimits
-from lockstep.core.model.limits import asked_limit, limit_allowed
+from lockstep.core.model.limits import LimitNotice, asked_limit, can_be_asked, limit_allowed, notice_of
 from support.world import spec
 
 HOUR = 3600
@@ -30,3 +30,42 @@ def test_the_spec_comes_before_the_queues_default_and_the_queues_longest_bounds_
     limits = QueueLimits.model_validate(queue)
     assert asked_limit(spec(**run), limits) == asked
     assert limit_allowed(spec(**run), limits) == allowed
+
+
+NOBODY_ASKS: dict[str, Any] = {"checkpoint": None}
+SIGNALLED: dict[str, Any] = {
+    "checkpoint": None,
+    "command": [],
+    "launcher": {"type": "Slurm", "batch": {"script": "#!/bin/sh", "signal": "SIGUSR1"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("run", "limit", "grace", "notice"),
+    [
+        ({}, 4 * HOUR, 60, LimitNotice(600, 60, 60)),
+        ({"onTimeLimit": {"leadTime": "20m"}}, 4 * HOUR, 60, LimitNotice(1200, 60, 60)),
+        ({}, 240, 60, LimitNotice(120, 60, 60)),  # never more than half
+        ({}, 40, 60, LimitNotice(20, 20, 10)),
+        ({"onTimeLimit": {"leadTime": "30s"}}, HOUR, 60, LimitNotice(60, 60, 30)),
+        ({"onTimeLimit": {"leadTime": "90s"}}, HOUR, 60, LimitNotice(90, 60, 45)),
+        (SIGNALLED, HOUR, 60, LimitNotice(600, 60, 60)),
+        (NOBODY_ASKS, 240, 60, LimitNotice(60, 60, 30)),  # all of it but the grace
+        (NOBODY_ASKS, 40, 60, LimitNotice(20, 20, 10)),
+        ({"worker": "Disabled"}, 240, 120, LimitNotice(120, 120, 60)),
+        ({"worker": "Disabled"}, 4 * HOUR, 60, LimitNotice(60, 60, 30)),
+    ],
+)
+def test_a_run_that_nobody_can_ask_to_save_is_told_to_end_by_the_grace_of_its_pods_alone(
+    run: dict[str, Any], limit: int, grace: int, notice: LimitNotice
+) -> None:
+    assert notice_of(spec(**run), limit, grace) == notice
+
+
+@pytest.mark.parametrize(
+    ("run", "asked"), [({}, True), (SIGNALLED, True), (NOBODY_ASKS, False), ({"worker": "Disabled"}, False)]
+)
+def test_programs_are_asked_by_workers_where_there_is_something_to_save_to_or_a_signal(
+    run: dict[str, Any], asked: bool
+) -> None:
+    assert can_be_asked(spec(**run)) is asked

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.core.model.quantities import amount, in_words, quantity
+from lockstep.core.model.quantities import amount, in_words, quantity, short_count, steps_in_short
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,31 @@ def test_what_is_written_reads_the_same(resource: str, value: int) -> None:
 )
 def test_amounts_read_well(resource: str, value: int, words: str) -> None:
     assert in_words(resource, value) == words
+
+
+@pytest.mark.parametrize(
+    ("number", "short"),
+    [
+        (0, "0"),
+        (999, "999"),
+        (1000, "1k"),
+        (1250, "1250"),
+        (9999, "9999"),
+        (10_000, "10k"),
+        (12_345, "12.3k"),
+        (120_000, "120k"),
+        (999_950, "1M"),
+        (3_000_001, "3M"),
+        (3_400_000, "3.4M"),
+        (9_999_999, "10M"),
+        (34_000_000, "34M"),
+        (2_000_000_000, "2G"),
+    ],
+)
+def test_a_count_is_short_and_exact_below_ten_thousand(number: int, short: str) -> None:
+    assert short_count(number) == short
+
+
+@pytest.mark.parametrize(("step", "total", "words"), [(120, None, "120"), (12_345, 250_000, "12.3k/250k"), (1, 0, "1")])
+def test_a_step_stands_before_how_many_there_are_to_be(step: int, total: int | None, words: str) -> None:
+    assert steps_in_short(step, total) == words

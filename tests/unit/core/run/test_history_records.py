@@ -4,12 +4,13 @@ import json
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import AttemptStatus
-from lockstep.api.run_status import TrainingRunStatus
+from lockstep.api.run_status import Condition, TrainingRunStatus
 from lockstep.cli.errors import CliError
 from lockstep.cli.views.history import recorded, show_recorded
 from lockstep.controller.reconcile.history import History
@@ -63,8 +64,29 @@ def test_the_end_of_a_run_is_written_down_once_with_its_totals() -> None:
     assert [(r["kind"], r["outcome"], r["reason"]) for r in made] == [("run", "Failed", "Deterministic")]
     assert json.dumps(made)
     assert made[0]["goodput"]["failures"] == 3
+    assert made[0]["user"] == ""
     assert "state" not in made[0]["goodput"]
     assert list(records(replace(run_with(), status=over), over, NOW)) == []
+
+
+def test_the_end_of_a_run_says_whose_it_was_in_so_many_characters() -> None:
+    for user, written in (("ada", "ada"), ("a" * 10_000, None)):
+        run = replace(run_with(ENDED), annotations={"lockstep.dev/user": user})
+        (record,) = records(run, status(ENDED, finished=True), NOW)
+        assert record["user"] == (written or record["user"])
+        assert len(record["user"]) <= 253
+
+
+@pytest.mark.parametrize(
+    ("value", "reason", "outcome"),
+    [("True", "Succeeded", "Succeeded"), ("False", "Cancelled", "Cancelled"), ("False", "TimeLimit", "Failed")],
+)
+def test_the_outcome_of_a_run_is_that_of_its_state(value: Any, reason: str, outcome: str) -> None:
+    over = status(ENDED, finished=True)
+    conditions = [c for c in over.conditions if c.type != "Succeeded"]
+    conditions.append(Condition(type="Succeeded", status=value, reason=reason, last_transition_time=NOW))
+    made = list(records(run_with(ENDED), changed(over, conditions=tuple(conditions)), NOW))
+    assert [record["outcome"] for record in made] == [outcome]
 
 
 def test_lines_reach_the_file_and_are_found_again_when_the_run_is_gone(

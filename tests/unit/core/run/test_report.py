@@ -1,38 +1,23 @@
 """What status says to people: step counts, words that change, and when progress is worth a write."""
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
 from lockstep.api.base.changes import changed
+from lockstep.api.run_status import Condition
 from lockstep.core.model.conditions import find
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import Lag
-from lockstep.core.run.report import conclude, rank_or_stage_differs, record_progress, short_count
-from support.world import World, node, spec, world, world_with_gang
-
-
-@pytest.mark.parametrize(
-    ("number", "short"),
-    [
-        (0, "0"),
-        (999, "999"),
-        (1000, "1k"),
-        (1250, "1250"),
-        (9999, "9999"),
-        (10_000, "10k"),
-        (12_345, "12.3k"),
-        (120_000, "120k"),
-        (999_950, "1M"),
-        (3_000_001, "3M"),
-        (3_400_000, "3.4M"),
-        (9_999_999, "10M"),
-        (34_000_000, "34M"),
-        (2_000_000_000, "2G"),
-    ],
+from lockstep.core.run.report import (
+    HINT_AFTER,
+    NO_STEP_HINT,
+    conclude,
+    rank_or_stage_differs,
+    record_progress,
 )
-def test_a_count_is_short_and_exact_below_ten_thousand(number: int, short: str) -> None:
-    assert short_count(number) == short
+from support.world import World, node, spec, world, world_with_gang
 
 
 @pytest.mark.parametrize(
@@ -148,3 +133,84 @@ def test_a_gang_is_told_which_gpus_it_has_and_which_of_its_nodes_it_leaves(
     admitted = find(made.status("one"), ConditionType.ADMITTED)
     assert admitted is not None
     assert admitted.message == message
+
+
+def test_a_program_that_reports_no_step_is_told_how_to_once() -> None:
+    w = world_with_gang(2)
+    w.work_reports_only()
+
+    def told() -> tuple[str, list[str]]:
+        plan = w.plan("one")
+        conclude(plan, "")
+        w.amend("one", conditions=plan.status.conditions)
+        shown = find(plan.status, ConditionType.PROGRESSING)
+        return shown.message if shown is not None else "", [event.reason for event in plan.events]
+
+    assert told() == ("no step of this attempt was reported yet", [])
+    w.now += HINT_AFTER
+    assert told() == (NO_STEP_HINT, ["NoStepReported"])
+    assert told() == (NO_STEP_HINT, [])
+    ended = [changed(each, ended_at=w.now) for each in w.status("one").attempts]
+    w.amend("one", attempts=(*ended, changed(ended[-1], number=2, started_at=w.now, ended_at=None)), attempt=2)
+    assert told()[1] == []
+    w.now += HINT_AFTER
+    assert told()[1] == [], "the attempt before was told"
+
+
+def test_a_new_leader_takes_nobody_for_silent_before_it_could_hear_them_and_keeps_what_was_told() -> None:
+    w = world_with_gang(2)
+    w.work_reports_only()
+    w.now += 2 * HINT_AFTER
+    w.crash()
+
+    def told() -> str:
+        plan = w.plan("one")
+        conclude(plan, "")
+        w.amend("one", conditions=plan.status.conditions)
+        shown = find(plan.status, ConditionType.PROGRESSING)
+        return shown.message if shown is not None else ""
+
+    assert told() == "no step of this attempt was reported yet"
+    w.now += HINT_AFTER
+    assert told() == NO_STEP_HINT
+    w.crash()
+    assert told() == NO_STEP_HINT
+
+
+def test_a_run_that_has_reported_steps_before_is_given_the_time_to_load() -> None:
+    w = world_with_gang(2)
+    w.amend("one", progress=changed(w.status("one").progress, step=3, time=1.0))
+    w.now += 2 * HINT_AFTER
+    plan = w.plan("one")
+    conclude(plan, "")
+    shown = find(plan.status, ConditionType.PROGRESSING)
+    assert shown is not None
+    assert shown.message == "no step of this attempt was reported yet"
+
+
+@pytest.mark.parametrize(
+    ("state", "before", "reason", "shown"),
+    [
+        ("", None, "Held", "Held"),
+        ("Pending", "NotSuspended", "Held", "Held"),
+        ("Stopping", "NotSuspended", "SuspendRequested", "Suspended"),
+        ("Suspended", "Held", "Held", "Held"),
+        ("Suspended", "SuspendRequested", "SuspendRequested", "Suspended"),
+    ],
+)
+def test_who_was_held_back_is_told_apart_from_who_was_stopped(
+    state: str, before: str | None, reason: str, shown: str
+) -> None:
+    w = World({"n0": node("n0")})
+    w.apply("one", spec(1, suspend=True))
+    w.settle()
+    conditions = [c for c in w.status("one").conditions if c.type != "Suspended"]
+    if before is not None:
+        value: Literal["True", "False"] = "False" if before == "NotSuspended" else "True"
+        conditions.append(Condition(type="Suspended", status=value, reason=before, last_transition_time=1.0))
+    w.amend("one", state=state, conditions=tuple(conditions))
+    plan = w.plan("one")
+    conclude(plan, "")
+    told = find(plan.status, ConditionType.SUSPENDED)
+    assert told is not None
+    assert (told.reason, plan.status.state, plan.status.reason) == (reason, "Suspended", shown)

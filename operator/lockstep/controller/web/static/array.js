@@ -62,5 +62,5 @@ function ended(body) {
     kind: "", cells: [runLink(row, row.name), badge(row.state), ago(row.ended, now()), [row.reason, row.message && h("div", { class: "hint" }, row.message)]],
   }));
   const more = body.more.finished;
-  return section("Ended of late", table([["Run", ""], ["State", ""], ["Ended", ""], ["How", "wide"]], list, "Runs that have ended"), more > 0 && h("p", { class: "hint" }, `${count(more)} more are not listed.`));
+  return section("Ended recently", table([["Run", ""], ["State", ""], ["Ended", ""], ["How", "wide"]], list, "Runs that have ended"), more > 0 && h("p", { class: "hint" }, `${count(more)} more are not listed.`));
 }

@@ -189,7 +189,7 @@ function describe() {
   show(
     view.totals,
     h("b", {}, plural(body.name.length, "node")), `  ${count(held)} held by runs, ${count(free)} free, `,
-    `${count(body.name.length - (states.get(ready) ?? 0))} not simply Ready`,
+    `${count(body.name.length - (states.get(ready) ?? 0))} other than Ready`,
   );
   const emphasise = (index) => ({
     onmouseenter: () => highlight(index), onmouseleave: () => highlight(null),

@@ -35,7 +35,7 @@ function list() {
     rows("Hold nodes", body.holding, body.more.holding, held, HELD),
     rows("Arrays", body.arrays, body.more.arrays, array, ARRAYS),
     rows("Suspended", body.suspended, body.more.suspended, held, HELD),
-    rows("Ended of late", body.finished, body.more.finished, ended, ENDED),
+    rows("Ended recently", body.finished, body.more.finished, ended, ENDED),
   ].filter(Boolean);
   const nothing = view.filter ? "No run that is listed fits the filter." : "No run that you may see waits, runs or has ended.";
   const left = Object.values(body.more).reduce((sum, more) => sum + more, 0) + body.queues.reduce((sum, queue) => sum + queue.more, 0);

@@ -25,9 +25,9 @@ function facts(body) {
   const all = [
     ["Step", progress.totalSteps ? `${count(progress.step ?? 0)} of ${count(progress.totalSteps)}` : progress.step && count(progress.step)],
     ["Loss", progress.loss && figure(progress.loss)],
-    ["Step rate", measured.stepSeconds && rate(measured.stepSeconds)],
-    ["To the last step", measured.left && `about ${duration(measured.left)}`],
     ["Last step", ago(progress.time, now())],
+    ["Pace", body.pace || (measured.stepSeconds && rate(measured.stepSeconds))],
+    ["All steps done", body.completion || (measured.left && `in about ${duration(measured.left)}`)],
     ["Nodes", body.nodes && `${body.nodes}${body.spares ? `, spares ${body.spares}` : ""}`],
     ["GPUs", body.gpusPerNode ? `${body.gpusPerNode} ${body.gpuType} a node` : ""],
     ["Attempt", body.attempt || ""],

@@ -11,6 +11,7 @@ from lockstep.core.admission.cache.maintenance_windows import OWNER
 from lockstep.core.admission.engine.cycle_result import Foreseen, Wait
 from lockstep.core.admission.engine.jobs import NO_LIMIT, Job, NodeClaim
 from lockstep.core.admission.engine.quota import QuotaRefusal
+from lockstep.core.model.plural import plural
 from lockstep.core.model.reasons import WaitReason
 
 LONGEST_MESSAGE = 1024
@@ -37,7 +38,7 @@ def reason_of(
         case WaitReason.DEADLINE_UNREACHABLE:
             reason.message = "no start that the cluster has for it would let it end before spec.deadline"
         case _:
-            reason.message = shortage or f"needs {spec.nodes} nodes"
+            reason.message = shortage or f"needs {plural(spec.nodes, 'node')}"
     if wait.reservation is not None:
         reason.assumption = ASSUMPTION if wait.reservation.known else UNKNOWN_ASSUMPTION
     return reason
@@ -68,14 +69,14 @@ def quota_words(refusal: QuotaRefusal, count: int) -> str:
         needs += f", and can never have more than {refusal.most}: ask for fewer nodes, or have quotas raised"
     match refusal.bound:
         case "Runs":
-            return f"queue {refusal.queue} lets at most {refusal.nominal} runs hold nodes"
+            return f"queue {refusal.queue} lets at most {plural(refusal.nominal, 'run')} hold nodes"
         case "NoQuota":
             wanted = f"GPU type {refusal.gpu_type}" if refusal.gpu_type else "nodes of no named GPU type"
             return f"queue {refusal.queue} has no quota for {wanted}; name one of its types in placement.gpuTypes"
         case "Queue":
             borrowed = (refusal.limit or 0) - refusal.nominal
             beyond = f" and {borrowed} that it may borrow" if borrowed else ""
-            own = f"{refusal.nominal}{kind} nodes{beyond}"
+            own = f"{plural(refusal.nominal, f'{kind} node'.strip())}{beyond}"
             return f"queue {refusal.queue} uses {refusal.used} of its {own}; {needs}"
         case "Cohort":
             left = max(0, refusal.pool_size - refusal.pooled)

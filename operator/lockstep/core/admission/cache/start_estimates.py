@@ -28,7 +28,7 @@ class StartEstimates:
         """Start by UID, where it is known."""
         self.wake_at = 0.0
         """When the next cycle is due, as long as any run is pending."""
-        self._due = 0.0
+        self._due = self._rests_until = 0.0
         self._left: Iterator[tuple[str, Estimate]] | None = None
         self._found: dict[str, float | None] = {}
         self._share = share
@@ -45,7 +45,10 @@ class StartEstimates:
                 known = {uid: start for uid, start in known.items() if uid in self._found}
                 self._left = None
                 begun = now if self.begun is None else self.begun
-                self._due = max(begun + LIVES, now + (now - begun))
+                self._rests_until = max(begun + LIVES, now + (now - begun))
+                # So few are worked out with every cycle, so that who has come or moved up is told its start at once.
+                few = self._share is not None and len(self._found) < self._share
+                self._due = now if few else self._rests_until
             self.estimates = known
-        self.wake_at = now + STEP if self._left is not None else self._due
+        self.wake_at = now + STEP if self._left is not None else self._rests_until
         return self.estimates

@@ -20,6 +20,10 @@ T = TypeVar("T")
 
 NEAR = 50
 """Positions of a queue up to which every change is reported."""
+HEAD = 8
+"""Positions of a queue up to which a change is reported within ``HEAD_EVERY`` seconds: what is said there is compared,
+run by run."""
+HEAD_EVERY = 10.0
 COUNTED = 10.0
 """Seconds over which updates are counted."""
 _MOVED_BY, _MOVED_BY_PART = 60.0, 0.1  # an estimate that moves by less seconds, or less of what is left, is no change
@@ -77,6 +81,8 @@ def due_update(
     times = []
     if since is not None:
         every, rank = (settings.told_every, UpdateRank.SOON) if near else (settings.told_far_every, UpdateRank.LATER)
+        if entry.position <= HEAD:
+            every = min(every, HEAD_EVERY)
         times.append(DueUpdate(max(before.updated + every, since), rank))
     if entry.points.have_moved(before.factors, settings.weights):
         times.append(DueUpdate(before.updated + settings.told_points_every, UpdateRank.LATER))
@@ -101,6 +107,11 @@ def chosen(
     soon, later = in_turn[UpdateRank.SOON], in_turn[UpdateRank.LATER]
     for_later = min(len(later), max(room - len(soon), room // _LATER_PART))
     return [*at_once, *soon[: room - for_later], *later[:for_later]]
+
+
+def same_estimate(told: float | None, now: float | None) -> bool:
+    """An estimate that has moved by so little is shown as it was told."""
+    return told is not None and now is not None and abs(now - told) <= _MOVED_BY
 
 
 def _moved_at(before: float | None, after: float | None) -> float | None:

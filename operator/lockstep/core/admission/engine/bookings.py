@@ -52,7 +52,9 @@ class Bookings:
                 break
         self._windows = [claim for claim in claims if claim.owner not in holders]
         self._but_for_windows = Calendar(now, self._calendar.free(now, self._instant), (), self._windows)
-        self._holders = sorted((run.ends if run.ends > now else now + OVERDUE, run.uid, run.nodes) for run in running)
+        self._holders = sorted(
+            (run.ends if run.ends > now else now + OVERDUE, run.uid or run.left_by, run.nodes) for run in running
+        )
         self._promised: list[NodeClaim] = []
         # From here on starts rest on runs without a limit.
         self._assumed = min((run.ends for run in running if not run.limited), default=inf)

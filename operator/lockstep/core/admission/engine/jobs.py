@@ -137,6 +137,9 @@ class RunningJob:
     """False: it has no time limit, and ``ends`` is only assumed."""
     yields_to: str = ""
     """UID of the job that is promised what it uses of the quotas, as its victim."""
+    left_by: str = ""
+    """UID of a run that is over and has left its pods there, where it is one: it is named, and nothing else is asked of
+    it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from lockstep.api.recovery_status import NodeRefusalsStatus
 from lockstep.core.failures.failure_memory import named_nodes
 from lockstep.core.model.conditions import find
 from lockstep.core.model.limits import asked_limit
+from lockstep.core.model.near_names import suggestion
+from lockstep.core.model.plural import plural
 from lockstep.core.model.reasons import ConditionType, WaitReason
 from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Mode, Tunables
@@ -40,10 +42,9 @@ def hold_of(
     if tunables.mode is not Mode.ACTIVE:
         return Hold(WaitReason(tunables.mode.value), mode_words(tunables.mode))
     if name != names.DEFAULT_QUEUE and name not in snapshot.queues:
-        known = ", ".join(sorted({names.DEFAULT_QUEUE, *_open_to(run, snapshot)}))
-        return Hold(
-            WaitReason.QUEUE_NOT_FOUND, f"there is no TrainingQueue {name}; open to this namespace are: {known}"
-        )
+        known = sorted({names.DEFAULT_QUEUE, *_open_to(run, snapshot)})
+        words = f"there is no TrainingQueue {name}; {suggestion(name, known)}open to this namespace are: "
+        return Hold(WaitReason.QUEUE_NOT_FOUND, words + ", ".join(known))
     refused = snapshot.refused.get(run.uid)
     if refused is not None and refused.until > now:
         words = f"the API server does not take its admission, which is tried again: {refused.message}"
@@ -116,9 +117,8 @@ def _refused_by_queue(run: RunView, queue: TrainingQueueSpec, snapshot: ClusterS
         words = f"queue {name} does not allow priorityClassName {wanted}; it allows {', '.join(sorted(allowed))}"
         return Hold(WaitReason.PRIORITY_CLASS_NOT_ALLOWED, words)
     if wanted not in snapshot.priority_classes:
-        return Hold(
-            WaitReason.PRIORITY_CLASS_NOT_FOUND, f"there is no PriorityClass {wanted}; create it, or name another"
-        )
+        words = f"there is no PriorityClass {wanted}; {suggestion(wanted, snapshot.priority_classes)}"
+        return Hold(WaitReason.PRIORITY_CLASS_NOT_FOUND, f"{words}create it, or name another")
     return None
 
 
@@ -142,7 +142,7 @@ def _beyond_limits(run: RunView, queue: TrainingQueueSpec) -> Hold | None:
     wanted = spec.nodes + spec.spare_nodes
     if limits.max_nodes_per_run is not None and wanted > limits.max_nodes_per_run:
         with_spares = ", spares included" if spec.spare_nodes else ""
-        words = f"needs {wanted} nodes{with_spares}; queue {spec.queue} admits runs of at most"
+        words = f"needs {plural(wanted, 'node')}{with_spares}; queue {spec.queue} admits runs of at most"
         return Hold(WaitReason.NODES_PER_RUN_LIMIT, f"{words} {limits.max_nodes_per_run}")
     asked = asked_limit(spec, limits)
     if limits.max_time_limit is not None:

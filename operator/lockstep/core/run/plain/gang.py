@@ -15,6 +15,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import CreatePod
 from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.plural import plural
 from lockstep.core.model.ranges import parse_ranges
 from lockstep.core.model.reasons import ActionWord, EventReason, LossReason, StopReason
 from lockstep.core.model.run_state import RunState
@@ -186,7 +187,7 @@ def _write_start(plan: PlanBuilder) -> None:
         hold_back_attempt(plan.status, None), start=start, totals=changed(totals, attempts=totals.attempts + 1)
     )
     plan.put_attempt(plan.attempt(attempt))  # it counts as started when all of its pods were seen
-    words = f"attempt {attempt} starts on {plan.world} nodes; its pods start as they come (worker: Disabled)"
+    words = f"attempt {attempt} starts on {plural(plan.world, 'node')}; its pods start as they come (worker: Disabled)"
     if nodelist(addresses) is None:
         words += "; their addresses are too many for LOCKSTEP_NODELIST, which is left out"
     plan.event(EventReason.STARTED, words, action=ActionWord.START)

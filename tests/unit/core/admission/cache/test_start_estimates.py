@@ -77,3 +77,22 @@ def test_a_long_queue_is_told_its_starts_within_a_few_passes() -> None:
         last = statuses(admit(snapshot, Tunables(), NOW + step, memory))
     assert {name: status.queue.estimated_start for name, status in last.items()} == at_once
     assert all(at_once.values())
+
+
+def test_who_is_one_of_a_few_is_told_its_start_with_the_cycle_that_first_sees_it() -> None:
+    start_estimates = StartEstimates()
+    assert start_estimates.refresh(100.0, jobs({"a": 1.0})) == {"a": 1.0}
+    assert start_estimates.wake_at == 100.0 + LIVES  # and nobody is woken for it
+    assert start_estimates.refresh(101.0, jobs({"a": 3.0, "b": 2.0})) == {"a": 3.0, "b": 2.0}
+    many = {f"r{number}": float(number) for number in range(SHARE)}
+    start_estimates.refresh(102.0, jobs(many))
+    start_estimates.refresh(103.0, never)
+    assert start_estimates.refresh(104.0, never) == many
+
+
+def test_a_new_run_behind_others_knows_its_start_at_once() -> None:
+    busy = run("busy", 4, status={**held("n0", "n1", "n2", "n3"), "last_admitted": NOW}, timeLimit="1h")
+    first, memory = run("first", 4, timeLimit="1h"), CycleMemory()
+    admit(world([busy, first]), Tunables(), NOW, memory)
+    both = world([busy, first, run("second", 4, at=1.0, timeLimit="1h")])
+    assert statuses(admit(both, Tunables(), NOW + 1, memory))["second"].queue.estimated_start == NOW + 7200

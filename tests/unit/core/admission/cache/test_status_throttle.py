@@ -12,7 +12,16 @@ from lockstep.api.run_status import QueueStatus
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.entry import Entry, PendingReason
 from lockstep.core.admission.cache.memory import CycleMemory
-from lockstep.core.admission.cache.status_throttle import COUNTED, NEAR, DueUpdate, UpdateRank, chosen, due_update
+from lockstep.core.admission.cache.status_throttle import (
+    COUNTED,
+    HEAD,
+    NEAR,
+    DueUpdate,
+    UpdateRank,
+    chosen,
+    due_update,
+    same_estimate,
+)
 from lockstep.core.admission.queueing.order import Points
 from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.assignment import is_held
@@ -25,6 +34,7 @@ from support.admission import NOW, held, run, world
 SETTINGS = AdmissionSettings()
 FAR = 4 * NEAR
 AT_ONCE = DueUpdate(0.0, UpdateRank.AT_ONCE)
+AT_THE_HEAD = DueUpdate(NOW + 10, UpdateRank.SOON)
 SOON, LATER, IN_A_MINUTE = (
     DueUpdate(NOW + 60, UpdateRank.SOON),
     DueUpdate(NOW + 300, UpdateRank.LATER),
@@ -58,7 +68,9 @@ def test_what_kueue_says_next_is_told_within_seconds() -> None:
     ("before", "position", "word"),
     [
         (1, 1, None),
-        (3, 2, SOON),
+        (3, 2, AT_THE_HEAD),
+        (HEAD + 1, HEAD, AT_THE_HEAD),
+        (HEAD + 2, HEAD + 1, SOON),
         (NEAR, NEAR - 1, SOON),
         (NEAR + 1, NEAR, SOON),
         (NEAR + 2, NEAR + 1, None),
@@ -101,7 +113,7 @@ def test_who_has_heard_nothing_yet_is_told_at_once_wherever_it_stands() -> None:
 
 def test_points_alone_are_told_after_a_quarter_of_an_hour_and_the_earlier_of_two_words_counts() -> None:
     assert due(TOLD, points=500) == DueUpdate(NOW + 900, UpdateRank.LATER)
-    assert due(TOLD, position=1, points=500) == SOON
+    assert due(TOLD, position=1, points=500) == AT_THE_HEAD
     far_off = changed(TOLD, position=1, estimated_start=NOW + 10**6)
     moved = PendingReason("Priority", "behind others", start=NOW + 10**6 + 3600.0)
     assert due(far_off, moved) == DueUpdate(NOW + 10**6 - 36_000, UpdateRank.SOON)
@@ -199,3 +211,13 @@ def test_a_run_that_is_to_start_waits_for_no_words_and_all_who_are_new_are_told_
         site.second(ends=True)
     assert all(view.status.queue.reason for view in site.line)
     assert len(site.line) == 496
+
+
+@pytest.mark.parametrize(
+    ("told", "now", "same"),
+    [(NOW, NOW + 60, True), (NOW, NOW - 60, True), (NOW, NOW + 61, False), (None, NOW, False), (NOW, None, False)],
+)
+def test_an_estimate_that_has_hardly_moved_is_the_one_that_was_told(
+    told: float | None, now: float | None, same: bool
+) -> None:
+    assert same_estimate(told, now) is same

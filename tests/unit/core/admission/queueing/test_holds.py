@@ -135,6 +135,34 @@ def test_a_queue_takes_the_namespaces_that_it_selects_and_names_no_other_queue_t
 
 
 @pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (
+            {"queue": "reserch"},
+            "Queue reserch; did you mean research? Else open to this namespace are: default",
+        ),
+        ({"queue": "vision"}, "no TrainingQueue vision; open to this namespace are: default, research"),
+        ({"queue": "secert"}, "no TrainingQueue secert; open to this namespace are: default, research"),
+        (
+            {"queue": "research", "priorityClassName": "hgih"},
+            "no PriorityClass hgih; did you mean high? Else create it, or name another",
+        ),
+        (
+            {"queue": "research", "priorityClassName": "urgent"},
+            "no PriorityClass urgent; create it, or name another",
+        ),
+    ],
+)
+def test_what_was_probably_meant_is_told_and_no_queue_of_others(spec: dict[str, Any], words: str) -> None:
+    queues = {"research": {}, "secret": {"namespaceSelector": {"matchLabels": {"team": "others"}}}}
+    found = hold_of(
+        run("a", **spec), world([], queues=queues, classes={"high": 1}), Tunables(), NOW, has_live_pods=False
+    )
+    assert found is not None
+    assert words in found.message
+
+
+@pytest.mark.parametrize(
     ("expression", "labels", "selected"),
     [
         ({"key": "tier", "operator": "In", "values": ["a", "b"]}, {"tier": "b"}, True),

@@ -1,0 +1,1 @@
+"""A cluster to play on: `make playground`."""

@@ -1,0 +1,92 @@
+"""What becomes of a run in the first two seconds: refused, in its queue, or with nodes; in words, and as exit code."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from lockstep.cli import arrays, output
+from lockstep.cli.client import Cluster, Json, runs_path
+from lockstep.cli.errors import CliError, ExitCode
+from lockstep.cli.submission.array_manifests import is_set
+from lockstep.core.model.assignment import is_held
+from lockstep.core.model.conditions import find
+from lockstep.core.model.own_objects import parse_run, parse_run_set
+from lockstep.core.model.reasons import ConditionType, WaitReason
+from lockstep.core.model.snapshot import RunView
+from lockstep.present.amounts import plural
+from lockstep.present.runs import queue_of
+
+PATIENCE = 2.0
+"""Seconds."""
+_FIRST_LOOK, _LONGEST_PAUSE = 0.05, 0.3
+
+NOT_BY_WAITING = frozenset(
+    {
+        WaitReason.PLACEMENT,
+        WaitReason.NODES_PER_RUN_LIMIT,
+        WaitReason.DEADLINE_UNREACHABLE,
+        WaitReason.TIME_LIMIT_TOO_LONG,
+        WaitReason.DEPENDENCY_NEVER_SATISFIED,
+        WaitReason.QUEUE_NOT_FOUND,
+        WaitReason.NAMESPACE_NOT_ALLOWED,
+        WaitReason.PRIORITY_CLASS_NOT_ALLOWED,
+        WaitReason.PRIORITY_CLASS_NOT_FOUND,
+        WaitReason.LOCAL_QUEUE_NOT_FOUND,
+        WaitReason.KUEUE_NOT_INSTALLED,
+        WaitReason.KUEUE_DISABLED,
+    }
+)
+"""Pending reasons of what somebody has to change first: the run, or what it names."""
+
+
+def tell_verdicts(cluster: Cluster, created: Sequence[Json], seconds: float | None = None) -> ExitCode:
+    """Say of each what the operator made of it, ``seconds`` at most for all (``PATIENCE`` by default). REFUSED: one
+    starts in no case as it is."""
+    deadline = time.monotonic() + (PATIENCE if seconds is None else seconds)
+    codes = [_tell(cluster, raw, deadline) for raw in created]
+    return ExitCode.REFUSED if ExitCode.REFUSED in codes else ExitCode.OK
+
+
+def _tell(cluster: Cluster, raw: Json, deadline: float) -> ExitCode:
+    name, pause = raw["metadata"]["name"], _FIRST_LOOK
+    place = arrays.sets_path if is_set(raw) else runs_path
+    path = place(raw["metadata"].get("namespace") or cluster.namespace, name)
+    words, code = _words(raw)
+    while not words and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+        try:
+            words, code = _words(cluster.get(path))
+        except CliError as error:
+            words, code = f"{name} was created; what becomes of it cannot be read: {error}", ExitCode.OK
+    output.note(words or f"{name} is not judged yet; lockstep explain {name} shows what it waits for")
+    return code
+
+
+def _words(raw: Json) -> tuple[str, ExitCode]:
+    """Empty: nothing is decided yet."""
+    view = parse_run_set(raw) if is_set(raw) else parse_run(raw)
+    name, accepted = view.name, find(view.status, ConditionType.ACCEPTED)
+    if accepted is not None and accepted.status == "False" and accepted.observed_generation == view.generation:
+        stays = f"\n  It stays, and goes on once that is mended. lockstep cancel {name} ends it."
+        return f"{name} is refused: {accepted.message}{stays}", ExitCode.REFUSED
+    if accepted is None or accepted.status != "True":
+        return "", ExitCode.OK
+    return _place(view) if isinstance(view, RunView) else (f"{name} is accepted", ExitCode.OK)
+
+
+def _place(run: RunView) -> tuple[str, ExitCode]:
+    name, status = run.name, run.status
+    if is_held(status.assignment) or status.attempt:
+        return f"{name} has {plural(len(status.assignment.nodes), 'node')}, and starts", ExitCode.OK
+    if run.spec is not None and run.spec.suspend:
+        return f"{name} is held; lockstep release {name} lets it go", ExitCode.OK
+    told = status.queue
+    if not told.reason:
+        return "", ExitCode.OK
+    why = f"{told.reason}{f': {told.message}' if told.message else ''}"
+    if told.reason in NOT_BY_WAITING:
+        return f"{name} cannot start as it is: {why}", ExitCode.REFUSED
+    where = f" at position {told.position}" if told.position else ""
+    return f"{name} waits in queue {queue_of(run)}{where}: {why}", ExitCode.OK

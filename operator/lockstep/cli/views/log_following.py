@@ -1,0 +1,190 @@
+"""`lockstep logs -f`: what ranks write, over pods, attempts and lost connections, until the run has ended."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+
+from lockstep.cli import runs
+from lockstep.cli.actions import wait
+from lockstep.cli.client import Cluster, Json
+from lockstep.cli.errors import ApiServerError, CliError, Unreachable
+from lockstep.cli.output import note
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.reasons import ConditionType
+from lockstep.core.model.snapshot import RunView
+from lockstep.present.runs import state_of
+
+_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[-+]\d\d:\d\d)) ")
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
+"""Seconds until a log that has ended is asked for again, unless the run changes before."""
+
+ReadLog = Callable[[str, str], Iterator[bytes]]
+"""Of a pod's name and the moment after which lines are wanted (empty: of all): lines, each with a timestamp."""
+
+
+class Followed:
+    """The run as it is now, kept up to date by a thread, for those that follow its ranks."""
+
+    def __init__(self, run: RunView) -> None:
+        self.run = run
+        self.changed = threading.Condition()
+        self.over = False
+        """Nobody is to wait any longer."""
+        self.failure: BaseException | None = None
+        self._told: set[str] = set()
+
+    def keep(self, cluster: Cluster, raw: Json) -> None:
+        """Follow the run ``raw`` to its end, in a thread."""
+        try:
+            for run in wait.versions(cluster, raw, None):
+                whole = runs.whole(cluster, run)
+                with self.changed:
+                    self.run = whole
+                    self.changed.notify_all()
+                self._tell_state(whole)
+                if has_ended(whole):
+                    return
+        except BaseException as error:
+            self.end(error)
+
+    def end(self, failure: BaseException | None = None) -> None:
+        """Have everybody stop, for this reason."""
+        with self.changed:
+            self.over, self.failure = True, self.failure or failure
+            self.changed.notify_all()
+
+    def pause(self, seen: RunView, seconds: float) -> None:
+        """Until the run is another than the one ``seen``, or for so long."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.over or self.run is not seen, seconds)
+
+    def tell(self, words: str) -> None:
+        """Say something once."""
+        with self.changed:
+            if words in self._told:
+                return
+            self._told.add(words)
+        note(words)
+
+    def _tell_state(self, run: RunView) -> None:
+        if has_ended(run) or slots.is_held(run.status.assignment):
+            return
+        state, reason = state_of(run)
+        self.tell(
+            f"{run.name} is {state}{f' ({reason})' if reason else ''} and has no nodes; its log goes on when it has "
+            f"(lockstep explain {run.name})."
+        )
+
+
+def has_ended(run: RunView) -> bool:
+    """Nothing more will be written."""
+    return is_true(run.status, ConditionType.FINISHED)
+
+
+class RankLog:
+    """What one rank writes. Lines come once, whatever pods and connections they come by."""
+
+    def __init__(self, followed: Followed, rank: int, pod_of: Callable[[RunView, int], str], read: ReadLog) -> None:
+        self._followed, self._rank, self._pod_of, self._read = followed, rank, pod_of, read
+        self._stamp = b""
+        self._unstamped = 0
+
+    def lines(self, *, stamped: bool) -> Iterator[bytes]:
+        """Until the run has ended and its last pod is read. Raises CliError on a log that may not be read."""
+        pod, pause = "", _SHORTEST_PAUSE
+        while not self._followed.over:
+            # Looked at before reading, so that what is written last is still read.
+            run = self._followed.run
+            current, ended = self._pod_of(run, self._rank), has_ended(run)
+            if not pod:
+                pod = current
+            last = ended or pod != current
+            found = False
+            for line in self._new_lines(pod, last=last) if pod else ():
+                found = True
+                yield line if stamped else _STAMP.sub(b"", line, 1)
+            if pod != current:
+                pod, self._stamp, self._unstamped = current, b"", 0
+            elif ended:
+                return
+            else:
+                pause = _SHORTEST_PAUSE if found else min(2 * pause, _LONGEST_PAUSE)
+                self._followed.pause(run, pause)
+
+    def _new_lines(self, pod: str, *, last: bool) -> Iterator[bytes]:
+        passed = 0
+        try:
+            for line in self._read(pod, self._stamp.decode()):
+                stamp = _STAMP.match(line)
+                if stamp is None:  # not every kubelet stamps them; such a log comes whole each time
+                    passed += 1
+                    if passed <= self._unstamped:
+                        continue
+                    self._unstamped = passed
+                elif stamp[1] <= self._stamp:
+                    continue
+                else:
+                    self._stamp = stamp[1]
+                yield line
+        except Unreachable as error:
+            self._followed.tell(f"{error}; asking again until it answers.")
+        except ApiServerError as error:
+            if error.status not in (400, 404, 500, 502, 503, 504):  # not started, gone, or its node does not answer
+                raise
+            if not last:
+                name = self._followed.run.name
+                self._followed.tell(
+                    f"not every container of {name} has started yet; its log follows (lockstep explain {name})."
+                )
+
+
+def follow(
+    cluster: Cluster,
+    raw: Json,
+    run: RunView,
+    ranks_of: Callable[[RunView], list[int]],
+    show_rank: Callable[[Followed, int], None],
+) -> None:
+    """Show the ranks of a run, those that it gets later too, until it has ended. ``show_rank`` is called in threads.
+
+    Raises what first went wrong in one of them.
+    """
+    followed = Followed(run)
+    begun, done = set[int](), set[int]()
+
+    def show(rank: int) -> None:
+        failure = None
+        try:
+            show_rank(followed, rank)
+        except BaseException as error:
+            failure = error
+        with followed.changed:
+            done.add(rank)
+            followed.changed.notify_all()
+        if failure is not None:
+            followed.end(failure)
+
+    # Daemons: an interrupt must not wait for streams that are silent.
+    threading.Thread(target=followed.keep, args=(cluster, raw), daemon=True).start()
+    while not followed.over:
+        seen = followed.run
+        for rank in ranks_of(seen) if seen.status.assignment.incarnations else ():
+            if rank not in begun:
+                begun.add(rank)
+                threading.Thread(target=show, args=(rank,), daemon=True).start()
+
+        def is_over(seen: RunView = seen) -> bool:
+            # Ranks that are done before the run were wanted for one attempt alone.
+            return begun == done and (bool(begun) or has_ended(seen))
+
+        with followed.changed:
+            followed.changed.wait_for(lambda seen=seen: followed.over or followed.run is not seen or is_over(seen))  # type: ignore[misc]
+        if is_over():
+            break
+    if followed.failure is not None:
+        raise followed.failure
+    if not begun:
+        raise CliError(f"{run.name} has ended without having had nodes, so nothing has logged")

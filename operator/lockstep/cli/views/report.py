@@ -1,0 +1,318 @@
+"""`lockstep report`: who used how much, how well, and what went wrong, by user, queue or namespace."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from lockstep.api.base import names
+from lockstep.api.base.durations import parse_duration
+from lockstep.api.base.times import to_rfc3339, to_unix
+from lockstep.api.goodput_status import GoodputStatus
+from lockstep.cli import output, runs
+from lockstep.cli.client import Cluster, Json, runs_path
+from lockstep.cli.errors import CliError, if_forbidden
+from lockstep.cli.submission.slurm_syntax import moment
+from lockstep.core.accounting.goodput import Bucket, runtime_goodput
+from lockstep.core.admission.queueing.order import share_key
+from lockstep.core.model import sanitise
+from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.reasons import ConditionType, Outcome
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.test_only import is_test_only
+from lockstep.present.amounts import duration, local_time, plural
+
+By = Literal["user", "queue", "namespace"]
+Form = Literal["table", "csv", "json"]
+NOT_ENDED = "not ended"
+COLUMNS = ("RUNS", "SUCCEEDED", "FAILED", "CANCELLED", "NOT-ENDED", "GPU-HOURS", "GOODPUT", "WAIT-P50", "WAIT-P95",
+           "FAILURES", "BY-CAUSE")  # fmt: skip
+FIELDS = ("runs", "succeeded", "failed", "cancelled", "notEnded", "gpuHours", "goodput", "waitP50Seconds",
+          "waitP95Seconds", "failures", "failuresByCause")  # fmt: skip
+UNKNOWN_CAUSE = "unknown"
+_FORMULA = ("=", "+", "-", "@")  # what a spreadsheet would compute
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What one run used. Times are Unix seconds; ``ended`` is None while it has not. ``causes`` may be of some of its
+    ``failures`` only."""
+
+    namespace: str
+    uid: str
+    user: str
+    queue: str
+    outcome: str
+    created: float
+    ended: float | None
+    nodes: int
+    gpu_hours: float
+    seconds: Mapping[Bucket, int]
+    failures: int
+    causes: Counter[str]
+
+
+@dataclass(slots=True)
+class Sum:
+    """What several used."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    gpu_hours: float = 0.0
+    node_seconds: Counter[Bucket] = field(default_factory=Counter)
+    waits: list[int] = field(default_factory=list)
+    failures: int = 0
+    causes: Counter[str] = field(default_factory=Counter)
+
+    def add(self, use: Use) -> None:
+        """One more run."""
+        self.outcomes[use.outcome] += 1
+        self.gpu_hours += use.gpu_hours
+        self.node_seconds.update({bucket: seconds * use.nodes for bucket, seconds in use.seconds.items()})
+        self.waits.append(use.seconds.get(Bucket.QUEUE, 0))
+        self.failures += max(use.failures, use.causes.total())
+        self.causes += use.causes
+        self.causes[UNKNOWN_CAUSE] += max(0, use.failures - use.causes.total())
+
+    def figures(self) -> dict[str, Any]:
+        """By FIELDS. The goodput is of node time: a run on 64 nodes weighs as much as 64 on one."""
+        parts = {bucket: self.node_seconds[bucket] for bucket in Bucket}
+        held = sum(parts.values()) - parts[Bucket.QUEUE] - parts[Bucket.SUSPENDED]
+        waits = sorted(self.waits)
+        figures: list[Any] = [self.outcomes.total()]
+        figures += [self.outcomes[each] for each in (*Outcome, NOT_ENDED)]
+        figures += [round(self.gpu_hours, 2), round(runtime_goodput(parts), 3) if held else None]
+        figures += [_quantile(waits, 0.5), _quantile(waits, 0.95), self.failures]
+        figures += [{cause: count for cause, count in self.causes.most_common() if count}]
+        return dict(zip(FIELDS, figures, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """The sums, who used most first. ``notes`` say where the figures come from and what they leave out."""
+
+    by: By
+    since: float
+    until: float
+    rows: Sequence[tuple[str, Sum]]
+    total: Sum
+    notes: Sequence[str]
+
+
+def begin_of(text: str, now: float) -> float:
+    """What ``--since`` means: so long ago, or a moment. Raises UsageError."""
+    try:
+        return now - parse_duration(text)
+    except ValueError:
+        return to_unix(moment("--since", text, now))
+
+
+def show(
+    cluster: Cluster | None, paths: Sequence[str], namespace: str | None, by: By, since: float, now: float, form: Form
+) -> None:
+    """Print the report on ``namespace`` (None: all). ``cluster`` None: only the history files at ``paths`` are read."""
+    past = Past.read(paths)
+    ended = [use for use in past.ended() if namespace in (None, use.namespace)]
+    known, live = {use.uid for use in ended}, []
+    if cluster is not None:
+        with if_forbidden(
+            "ask for the role view in the whole cluster, which a report on all namespaces needs, or name one with -n"
+        ):
+            found = cluster.list(runs_path(namespace))["items"]
+        views = (runs.view(raw) for raw in found)
+        live = [past.told_of(use_of(run)) for run in views if run.uid not in known and not is_test_only(run)]
+    report = summed([*ended, *live], by, since, now, _sources(paths, cluster is not None))
+    if form == "json":
+        output.echo(json.dumps(as_json(report), indent=4))
+        return
+    if form == "csv":
+        output.echo(as_csv(report).rstrip("\n"))
+    else:
+        output.print_lines(listing(report))
+    for words in report.notes:
+        output.note(words)
+
+
+def summed(uses: Iterable[Use], by: By, since: float, now: float, sources: Sequence[str]) -> UsageReport:
+    """Of all that ended after ``since``, or has not."""
+    sums: dict[str, Sum] = {}
+    total, older = Sum(), 0
+    for use in uses:
+        if use.ended is not None and use.ended < since:
+            continue
+        sums.setdefault(getattr(use, by), Sum()).add(use)
+        total.add(use)
+        older += use.created < since
+    rows = sorted(sums.items(), key=lambda row: (-row[1].gpu_hours, row[0]))
+    notes = [f"Runs since {local_time(since)} that ended, or have not yet; {'; '.join(sources)}."]
+    if older:
+        was, count = ("was", "counts") if older == 1 else ("were", "count")
+        notes.append(f"{plural(older, 'run')} of these {was} made before, and {count} whole.")
+    return UsageReport(by, since, now, rows, total, notes)
+
+
+def use_of(run: RunView) -> Use:
+    """What a run has used that is still there, as its status says."""
+    status = run.status
+    succeeded, outcome, ended = find(status, ConditionType.SUCCEEDED), NOT_ENDED, None
+    finished = find(status, ConditionType.FINISHED)
+    if is_true(status, ConditionType.FINISHED) and finished is not None and succeeded is not None:
+        outcome, ended = _outcome(succeeded.status == "True", succeeded.reason), finished.last_transition_time
+    queue, namespace, user = share_key(run)
+    causes = Counter(entry.cause for entry in status.attempts if entry.ended_at is not None and entry.rank is not None)
+    nodes = status.resolved.nodes or (run.spec.nodes if run.spec is not None else 0)
+    return _use(namespace, run.uid, user, queue, outcome, run.created_at, ended, nodes, status.goodput, causes)
+
+
+class Past:
+    """The operator's history: the last record of each attempt and of each run that ended."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, Json] = {}
+        self._causes: dict[str, dict[int, tuple[str, str]]] = {}  # by uid and attempt: when recorded, cause
+
+    @classmethod
+    def read(cls, paths: Iterable[str]) -> Past:
+        """From files, in any order. Raises CliError. What is no record is passed over."""
+        past = cls()
+        for path in paths:
+            try:
+                with open(path, encoding="utf-8", errors="replace") as lines:
+                    for line in lines:
+                        past.take(line)
+            except OSError as error:
+                remedy = "name files that history.path of the operator names"
+                raise CliError(f"{path}: {error.strerror}", remedy) from error
+        return past
+
+    def take(self, line: str) -> None:
+        """One line. A newer record of the same thing counts, wherever it stands."""
+        try:
+            record = json.loads(line)
+            uid, recorded = str(record["uid"]), str(record["recordedAt"])
+            if record["kind"] == "run":
+                if recorded >= self._ends.get(uid, {}).get("recordedAt", ""):
+                    _use_of_record(record, Counter())  # or it is none
+                    self._ends[uid] = record
+            elif record.get("rank") is not None:
+                known, number = self._causes.setdefault(uid, {}), int(record["attempt"])
+                known[number] = max(known.get(number, ("", "")), (recorded, str(record.get("cause", ""))))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return
+
+    def ended(self) -> list[Use]:
+        """Every run that has ended."""
+        return [_use_of_record(record, self._causes_of(uid)) for uid, record in self._ends.items()]
+
+    def told_of(self, use: Use) -> Use:
+        """With the causes of failures that status has forgotten."""
+        causes = self._causes_of(use.uid)
+        return replace(use, causes=causes) if causes.total() > use.causes.total() else use
+
+    def _causes_of(self, uid: str) -> Counter[str]:
+        return Counter(cause for _, cause in self._causes.get(uid, {}).values())
+
+
+def listing(report: UsageReport) -> list[str]:
+    """The table, header first; the last line has all together."""
+    rows = [(name, one) for name, one in report.rows]
+    rows += [("all", report.total)] if len(rows) > 1 else []
+    cells = [[name, *_shown(one.figures())] for name, one in rows]
+    return output.table((report.by.upper(), *COLUMNS), cells)
+
+
+def as_csv(report: UsageReport) -> str:
+    """A line for each; what a spreadsheet would take for a formula is made text."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow((report.by, *FIELDS))
+    for name, one in report.rows:
+        figures = one.figures()
+        figures["failuresByCause"] = " ".join(f"{cause}={n}" for cause, n in figures["failuresByCause"].items())
+        shown = sanitise.line(name)
+        lines.writerow([f"'{shown}" if shown.startswith(_FORMULA) else shown, *figures.values()])
+    return text.getvalue()
+
+
+def as_json(report: UsageReport) -> Json:
+    """For programs."""
+    return {
+        "by": report.by,
+        "since": to_rfc3339(report.since),
+        "until": to_rfc3339(report.until),
+        "notes": list(report.notes),
+        "rows": [{report.by: name} | one.figures() for name, one in report.rows],
+        "total": report.total.figures(),
+    }
+
+
+def _shown(figures: Mapping[str, Any]) -> list[str]:
+    causes = ", ".join(f"{cause} {count}" for cause, count in figures["failuresByCause"].items())
+    waits = ["" if figures[name] is None else duration(figures[name]) for name in ("waitP50Seconds", "waitP95Seconds")]
+    goodput = "" if figures["goodput"] is None else f"{figures['goodput']:.3f}"
+    counts = [str(figures[name]) for name in FIELDS[:5]]
+    return [*counts, f"{figures['gpuHours']:.1f}", goodput, *waits, str(figures["failures"]), causes]
+
+
+def _use_of_record(record: Json, causes: Counter[str]) -> Use:
+    """Raises what a record raises that is none."""
+    return _use(
+        str(record["namespace"]),
+        str(record["uid"]),
+        str(record.get("user", "")),
+        str(record.get("queue") or names.DEFAULT_QUEUE),
+        _outcome(record["outcome"] == Outcome.SUCCEEDED, str(record["reason"])),
+        to_unix(record["createdAt"]),
+        to_unix(record["recordedAt"]),
+        int(record.get("nodes") or 0),
+        GoodputStatus.load(record["goodput"]),
+        causes,
+    )
+
+
+def _use(
+    namespace: str,
+    uid: str,
+    user: str,
+    queue: str,
+    outcome: str,
+    created: float,
+    ended: float | None,
+    nodes: int,
+    goodput: GoodputStatus,
+    causes: Counter[str],
+) -> Use:
+    seconds = {bucket: int(getattr(goodput.buckets, bucket.value)) for bucket in Bucket}
+    hours = _number(goodput.gpu_hours)
+    return Use(namespace, uid, user, queue, outcome, created, ended, nodes, hours, seconds, goodput.failures, causes)
+
+
+def _number(text: str) -> float:
+    """Nothing, or what is none, counts as 0: anybody who may edit a status could have written it."""
+    try:
+        number = float(text)
+    except ValueError:
+        return 0.0
+    return number if math.isfinite(number) and number > 0 else 0.0
+
+
+def _outcome(succeeded: bool, reason: str) -> str:
+    if succeeded:
+        return Outcome.SUCCEEDED.value
+    return Outcome.CANCELLED.value if reason == Outcome.CANCELLED.value else Outcome.FAILED.value
+
+
+def _sources(paths: Sequence[str], live: bool) -> list[str]:
+    if not paths:
+        return ["by the runs that are still there: deleted ones are in the operator's history, --from FILE"]
+    return [f"by the history in {' '.join(paths)}", *(["and by the runs that it does not have ended"] if live else [])]
+
+
+def _quantile(ordered: Sequence[int], share: float) -> int | None:
+    """Nearest rank; none of nothing."""
+    return ordered[math.ceil(share * len(ordered)) - 1] if ordered else None

@@ -1,0 +1,153 @@
+"""What the pods of a run need that somebody else has to make: found in its spec, and told when it is not there.
+
+Kubernetes has pods that name what is missing wait for it on their nodes, which nobody else gets meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.core.model.named_objects import LookedUp, MissingObject, NamedObject, ObjectKind
+from lockstep.core.model.near_names import suggestion
+from lockstep.core.model.problems import Problem
+from lockstep.core.model.reasons import ConditionReason
+from lockstep.core.model.snapshot import DryRunResult
+from lockstep.core.pods.pod_template import items, section
+
+MOST_LOOKED_UP = 64
+"""Objects of one run. A podTemplate may name any number; what is beyond is left for the kubelet to find missing."""
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_REASONS = {
+    ObjectKind.CLAIM: ConditionReason.CLAIM_NOT_FOUND,
+    ObjectKind.CONFIG_MAP: ConditionReason.CONFIG_MAP_NOT_FOUND,
+    ObjectKind.SECRET: ConditionReason.SECRET_NOT_FOUND,
+    ObjectKind.SERVICE_ACCOUNT: ConditionReason.SERVICE_ACCOUNT_NOT_FOUND,
+    ObjectKind.STORAGE_CLASS: ConditionReason.STORAGE_CLASS_NOT_FOUND,
+}
+_AGAIN_FIRST, _AGAIN_LAST, _SHARE = 5.0, 60.0, 0.25
+
+
+def named_objects(spec: TrainingRunSpec) -> tuple[NamedObject, ...]:
+    """Each once, by the first field that names it. What may be missing, and what is no name at all, is left out."""
+    found: dict[tuple[ObjectKind, str], NamedObject] = {}
+    for named in _named(spec):
+        if _NAME.fullmatch(named.name) and len(found) < MOST_LOOKED_UP:
+            found.setdefault((named.kind, named.name), named)
+    return tuple(found.values())
+
+
+def absent_problems(missing: Iterable[MissingObject], namespace: str) -> Iterator[Problem]:
+    """Each in words, with what may have been meant."""
+    for each in missing:
+        named = each.named
+        where = f" in namespace {namespace}" if named.kind.is_namespaced else ""
+        meant = suggestion(named.name, each.near)
+        yield Problem(named.field, f"there is no {named.kind} {named.name}{where}; {meant}create it, or name another")
+
+
+def missing_account(spec: TrainingRunSpec, answer: DryRunResult) -> tuple[MissingObject, ...]:
+    """The service account, where the API server refuses the pod for the lack of it: that takes no right to look."""
+    if answer.accepted is not False:
+        return ()
+    return tuple(
+        MissingObject(named)
+        for named in named_objects(spec)
+        if named.kind is ObjectKind.SERVICE_ACCOUNT and f'serviceaccount "{named.name}" not found' in answer.message
+    )
+
+
+def reason_of(missing: MissingObject) -> ConditionReason:
+    """Of its kind."""
+    return _REASONS[missing.named.kind]
+
+
+def unknown_words(looked_up: LookedUp) -> str:
+    """What nobody has looked for; empty where that is nothing."""
+    unknown = ", ".join(f"{each.kind} {each.name} ({each.field})" for each in looked_up.unknown[:3])
+    more = f" and {len(looked_up.unknown) - 3} more" if len(looked_up.unknown) > 3 else ""
+    return f"; not looked up, as the operator cannot: {unknown}{more}" if unknown else ""
+
+
+def look_again_after(waited: float) -> float:
+    """Seconds until what was missing is looked up again, ``waited`` seconds after it first was: soon while somebody is
+    there who mends it, and seldom where nobody does."""
+    return min(max(_AGAIN_FIRST, waited * _SHARE), _AGAIN_LAST)
+
+
+def _named(spec: TrainingRunSpec) -> Iterator[NamedObject]:
+    if spec.service_account_name:
+        yield NamedObject(ObjectKind.SERVICE_ACCOUNT, spec.service_account_name, "spec.serviceAccountName")
+    for index, secret in enumerate(spec.image_pull_secrets):
+        yield NamedObject(ObjectKind.SECRET, secret.name, f"spec.imagePullSecrets[{index}].name")
+    raw = spec.model_dump(mode="json", exclude_none=True, include={"env", "env_from", "volumes"})
+    yield from _of_container(raw, "spec")
+    yield from _of_volumes(items(raw, "volumes"), "spec.volumes")
+    checkpoint = spec.checkpoint
+    if checkpoint is not None and checkpoint.shared is not None:
+        yield NamedObject(ObjectKind.CLAIM, checkpoint.shared.claim_name, "spec.checkpoint.shared.claimName")
+    if checkpoint is not None and checkpoint.archive is not None:
+        archive, field = checkpoint.archive, "spec.checkpoint.archive"
+        if archive.credentials_secret_ref is not None:
+            name = archive.credentials_secret_ref.name
+            yield NamedObject(ObjectKind.SECRET, name, f"{field}.credentialsSecretRef.name")
+        if archive.service_account_name:
+            yield NamedObject(ObjectKind.SERVICE_ACCOUNT, archive.service_account_name, f"{field}.serviceAccountName")
+    yield from _of_pod(section(spec.pod_template, "spec"), "spec.podTemplate.spec")
+
+
+def _of_pod(pod: Mapping[str, Any], at: str) -> Iterator[NamedObject]:
+    yield from _of(ObjectKind.SERVICE_ACCOUNT, pod, "serviceAccountName", at)
+    for index, secret in enumerate(_first(pod, "imagePullSecrets")):
+        yield from _of(ObjectKind.SECRET, secret, "name", f"{at}.imagePullSecrets[{index}]")
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(_first(pod, kind)):
+            yield from _of_container(container, f"{at}.{kind}[{index}]")
+    yield from _of_volumes(_first(pod, "volumes"), f"{at}.volumes")
+
+
+def _of_container(container: Mapping[str, Any], at: str) -> Iterator[NamedObject]:
+    for index, source in enumerate(_first(container, "envFrom")):
+        field = f"{at}.envFrom[{index}]"
+        yield from _needed(ObjectKind.CONFIG_MAP, section(source, "configMapRef"), "name", f"{field}.configMapRef")
+        yield from _needed(ObjectKind.SECRET, section(source, "secretRef"), "name", f"{field}.secretRef")
+    for index, variable in enumerate(_first(container, "env")):
+        field, source = f"{at}.env[{index}].valueFrom", section(variable, "valueFrom")
+        for kind, key in ((ObjectKind.CONFIG_MAP, "configMapKeyRef"), (ObjectKind.SECRET, "secretKeyRef")):
+            yield from _needed(kind, section(source, key), "name", f"{field}.{key}")
+
+
+def _of_volumes(volumes: Sequence[Mapping[str, Any]], at: str) -> Iterator[NamedObject]:
+    for index, volume in enumerate(volumes):
+        field = f"{at}[{index}]"
+        claim = section(volume, "persistentVolumeClaim")
+        yield from _of(ObjectKind.CLAIM, claim, "claimName", f"{field}.persistentVolumeClaim")
+        yield from _needed(ObjectKind.CONFIG_MAP, section(volume, "configMap"), "name", f"{field}.configMap")
+        yield from _needed(ObjectKind.SECRET, section(volume, "secret"), "secretName", f"{field}.secret")
+        for number, source in enumerate(_first(section(volume, "projected"), "sources")):
+            where = f"{field}.projected.sources[{number}]"
+            yield from _needed(ObjectKind.CONFIG_MAP, section(source, "configMap"), "name", f"{where}.configMap")
+            yield from _needed(ObjectKind.SECRET, section(source, "secret"), "name", f"{where}.secret")
+        template = section(volume, "ephemeral", "volumeClaimTemplate", "spec")
+        where = f"{field}.ephemeral.volumeClaimTemplate.spec"
+        yield from _of(ObjectKind.STORAGE_CLASS, template, "storageClassName", where)
+
+
+def _needed(kind: ObjectKind, owner: Mapping[str, Any], key: str, at: str) -> Iterator[NamedObject]:
+    if owner.get("optional") is not True:
+        yield from _of(kind, owner, key, at)
+
+
+def _of(kind: ObjectKind, owner: Mapping[str, Any], key: str, at: str) -> Iterator[NamedObject]:
+    name = owner.get(key)
+    if isinstance(name, str):
+        yield NamedObject(kind, name, f"{at}.{key}")
+
+
+def _first(owner: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """The objects of a list, as many as an ordinary pod has at most."""
+    value = owner.get(key)
+    return [item for item in islice(value, 256) if isinstance(item, Mapping)] if isinstance(value, list) else []

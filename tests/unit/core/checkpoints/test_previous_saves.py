@@ -1,0 +1,92 @@
+"""A name is used again to go on, mostly: step 0 beside what was saved under it is asked for, never just taken."""
+
+import pytest
+
+from lockstep.core.checkpoints.previous_saves import directory_of
+from lockstep.core.model.conditions import find
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.snapshot import PreviousSavesReport
+from support.world import World, node, phase, spec
+
+EARLIER = "uid-earlier"
+SEEN = PreviousSavesReport(EARLIER, 40, f"/shared-checkpoints/ns/one/{EARLIER}/a1/step-40")
+OLDER = PreviousSavesReport("uid-older", 10, "/shared-checkpoints/ns/one/uid-older/a1/step-10")
+SHARED_TIER = {"shared": {"claimName": "lustre"}}
+
+
+def gang(*seen: PreviousSavesReport, **checkpoint: object) -> World:
+    w = World({f"n{index}": node(f"n{index}") for index in range(3)})
+    w.previous_saves = seen
+    w.apply("one", spec(2, checkpoint=SHARED_TIER | checkpoint))
+    w.settle()
+    return w
+
+
+def test_a_run_whose_name_was_saved_under_before_asks_and_gives_its_nodes_back() -> None:
+    w = gang(SEEN, OLDER)
+    w.pass_time(120, step=5)
+    succeeded = find(w.status("one"), "Succeeded")
+    assert succeeded is not None
+    assert (succeeded.status, succeeded.reason) == ("False", "PreviousSaves")
+    for words in (
+        "saved step 40",
+        "lockstep retry one",
+        "checkpoint.start: {path: ns/one/uid-earlier}",
+        "lockstep retry one --fresh",
+        "start.mode: Fresh",
+        "checkpoint.shared.path",
+    ):
+        assert words in succeeded.message
+    assert len(succeeded.message) < 512, "it is told whole"
+    assert [(each.uid, each.step) for each in w.status("one").checkpoint.previous_saves] == [
+        (EARLIER, 40),
+        ("uid-older", 10),
+    ]
+    assert w.status("one").totals.attempts == 0
+    assert not w.pods or phase(w) is Phase.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("seen", "checkpoint"),
+    [
+        ((), {}),
+        ((SEEN,), {"start": {"mode": "Fresh"}}),  # that is the answer
+        ((PreviousSavesReport(EARLIER, 40, "/elsewhere/step-40"),), {}),  # no directory of that run
+        ((PreviousSavesReport("uid-one", 40, SEEN.path),), {}),  # its own
+    ],
+)
+def test_without_a_question_it_begins_at_step_0(
+    seen: tuple[PreviousSavesReport, ...], checkpoint: dict[str, object]
+) -> None:
+    w = gang(*seen, **checkpoint)
+    assert phase(w) is Phase.RUNNING
+    start = w.status("one").start
+    assert start is not None
+    assert start.resume is None
+
+
+def test_a_run_that_has_begun_at_step_0_is_not_asked_any_more() -> None:
+    w = gang()
+    w.previous_saves = (SEEN,)
+    w.exit_child("one", 0, 1)
+    w.pass_time(60, step=5)
+    assert w.status("one").totals.attempts > 1
+
+
+def test_what_step_0_is_said_to_be_denies_nobody_elses_saves() -> None:
+    assert gang().status("one").checkpoint.choice == "starts at step 0: this run has saved nothing yet"
+
+
+@pytest.mark.parametrize(
+    ("path", "directory"),
+    [
+        (SEEN.path, "ns/one/uid-earlier"),
+        ("/shared-checkpoints/uid-earlier/a1/step-1", ""),
+        ("/shared-checkpoints/ns/../other/uid-earlier/a1", ""),
+        ("/shared-checkpoints//uid-earlier", ""),
+        ("/local-checkpoints/ns/one/uid-earlier/a1", ""),
+        ("", ""),
+    ],
+)
+def test_only_a_directory_inside_the_claim_is_ever_offered(path: str, directory: str) -> None:
+    assert directory_of(path, EARLIER) == directory

@@ -1,0 +1,218 @@
+"""What a run names that has to be there: which objects, and what is said where they are not."""
+
+from typing import Any
+
+import pytest
+
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.core.model.named_objects import LookedUp, MissingObject, NamedObject, ObjectKind
+from lockstep.core.model.reasons import ConditionReason
+from lockstep.core.model.snapshot import DryRunResult
+from lockstep.core.pods.named_objects import (
+    MOST_LOOKED_UP,
+    absent_problems,
+    look_again_after,
+    missing_account,
+    named_objects,
+    reason_of,
+    unknown_words,
+)
+from support.admission import run
+
+CLAIM, CONFIG_MAP, SECRET = ObjectKind.CLAIM, ObjectKind.CONFIG_MAP, ObjectKind.SECRET
+ACCOUNT, STORAGE_CLASS = ObjectKind.SERVICE_ACCOUNT, ObjectKind.STORAGE_CLASS
+OPTIONAL = {"name": "x", "optional": True}
+
+
+def spec_of(**spec: Any) -> TrainingRunSpec:
+    view = run("llama", **spec)
+    assert view.spec is not None
+    return view.spec
+
+
+def volume(**source: Any) -> dict[str, Any]:
+    return {"name": "v", "mountPath": "/v", **source}
+
+
+def variable(**source: Any) -> dict[str, Any]:
+    return {"name": "V", "valueFrom": source}
+
+
+def template(**pod: Any) -> dict[str, Any]:
+    return {"spec": pod}
+
+
+CASES: list[tuple[dict[str, Any], list[tuple[ObjectKind, str, str]]]] = [
+    ({}, []),
+    ({"serviceAccountName": "trainer"}, [(ACCOUNT, "trainer", "serviceAccountName")]),
+    ({"imagePullSecrets": [{"name": "pull"}]}, [(SECRET, "pull", "imagePullSecrets[0].name")]),
+    ({"envFrom": [{"configMapRef": {"name": "c"}}]}, [(CONFIG_MAP, "c", "envFrom[0].configMapRef.name")]),
+    ({"envFrom": [{"secretRef": {"name": "s"}}]}, [(SECRET, "s", "envFrom[0].secretRef.name")]),
+    ({"envFrom": [{"configMapRef": OPTIONAL}, {"secretRef": OPTIONAL}]}, []),
+    (
+        {"env": [variable(configMapKeyRef={"name": "c", "key": "k"})]},
+        [(CONFIG_MAP, "c", "env[0].valueFrom.configMapKeyRef.name")],
+    ),
+    (
+        {"env": [{"name": "A", "value": "1"}, variable(secretKeyRef={"name": "s", "key": "k"})]},
+        [(SECRET, "s", "env[1].valueFrom.secretKeyRef.name")],
+    ),
+    ({"env": [variable(secretKeyRef={**OPTIONAL, "key": "k"})]}, []),
+    (
+        {"volumes": [volume(persistentVolumeClaim={"claimName": "data"})]},
+        [(CLAIM, "data", "volumes[0].persistentVolumeClaim.claimName")],
+    ),
+    ({"volumes": [volume(configMap={"name": "c"})]}, [(CONFIG_MAP, "c", "volumes[0].configMap.name")]),
+    ({"volumes": [volume(configMap=OPTIONAL)]}, []),
+    ({"volumes": [volume(secret={"secretName": "s"})]}, [(SECRET, "s", "volumes[0].secret.secretName")]),
+    ({"volumes": [volume(secret={"secretName": "s", "optional": True})]}, []),
+    ({"volumes": [volume(emptyDir={})]}, []),
+    (
+        {"volumes": [volume(projected={"sources": [{"secret": {"name": "s"}}, {"configMap": OPTIONAL}]})]},
+        [(SECRET, "s", "volumes[0].projected.sources[0].secret.name")],
+    ),
+    ({"checkpoint": {"shared": {"claimName": "lustre"}}}, [(CLAIM, "lustre", "checkpoint.shared.claimName")]),
+    (
+        {
+            "checkpoint": {
+                "shared": {"claimName": "lustre"},
+                "archive": {"uri": "s3://b/p", "credentialsSecretRef": {"name": "s3"}, "serviceAccountName": "copier"},
+            }
+        },
+        [
+            (CLAIM, "lustre", "checkpoint.shared.claimName"),
+            (SECRET, "s3", "checkpoint.archive.credentialsSecretRef.name"),
+            (ACCOUNT, "copier", "checkpoint.archive.serviceAccountName"),
+        ],
+    ),
+    (
+        {"podTemplate": template(serviceAccountName="a", imagePullSecrets=[{"name": "p"}])},
+        [
+            (ACCOUNT, "a", "podTemplate.spec.serviceAccountName"),
+            (SECRET, "p", "podTemplate.spec.imagePullSecrets[0].name"),
+        ],
+    ),
+    (
+        {"podTemplate": template(containers=[{"name": "side", "envFrom": [{"secretRef": {"name": "s"}}]}])},
+        [(SECRET, "s", "podTemplate.spec.containers[0].envFrom[0].secretRef.name")],
+    ),
+    (
+        {
+            "podTemplate": template(
+                volumes=[
+                    {"name": "e", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "fast"}}}},
+                    {"name": "d", "persistentVolumeClaim": {"claimName": "data"}},
+                ]
+            )
+        },
+        [
+            (STORAGE_CLASS, "fast", "podTemplate.spec.volumes[0].ephemeral.volumeClaimTemplate.spec.storageClassName"),
+            (CLAIM, "data", "podTemplate.spec.volumes[1].persistentVolumeClaim.claimName"),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "named"), CASES)
+def test_what_a_run_needs_is_found_by_the_field_that_names_it(
+    spec: dict[str, Any], named: list[tuple[ObjectKind, str, str]]
+) -> None:
+    found = [(each.kind, each.name, each.field.removeprefix("spec.")) for each in named_objects(spec_of(**spec))]
+    assert found == named
+
+
+def test_what_is_named_twice_is_looked_up_once() -> None:
+    checkpoint = {"shared": {"claimName": "data"}}
+    spec = spec_of(volumes=[volume(persistentVolumeClaim={"claimName": "data"})], checkpoint=checkpoint)
+    assert [each.field for each in named_objects(spec)] == ["spec.volumes[0].persistentVolumeClaim.claimName"]
+
+
+@pytest.mark.parametrize("name", ["../../default/secrets/x", "a/b", "A", "a b", "", "a?x=1", "x" * 300, 7, None, ["a"]])
+def test_what_is_no_name_of_an_object_is_asked_of_nobody(name: object) -> None:
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
+    assert named_objects(spec_of(podTemplate=template(volumes=volumes))) == ()
+
+
+@pytest.mark.parametrize("pod", [[], "x", {"volumes": {}}, {"volumes": ["x"]}, {"containers": [{"env": 3}]}])
+def test_a_template_that_makes_no_sense_names_nothing(pod: object) -> None:
+    assert named_objects(spec_of(podTemplate={"spec": pod})) == ()
+
+
+def test_of_very_many_names_so_many_are_looked_up() -> None:
+    volumes = [{"name": f"v{n}", "persistentVolumeClaim": {"claimName": f"c{n}"}} for n in range(5000)]
+    assert len(named_objects(spec_of(podTemplate=template(volumes=volumes)))) == MOST_LOOKED_UP
+
+
+def missing(kind: ObjectKind, *near: str) -> MissingObject:
+    return MissingObject(NamedObject(kind, "dta", "spec.x"), near)
+
+
+@pytest.mark.parametrize(
+    ("absent", "words", "reason"),
+    [
+        (
+            missing(CLAIM, "data"),
+            "there is no PersistentVolumeClaim dta in namespace team; did you mean data? Else create it, or name",
+            ConditionReason.CLAIM_NOT_FOUND,
+        ),
+        (
+            missing(CONFIG_MAP),
+            "there is no ConfigMap dta in namespace team; create it, or name another",
+            ConditionReason.CONFIG_MAP_NOT_FOUND,
+        ),
+        (
+            missing(SECRET),
+            "there is no Secret dta in namespace team; create it, or name another",
+            ConditionReason.SECRET_NOT_FOUND,
+        ),
+        (
+            missing(ACCOUNT),
+            "there is no ServiceAccount dta in namespace team; create it, or name another",
+            ConditionReason.SERVICE_ACCOUNT_NOT_FOUND,
+        ),
+        (
+            missing(STORAGE_CLASS, "fast"),
+            "there is no StorageClass dta; create it, or name another",
+            ConditionReason.STORAGE_CLASS_NOT_FOUND,
+        ),
+    ],
+)
+def test_what_is_missing_is_told_with_its_field_and_the_remedy(
+    absent: MissingObject, words: str, reason: ConditionReason
+) -> None:
+    (problem,) = absent_problems([absent], "team")
+    assert (problem.field, reason_of(absent)) == ("spec.x", reason)
+    assert problem.message.startswith(words)
+    assert problem.message.endswith(", or name another")
+
+
+@pytest.mark.parametrize(
+    ("accepted", "message", "found"),
+    [
+        (False, 'error looking up service account team/bot: serviceaccount "bot" not found', True),
+        (False, 'error looking up service account team/bot2: serviceaccount "bot2" not found', False),
+        (False, "exceeded quota", False),
+        (None, 'serviceaccount "bot" not found', False),
+        (True, "", False),
+    ],
+)
+def test_that_the_service_account_is_missing_is_what_the_api_server_says_of_the_pod(
+    accepted: bool | None, message: str, found: bool
+) -> None:
+    answer = DryRunResult(1, accepted, message)
+    assert bool(missing_account(spec_of(serviceAccountName="bot"), answer)) is found
+    assert missing_account(spec_of(), answer) == ()
+
+
+def test_what_nobody_could_look_for_is_said() -> None:
+    unknown = tuple(NamedObject(SECRET, f"s{n}", f"spec.envFrom[{n}].secretRef.name") for n in range(5))
+    assert unknown_words(LookedUp()) == ""
+    assert unknown_words(LookedUp(unknown=unknown[:1])) == (
+        "; not looked up, as the operator cannot: Secret s0 (spec.envFrom[0].secretRef.name)"
+    )
+    assert unknown_words(LookedUp(unknown=unknown)).endswith(" and 2 more")
+
+
+@pytest.mark.parametrize(("waited", "pause"), [(0.0, 5.0), (20.0, 5.0), (80.0, 20.0), (240.0, 60.0), (1e6, 60.0)])
+def test_it_is_looked_for_again_soon_at_first_and_then_once_a_minute(waited: float, pause: float) -> None:
+    assert look_again_after(waited) == pause

@@ -1,0 +1,207 @@
+"""Code from a directory: what goes along, what stays behind, and how a run finds it."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.cli.client import Cluster
+from lockstep.cli.errors import ApiServerError, CliError, UsageError
+from lockstep.cli.main import main
+from lockstep.cli.submission import code
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A directory as people have them."""
+    files = {
+        "train.py": b"print('hello')\n",
+        "model/net.py": b"x = 1\n",
+        "vocab.bin": b"\xff\x00",
+        ".git/config": b"secret",
+        ".env": b"TOKEN=1",
+        "__pycache__/train.pyc": b"\x00",
+        "data/large.bin": b"0" * (code.MOST_BYTES + 1),
+    }
+    for name, content in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    (tmp_path / "link.py").symlink_to("/etc/passwd")
+    return tmp_path
+
+
+def test_sources_go_along_and_what_stays_behind_is_named(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    packed = code.pack(str(program))
+    assert [name for name, _ in packed.files] == ["model/net.py", "train.py", "vocab.bin"]
+    assert dict(packed.left_out) == {
+        ".env": "is made, or hidden",
+        ".git": "is made, or hidden",
+        "__pycache__": "is made, or hidden",
+        "data/large.bin": "1.0 MB, too large",
+        "link.py": "is a link, or no plain file",
+    }
+    code.tell(packed, "here")
+    said = capsys.readouterr().err
+    assert "3 files of here" in said
+    assert "Left out: .env (is made, or hidden), " in said
+
+
+def test_the_object_holds_text_as_text_and_the_run_has_each_file_at_its_path(program: Path) -> None:
+    packed = code.pack(str(program))
+    made = code.config_map(packed, "train")
+    assert made["data"] == {"file-000": "x = 1\n", "file-001": "print('hello')\n"}
+    assert base64.b64decode(made["binaryData"]["file-002"]) == b"\xff\x00"
+    spec: dict[str, Any] = {"image": "X", "command": ["python", "train.py"], "nodes": 1}
+    code.mount(spec, packed, "train-code-abcde")
+    assert spec["workingDir"] == "/code"
+    [volume] = spec["volumes"]
+    assert volume["mountPath"] == "/code"
+    [source] = volume["projected"]["sources"]
+    assert source["configMap"]["items"][0] == {"key": "file-000", "path": "model/net.py"}
+    TrainingRunSpec.model_validate(spec)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda root: None, "holds no file that could go along"),
+        (lambda root: (root / "a.py").write_bytes(b"#" * (code.MOST_BYTES + 1)), "more than a ConfigMap holds"),
+        (
+            lambda root: [(root / f"m{n}.py").write_text("1") for n in range(code.MOST_FILES + 1)],
+            f"{code.MOST_FILES + 1} source files",
+        ),
+    ],
+)
+def test_code_that_does_not_fit_is_refused_whole(tmp_path: Path, make: Any, words: str) -> None:
+    make(tmp_path)
+    with pytest.raises(CliError, match=words):
+        code.pack(str(tmp_path))
+
+
+def test_a_home_directory_is_not_walked_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "MOST_SEEN", 3)
+    for n in range(9):
+        (tmp_path / f"{n}.txt").write_text("x")
+    with pytest.raises(CliError, match="more than 3 files"):
+        code.pack(str(tmp_path))
+
+
+def test_what_is_no_directory_is_a_mistake_of_the_command_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no directory"):
+        code.pack(str(tmp_path / "nope"))
+
+
+def test_a_path_is_not_mounted_twice(program: Path) -> None:
+    spec = {"volumes": [{"name": "x", "mountPath": "/code/"}]}
+    with pytest.raises(UsageError, match="both want /code"):
+        code.mount(spec, code.pack(str(program)), "x")
+
+
+def test_a_client_dry_run_prints_what_kubectl_would_apply(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(
+            ["submit", "--code", str(program), "--image", "X", "--name", "hello", "--dry-run=client", "--", "train.py"]
+        )
+    config_map, run = yaml.safe_load_all(capsys.readouterr().out)
+    assert config_map["metadata"]["name"] == "hello-code"
+    [source] = run["spec"]["volumes"][0]["projected"]["sources"]
+    assert source["configMap"]["name"] == "hello-code"
+    assert run["spec"]["command"] == ["python", "train.py"]
+
+
+class Server:
+    """Keeps ConfigMaps."""
+
+    namespace = "team"
+
+    def __init__(self) -> None:
+        self.maps: dict[str, dict[str, Any]] = {}
+
+    def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
+        name = f"{body['metadata']['generateName']}abcde"
+        made = body | {"metadata": body["metadata"] | {"name": name, "uid": "m", "resourceVersion": "1"}}
+        if "dryRun" not in query:
+            self.maps[name] = made
+        return made
+
+    def get(self, path: str) -> dict[str, Any]:
+        try:
+            return self.maps[path.rpartition("/")[2]]
+        except KeyError:
+            raise ApiServerError(404, "not found", name="x") from None
+
+    def delete(self, path: str, uid: str) -> None:
+        self.maps.pop(path.rpartition("/")[2])
+
+    def merge_patch(self, path: str, patch: dict[str, Any]) -> None:
+        self.maps[path.rpartition("/")[2]]["metadata"] |= patch["metadata"]
+
+
+def manifest() -> dict[str, Any]:
+    about = {"apiVersion": "lockstep.dev/v1alpha1", "kind": "TrainingRun"}
+    return {**about, "metadata": {"name": "hello"}, "spec": {"nodes": 1}}
+
+
+def test_the_code_goes_with_the_run_that_mounts_it(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server, run = Server(), manifest()
+    packed = code.packed_for([run], str(program))
+    with code.sent_along(cast(Cluster, server), run, packed, dry_run=False, keep=True):
+        run["metadata"] |= {"uid": "u", "namespace": "team"}
+        code.adopt(cast(Cluster, server), run)
+    [(name, made)] = server.maps.items()
+    assert name == "hello-code-abcde"
+    assert made["metadata"]["ownerReferences"] == [
+        {"apiVersion": "lockstep.dev/v1alpha1", "kind": "TrainingRun", "name": "hello", "uid": "u"}
+    ]
+    again = run | {"metadata": {"name": "hello", "uid": "v"}}
+    code.adopt(cast(Cluster, server), again)
+    assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == ["u", "v"], "a run that takes it over"
+
+
+@pytest.mark.parametrize(("keep", "fails"), [(False, False), (True, True)])
+def test_nothing_stays_where_no_run_came_of_it(program: Path, keep: bool, fails: bool) -> None:
+    server, run = Server(), manifest()
+    packed = code.packed_for([run], str(program))
+    refusal = CliError("refused")
+
+    def create() -> None:
+        with code.sent_along(cast(Cluster, server), run, packed, dry_run=False, keep=keep):
+            assert server.maps
+            if fails:
+                raise refusal
+
+    if fails:
+        with pytest.raises(CliError, match="refused"):
+            create()
+    else:
+        create()
+    assert not server.maps
+
+
+def test_the_code_outlives_a_run_that_is_deleted_for_the_next_one(program: Path) -> None:
+    server, run = Server(), manifest()
+    packed = code.packed_for([run], str(program))
+    with code.sent_along(cast(Cluster, server), run, packed, dry_run=False, keep=True):
+        run["metadata"] |= {"uid": "u", "namespace": "team"}
+        code.adopt(cast(Cluster, server), run)
+    [made] = server.maps.values()
+    code.hold_on_to(cast(Cluster, server), run)
+    assert made["metadata"]["ownerReferences"] == [], "it would go with the old run"
+    code.adopt(cast(Cluster, server), run | {"metadata": {"name": "hello", "uid": "v"}})
+    assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == ["v"]
+
+
+def test_code_that_goes_along_anew_takes_the_place_of_what_did_before(program: Path) -> None:
+    server, run = Server(), manifest()
+    packed = code.packed_for([run], str(program))
+    with code.sent_along(cast(Cluster, server), run, packed, dry_run=False, keep=True):
+        pass
+    code.packed_for([run], str(program))
+    [volume] = run["spec"]["volumes"]
+    assert volume["projected"]["sources"][0]["configMap"]["name"] == "hello-code", "that is yet to get its name"

@@ -1,0 +1,120 @@
+"""What a queue adds to runs that `lockstep submit` makes of flags."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from lockstep.cli.errors import ApiServerError
+from lockstep.cli.main import main
+from lockstep.cli.options import Target
+from lockstep.cli.submission.flags import Flags
+from lockstep.cli.submission.queue_defaults import batch_of, put_into, with_image
+
+HOME = {"name": "home", "mountPath": "/home", "persistentVolumeClaim": {"claimName": "home"}}
+MADE = {"uid": "u1", "resourceVersion": "1", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
+BATCH = {"image": "lab/train:3", "volumes": [HOME], "env": [{"name": "HF_HOME", "value": "/home/hf"}]}
+
+
+class Server:
+    """Knows one queue, and keeps what is created."""
+
+    namespace = "team"
+
+    def __init__(self, batch: Any = None, status: int = 0) -> None:
+        self.batch, self.status = batch, status
+        self.created: list[Any] = []
+
+    def get(self, path: str, **_: Any) -> Any:
+        if self.status:
+            raise ApiServerError(self.status, "no", name="research")
+        if "trainingqueues/research" not in path:
+            raise ApiServerError(404, "none", name="x")
+        return {"spec": {"batch": self.batch} if self.batch else {}}
+
+    def metadata(self, path: str, **_: Any) -> Any:
+        return {"metadata": {}}
+
+    def create(self, path: str, body: Any, **_: Any) -> Any:
+        if "selfsubjectreviews" in path:
+            return {"status": {"userInfo": {"username": "ada"}}}
+        self.created.append(copy.deepcopy(body))
+        return body | {"metadata": {"name": "one", "namespace": "team", **MADE}}
+
+
+@pytest.mark.parametrize(("status", "found"), [(0, BATCH), (403, {}), (404, {})])
+def test_a_queue_that_is_absent_or_may_not_be_read_has_nothing(status: int, found: Any) -> None:
+    assert batch_of(Server(BATCH, status), "research") == found  # type: ignore[arg-type]
+
+
+def test_another_refusal_is_told() -> None:
+    with pytest.raises(ApiServerError):
+        batch_of(Server(BATCH, 401), "research")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("own", "queues", "image"), [(None, "b", "b"), ("a", "b", "a"), ("a", None, "a"), (None,) * 3])
+def test_the_image_is_the_runs_own_or_the_queues(own: str | None, queues: str | None, image: str | None) -> None:
+    assert with_image(Flags(image=own), {"image": queues} if queues else {}).image == image
+
+
+@pytest.mark.parametrize(
+    ("spec", "added", "names"),
+    [
+        ({}, ["volume home", "env HF_HOME"], (["home"], ["HF_HOME"])),
+        ({"env": [{"name": "HF_HOME", "value": "/x"}]}, ["volume home"], (["home"], ["HF_HOME"])),
+        ({"volumes": [{"name": "mine", "mountPath": "/home"}]}, ["env HF_HOME"], (["mine"], ["HF_HOME"])),
+        ({"volumes": [{"name": "home", "mountPath": "/h"}]}, ["env HF_HOME"], (["home"], ["HF_HOME"])),
+        ({"env": [{"name": "A", "value": "1"}]}, ["volume home", "env HF_HOME"], (["home"], ["A", "HF_HOME"])),
+    ],
+)
+def test_what_the_run_has_of_the_same_name_or_path_comes_first(
+    spec: dict[str, Any], added: list[str], names: tuple[list[str], list[str]]
+) -> None:
+    own = copy.deepcopy(spec)
+    manifest = {"spec": spec}
+    assert put_into(manifest, BATCH) == added
+    assert tuple([each["name"] for each in spec[field]] for field in ("volumes", "env")) == names
+    assert all(each in spec[field] for field, entries in own.items() for each in entries)
+
+
+def test_a_queue_without_defaults_changes_nothing() -> None:
+    manifest: dict[str, Any] = {"spec": {"nodes": 1}}
+    assert put_into(manifest, {}) == []
+    assert manifest == {"spec": {"nodes": 1}}
+
+
+def types(server: Server, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(Target, "connect", lambda self: server)
+    with pytest.raises(SystemExit) as ended:
+        main(["submit", "--no-wait", "--name", "one", *words])
+    return int(ended.value.code or 0)
+
+
+def test_flags_without_an_image_get_the_queues_and_what_was_added_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Server(BATCH)
+    assert types(server, monkeypatch, "-q", "research", "--", "torchrun", "train.py") == 0
+    assert "queue research adds volume home, env HF_HOME" in capsys.readouterr().err
+    (created,) = server.created
+    assert (created["spec"]["image"], created["spec"]["volumes"]) == ("lab/train:3", [HOME])
+
+
+def test_a_manifest_is_what_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        "apiVersion: lockstep.dev/v1alpha1\nkind: TrainingRun\nmetadata: {name: one}\n"
+        "spec: {nodes: 1, queue: research, image: mine, command: [train]}\n"
+    )
+    server = Server(BATCH)
+    assert types(server, monkeypatch, str(file)) == 0
+    assert server.created[0]["spec"].keys() == {"nodes", "queue", "image", "command"}
+
+
+def test_without_a_default_the_image_is_asked_for_as_before(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert types(Server(), monkeypatch, "-q", "research", "--", "train.py") == 2
+    assert "no --image is given" in capsys.readouterr().err

@@ -1,0 +1,204 @@
+"""`lockstep report`: sums over runs that ended, by the history, and over those that are still there."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.api.base.times import to_rfc3339
+from lockstep.cli import runs
+from lockstep.cli.errors import CliError, UsageError
+from lockstep.cli.main import main
+from lockstep.cli.views import report
+from lockstep.cli.views.report import FIELDS, Past, as_csv, as_json, begin_of, listing, summed, use_of
+from support import sample_runs as sample
+
+NOW = sample.NOW
+DAY = 86_400.0
+SINCE = NOW - 30 * DAY
+
+
+def end(uid: str, days_ago: float = 1.0, **said: Any) -> str:
+    """The record of a run that ended so long ago, after a day."""
+    usual = {
+        "schema": "lockstep.dev/history/1", "kind": "run", "namespace": "nlp", "run": f"run-{uid}", "uid": uid,
+        "recordedAt": to_rfc3339(NOW - days_ago * DAY), "createdAt": to_rfc3339(NOW - (days_ago + 1) * DAY),
+        "attempt": 1, "outcome": "Succeeded", "reason": "AllRanksSucceeded", "message": "", "queue": "research",
+        "user": "ada", "nodes": 1, "gpuType": "H100", "gpusPerNode": 8, "step": 1, "loss": "", "saved": [],
+        "totals": {}, "goodput": goodput(),
+    }  # fmt: skip
+    return json.dumps(usual | said)
+
+
+def goodput(queue: int = 60, productive: int = 900, restart: int = 100, failures: int = 0, hours: str = "10.00") -> Any:
+    buckets = {"queue": queue, "productive": productive, "restart": restart, "suspended": 5_000}
+    return {"buckets": buckets, "gpuHours": hours, "failures": failures}
+
+
+def failure(uid: str, attempt: int, cause: str, days_ago: float = 1.0, **said: Any) -> str:
+    """The record of an attempt that a rank ended."""
+    usual = {
+        "kind": "attempt", "namespace": "nlp", "run": f"run-{uid}", "uid": uid, "attempt": attempt, "cause": cause,
+        "rank": 0, "recordedAt": to_rfc3339(NOW - days_ago * DAY),
+    }  # fmt: skip
+    return json.dumps(usual | said)
+
+
+def past(*lines: str) -> Past:
+    found = Past()
+    for line in lines:
+        found.take(line)
+    return found
+
+
+def figures(*lines: str, by: report.By = "user") -> dict[str, Any]:
+    return {name: one.figures() for name, one in summed(past(*lines).ended(), by, SINCE, NOW, ()).rows}
+
+
+def test_runs_are_summed_by_who_made_them_by_queue_and_by_namespace() -> None:
+    lines = (
+        end("1"), end("2", user="grace", queue="batch"), end("4", outcome="Failed", reason="Cancelled"),
+        end("3", namespace="cv", outcome="Failed", reason="NoProgress"),
+    )  # fmt: skip
+    by_user = figures(*lines)
+    assert [by_user["ada"][name] for name in FIELDS[:6]] == [3, 1, 1, 1, 0, 30.0]
+    assert [by_user["grace"][name] for name in FIELDS[:6]] == [1, 1, 0, 0, 0, 10.0]
+    assert {name: row["runs"] for name, row in figures(*lines, by="queue").items()} == {"research": 3, "batch": 1}
+    assert {name: row["runs"] for name, row in figures(*lines, by="namespace").items()} == {"nlp": 3, "cv": 1}
+
+
+def test_who_used_most_comes_first_and_all_together_last() -> None:
+    lines = (end("1", user="a"), end("2", user="b", goodput=goodput(hours="90.5")))
+    table = listing(summed(past(*lines).ended(), "user", SINCE, NOW, ()))
+    assert [line.split()[0] for line in table] == ["USER", "b", "a", "all"]
+    assert "100.5" in table[-1]
+    alone = listing(summed(past(lines[0]).ended(), "user", SINCE, NOW, ()))
+    assert [line.split()[0] for line in alone] == ["USER", "a"]
+
+
+def test_a_run_on_many_nodes_weighs_as_much_in_the_goodput_as_it_holds_nodes() -> None:
+    wasted = goodput(productive=0, restart=1000)
+    assert figures(end("1"), end("2", goodput=wasted))["ada"]["goodput"] == 0.45
+    assert figures(end("1", nodes=9), end("2", goodput=wasted))["ada"]["goodput"] == 0.81
+    idle = goodput(productive=0, restart=0)
+    assert figures(end("1", goodput=idle))["ada"]["goodput"] is None
+
+
+def test_waits_are_those_of_the_runs_themselves() -> None:
+    lines = [end(str(n), goodput=goodput(queue=n)) for n in range(1, 101)]
+    assert [figures(*lines)["ada"][name] for name in ("waitP50Seconds", "waitP95Seconds")] == [50, 95]
+
+
+def test_failures_are_told_by_cause_and_those_nobody_remembers_as_unknown() -> None:
+    lines = (
+        end("1", goodput=goodput(failures=4)), failure("1", 1, "NodeLost"), failure("1", 2, "Application"),
+        failure("1", 3, "NodeLost"), failure("1", 5, "Suspended", rank=None), failure("other", 1, "Hang"),
+    )  # fmt: skip
+    row = figures(*lines)["ada"]
+    assert row["failures"] == 4
+    assert row["failuresByCause"] == {"NodeLost": 2, "Application": 1, "unknown": 1}
+
+
+def test_of_a_record_that_came_again_the_newer_counts_in_whatever_order_files_are_read() -> None:
+    older, newer = failure("1", 1, "Application", 2.0), failure("1", 1, "NodeLost", 1.0)
+    ends = end("1", 2.0, user="ada"), end("1", 1.0, user="grace")
+    for lines in ([older, newer, *ends], [newer, older, *reversed(ends)]):
+        assert figures(*lines)["grace"]["failuresByCause"] == {"NodeLost": 1}
+        assert list(figures(*lines)) == ["grace"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "", '{"cut sho', "[]", "17", '"run"', "null", "{}", end("1")[:-30], end("1", goodput=7), end("1", nodes="many"),
+        end("1", goodput={"buckets": []}), end("1", createdAt="x"), failure("1", 1, "Hang").replace("1,", '"x",'),
+    ],
+)  # fmt: skip
+def test_a_line_that_is_no_record_is_passed_over(line: str) -> None:
+    row = figures(end("2"), line)
+    assert row["ada"]["runs"] == 1
+
+
+@pytest.mark.parametrize("hours", ["nan", "inf", "-3", "much"])
+def test_gpu_hours_that_are_no_amount_count_as_none(hours: str) -> None:
+    assert figures(end("1", goodput=goodput(hours=hours)))["ada"]["gpuHours"] == 0.0
+
+
+def test_what_ended_before_is_left_out_and_what_was_made_before_is_told() -> None:
+    found = summed(past(end("1", 40.0), end("2", 29.5), end("3", 1.0)).ended(), "user", SINCE, NOW, ["by a test"])
+    assert found.total.figures()["runs"] == 2
+    assert "by a test" in found.notes[0]
+    assert found.notes[1] == "1 run of these was made before, and counts whole."
+
+
+def test_a_run_that_is_still_there_counts_by_its_status() -> None:
+    use = use_of(runs.view(sample.recovering()))
+    assert (use.outcome, use.ended, use.namespace) == ("not ended", None, "team")
+    assert use.causes.total() > 0
+    failed = use_of(runs.view(sample.failed()))
+    assert failed.outcome == "Failed"
+    assert failed.ended is not None
+
+
+def test_failures_that_status_has_forgotten_are_those_of_the_history() -> None:
+    use = use_of(runs.view(sample.recovering()))
+    lines = [failure(use.uid, number, "Hang") for number in range(20)]
+    assert past(*lines).told_of(use).causes == {"Hang": 20}
+    assert past().told_of(use) is use
+
+
+def test_csv_has_numbers_for_programs_and_no_formula_for_spreadsheets() -> None:
+    lines = (end("1", user="=HYPERLINK(1)"), end("2", user="a,b"), failure("2", 1, "Hang"), failure("2", 2, "NodeLost"))
+    header, *rows = csv.reader(as_csv(summed(past(*lines).ended(), "user", SINCE, NOW, ())).splitlines())
+    assert header == ["user", *FIELDS]
+    assert {row[0] for row in rows} == {"'=HYPERLINK(1)", "a,b"}
+    assert {row[-1] for row in rows} == {"", "Hang=1 NodeLost=1"}
+
+
+def test_json_says_the_period_and_where_it_comes_from() -> None:
+    told = as_json(summed(past(end("1")).ended(), "queue", SINCE, NOW, ["by a test"]))
+    assert (told["by"], told["since"], told["until"]) == ("queue", to_rfc3339(SINCE), to_rfc3339(NOW))
+    assert told["rows"][0]["queue"] == "research"
+    assert told["rows"][0]["gpuHours"] == told["total"]["gpuHours"] == 10.0
+    assert json.dumps(told)
+
+
+def test_since_is_so_long_ago_or_a_moment() -> None:
+    assert begin_of("30d", NOW) == SINCE
+    assert begin_of("2026-11-01T00:00:00Z", NOW) == 1_793_491_200.0
+    with pytest.raises(UsageError, match="--since yesterday is no time"):
+        begin_of("yesterday", NOW)
+
+
+def types(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["report", *words])
+    return int(ended.value.code or 0)
+
+
+def test_files_alone_are_read_without_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    current, rotated = tmp_path / "history.jsonl", tmp_path / "history.jsonl.1"
+    current.write_text(end("1") + "\n" + end("2", namespace="cv"))
+    rotated.write_text(failure("1", 1, "NodeLost") + "\n")
+    files = ["--from", str(current), "--from", str(rotated), "--offline", "--since", "2020-01-01"]
+    assert types(*files, "-n", "nlp") == 0
+    told = capsys.readouterr()
+    assert "NodeLost 1" in told.out
+    assert told.out.splitlines()[1].split()[:2] == ["ada", "1"]
+    assert f"by the history in {current}" in told.err
+    assert "runs that it does not have" not in told.err
+    assert types(*files, "-A", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["total"]["runs"] == 2
+
+
+def test_what_makes_no_sense_is_refused_with_its_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert types("--offline") == 2
+    assert "leaves nothing to report" in capsys.readouterr().err
+    assert types("--offline", "--from", str(tmp_path / "absent")) == 1
+    assert "name files that history.path" in capsys.readouterr().err
+    with pytest.raises(CliError):
+        Past.read([str(tmp_path)])

@@ -1,0 +1,380 @@
+"""Going on after the end: what the new run is, what it starts from, and that its manifest is never lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+
+from lockstep.api.base import names
+from lockstep.cli.client import Cluster
+from lockstep.cli.commands import retry as command
+from lockstep.cli.commands import submit as submitting
+from lockstep.cli.errors import ApiServerError, CliError, Unreachable, UsageError
+from lockstep.cli.options import Target
+from lockstep.cli.submission import going_on, retry
+from lockstep.cli.submission.flags import Flags, Schedule
+from support import sample_runs as sample
+
+SAVED = {
+    "latest": [{"tier": "shared", "step": 400, "path": f"/shared-checkpoints/team/llama/{sample.UID}/a2/step-400"}]
+}
+OLD = f"team/llama/{sample.UID}"
+
+
+def ended(
+    *, checkpoint: dict[str, Any] | None = SAVED, spec: dict[str, Any] | None = None, **status: Any
+) -> dict[str, Any]:
+    """A run that has failed."""
+    raw = sample.failed()
+    raw["status"] = raw["status"] | {"checkpoint": checkpoint or {}} | status
+    raw["spec"] = raw["spec"] | (spec or {})
+    return raw
+
+
+MADE = {"uid": "new", "resourceVersion": "1", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
+
+
+class Server:
+    """Holds one run of a name; what is done to it is written down."""
+
+    namespace = "team"
+
+    def __init__(self, run: dict[str, Any] | None) -> None:
+        self.run = run
+        self.done: list[str] = []
+        self.made: dict[str, Any] = {}
+        self.fails: dict[str, BaseException] = {}
+
+    def get(self, path: str, **query: Any) -> dict[str, Any]:
+        if "/namespaces/team" in path and "/trainingruns/" not in path and "/trainingrunsets" not in path:
+            return {"metadata": {"labels": {}}}
+        if self.run is None or not path.endswith("/" + self.run["metadata"]["name"]):
+            raise ApiServerError(404, "not found", name="llama")
+        return self.run
+
+    def list(self, path: str, **query: Any) -> dict[str, Any]:
+        return {"items": [], "metadata": {}}
+
+    def metadata(self, path: str, **query: Any) -> dict[str, Any]:
+        return {"metadata": {}}
+
+    def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
+        if "selfsubjectreviews" in path:
+            return {"status": {"userInfo": {"username": "alice"}}}
+        if path.endswith("/configmaps"):
+            return body | {"metadata": {"name": f"{body['metadata']['generateName']}abcde"}}
+        step = "ask" if query.get("dryRun") else "create"
+        self.done.append(step)
+        if step in self.fails:
+            raise self.fails[step]
+        if self.run is not None and body["metadata"].get("name") == self.run["metadata"]["name"]:
+            raise ApiServerError(409, "already exists", name="llama")
+        self.made = body
+        return body | {"metadata": {"namespace": "team"} | MADE | body["metadata"]}
+
+    def delete(self, path: str, uid: str) -> dict[str, Any]:
+        self.done.append("delete")
+        if "delete" in self.fails:
+            raise self.fails["delete"]
+        assert self.run is not None
+        assert uid == self.run["metadata"]["uid"]
+        self.run = None
+        return {}
+
+
+@pytest.fixture
+def retried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Server]:
+    """Types `lockstep retry llama`."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(retry.tempfile, "gettempdir", lambda: str(tmp_path))
+
+    def types(server: Server, **given: Any) -> Server:
+        monkeypatch.setattr(Target, "connect", lambda self: cast(Cluster, server))
+        flags = given.pop("flags", Flags())
+        schedule = given.pop("schedule", Schedule())
+        verb = cast(Any, command.retry).__wrapped__
+        words = {"no_wait": not given.get("wait"), "flags": flags, "schedule": schedule, **given}
+        verb(Target(), words.pop("run", "llama"), words.pop("command", None), **words)
+        return server
+
+    return types
+
+
+def kept() -> list[Path]:
+    return list(retry._folder().glob("*.yaml"))
+
+
+def test_a_new_run_takes_the_place_of_the_old_one_and_goes_on_from_its_newest_checkpoint(
+    retried: Callable[..., Server], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = retried(Server(ended(spec={"cancel": True})))
+    assert server.done == ["ask", "delete", "create"]
+    assert server.made["spec"] == sample.SPEC | {
+        "checkpoint": {"shared": {"claimName": "lustre"}, "start": {"path": OLD}},
+    }
+    assert server.made["metadata"]["name"] == "llama"
+    assert server.made["metadata"]["annotations"][names.ANNOTATION_USER] == "alice"
+    (record,) = json.loads(server.made["metadata"]["annotations"][names.ANNOTATION_PREVIOUS])
+    assert (record["uid"], record["outcome"], record["saved"]) == (sample.UID, "Failed", 400)
+    said = capsys.readouterr()
+    assert said.out == "trainingrun.lockstep.dev/llama created\n"
+    assert "llama goes on from step 400 of llama." in said.err
+    assert kept() == []
+
+
+def test_it_is_mended_by_flags_a_command_or_a_file(retried: Callable[..., Server], tmp_path: Path) -> None:
+    old = ended(spec={"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]})
+    made = retried(Server(old), flags=Flags(image="new", env=["B=3", "C=4"]), schedule=Schedule(time="2h")).made["spec"]
+    assert (made["nodes"], made["image"], made["timeLimit"]) == (4, "new", "2h")
+    assert {each["name"]: each["value"] for each in made["env"]} == {"A": "1", "B": "3", "C": "4"}
+    assert retried(Server(old), command=["train.py", "--lr", "1e-4"]).made["spec"]["command"][-1] == "1e-4"
+    file = tmp_path / "mended.yaml"
+    spec = {"nodes": 2, "image": "x", "command": ["a"], "checkpoint": {"shared": {"claimName": "lustre"}}}
+    file.write_text(
+        yaml.safe_dump({"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "metadata": {}, "spec": spec})
+    )
+    server = retried(Server(old), file=str(file))
+    assert server.made["metadata"]["name"] == "llama"
+    assert server.made["spec"] == spec | {"checkpoint": {"shared": {"claimName": "lustre"}, "start": {"path": OLD}}}
+
+
+def test_with_a_name_of_its_own_the_old_run_stays_and_is_named(retried: Callable[..., Server]) -> None:
+    server = retried(Server(ended()), name="llama-2")
+    assert server.done == ["create"]
+    assert server.run is not None
+    assert server.made["spec"]["checkpoint"]["start"] == {"run": "llama"}
+
+
+EARLIER = {"uid": "u-1", "step": 30, "path": "/shared-checkpoints/team/llama/u-1/a1/step-30"}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "spec", "given", "start"),
+    [
+        (SAVED, {}, {"step": 300}, {"path": OLD, "step": 300}),
+        (SAVED, {}, {"fresh": True}, {"mode": "Fresh"}),
+        (SAVED, {"checkpoint": {"shared": {"claimName": "lustre"}, "start": {"mode": "Require"}}}, {}, None),
+        ({}, {}, {}, "nothing"),
+        ({"previousSaves": [EARLIER]}, {}, {}, {"path": "team/llama/u-1"}),
+        ({"unrecognised": [{"tier": "shared", "path": "/x"}]}, {}, {}, {"path": OLD}),
+        ({}, {"checkpoint": {"shared": {"claimName": "lustre"}, "start": {"mode": "Fresh"}}}, {}, {"mode": "Fresh"}),
+        (SAVED, {"checkpoint": {"shared": {"claimName": "lustre"}, "layout": "Shared"}}, {}, "nothing"),
+    ],
+)
+def test_what_it_starts_from(
+    retried: Callable[..., Server], checkpoint: Any, spec: Any, given: Any, start: Any
+) -> None:
+    made = retried(Server(ended(checkpoint=checkpoint, spec=spec)), **given).made["spec"]["checkpoint"].get("start")
+    if start == "nothing":
+        assert not made
+    else:
+        assert made == (start or {"path": OLD, "mode": "Require"})
+
+
+def test_one_that_saved_nothing_itself_is_tried_from_where_it_was_to_start(retried: Callable[..., Server]) -> None:
+    resolved = {"startRoot": "/shared-checkpoints/team/base/u-0", "startRun": "base", "startRunUid": "u-0"}
+    spec = {"checkpoint": {"shared": {"claimName": "lustre"}, "start": {"run": "base", "step": 12}}}
+    server = retried(Server(ended(checkpoint={}, spec=spec, resolved=resolved)))
+    assert server.made["spec"]["checkpoint"]["start"] == {"path": "team/base/u-0", "step": 12}
+
+
+@pytest.mark.parametrize(
+    ("raw", "given", "words"),
+    [
+        (sample.running(), {}, "llama has not ended: it is Running"),
+        (
+            ended(checkpoint={"latest": [{"tier": "local", "step": 7}]}),
+            {},
+            "step 7 of llama is on its nodes' own disks",
+        ),
+        (ended(checkpoint=SAVED | {"ceiling": 300}), {}, "training went wrong after step 300"),
+        (ended(), {"flags": Flags(claim="nfs")}, "saved on claim lustre, the new one on nfs"),
+        (ended(), {"schedule": Schedule(dependency="aftercorr:sweep")}, "aftercorr is for arrays"),
+        (ended(), {"fresh": True, "step": 3}, "--fresh begins at step 0"),
+        (ended(checkpoint={}), {"step": 3}, "has no step 3"),
+    ],
+)
+def test_what_cannot_be_gone_on_from_is_said_and_nothing_is_deleted(
+    retried: Callable[..., Server], raw: dict[str, Any], given: dict[str, Any], words: str
+) -> None:
+    server = Server(raw)
+    with pytest.raises(CliError, match=words) as refused:
+        retried(server, **given)
+    assert refused.value.remedy
+    assert server.done == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["metadata: [1]", "spec: [1]", "spec: {checkpoint: [1]}", "spec: {checkpoint: {start: [1], shared: 1}}", "{}"],
+)
+def test_a_file_that_makes_no_sense_is_refused_without_a_traceback(
+    retried: Callable[..., Server], tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "odd.yaml"
+    head = f"apiVersion: {names.API_VERSION}\nkind: {names.RUN_KIND}\n" if text != "{}" else ""
+    file.write_text(head + text + "\n")
+    server = Server(ended())
+    with pytest.raises(CliError):
+        retried(server, file=str(file))
+    assert server.done == []
+
+
+def test_a_run_of_an_array_is_not_replaced(retried: Callable[..., Server]) -> None:
+    raw = ended()
+    raw["metadata"] = raw["metadata"] | {"ownerReferences": [{"kind": names.RUN_SET_KIND, "uid": "s", "name": "sweep"}]}
+    with pytest.raises(UsageError, match="is a run of an array") as refused:
+        retried(Server(raw))
+    assert "--name" in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("step", "failure", "is_lost"),
+    [
+        ("ask", ApiServerError(422, "spec.image: too long"), False),
+        ("delete", ApiServerError(403, "you may not"), False),
+        ("delete", Unreachable("no answer"), True),
+        ("delete", ApiServerError(504, "it took too long"), True),
+        ("create", ApiServerError(500, "no"), True),
+        ("create", Unreachable("no answer"), True),
+        ("create", KeyboardInterrupt(), True),
+    ],
+)
+def test_whatever_fails_the_manifest_is_kept_and_the_next_command_named(
+    retried: Callable[..., Server],
+    capsys: pytest.CaptureFixture[str],
+    step: str,
+    failure: BaseException,
+    is_lost: bool,
+) -> None:
+    server = Server(ended())
+    server.fails[step] = failure
+    with pytest.raises(type(failure)):
+        retried(server)
+    assert bool(kept()) is is_lost
+    if not is_lost:
+        assert server.run is not None
+        return
+    (file,) = kept()
+    assert file.stat().st_mode & 0o077 == 0, "there may be secrets in it"
+    assert f"lockstep submit {file}" in capsys.readouterr().err
+    manifest = yaml.safe_load(file.read_text())
+    assert manifest["spec"]["checkpoint"]["start"] == {"path": OLD}
+    assert (manifest["metadata"]["name"], manifest["metadata"]["namespace"]) == ("llama", "team")
+    if step == "create":  # and whoever types it once more is told
+        with pytest.raises(CliError, match="a retry of it was cut off") as told:
+            retried(server)
+        assert str(file) in told.value.remedy
+
+
+@pytest.mark.parametrize("name", ["ll**ama", "a/../b", "[x"])
+def test_an_odd_name_is_just_one_that_there_is_not(retried: Callable[..., Server], name: str) -> None:
+    with pytest.raises(CliError, match="there is no run"):
+        retried(Server(None), run=name)
+
+
+def test_a_server_that_does_not_answer_says_nothing_of_a_run(
+    retried: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server(ended())
+    server.fails["create"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        retried(server)
+    assert kept()
+
+    def unreachable(path: str, **query: Any) -> dict[str, Any]:
+        raise Unreachable("no answer")
+
+    monkeypatch.setattr(server, "get", unreachable)
+    with pytest.raises(Unreachable):
+        retried(server)
+
+
+def test_without_a_place_for_the_manifest_nothing_is_deleted(
+    retried: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/none")
+    monkeypatch.setattr(retry, "_fallback", lambda: Path("/proc/neither"))
+    server = Server(ended())
+    with pytest.raises(CliError, match="can be kept neither in"):
+        retried(server)
+    assert server.run is not None
+
+
+def test_what_is_over_is_left_out_and_said(retried: Callable[..., Server], capsys: pytest.CaptureFixture[str]) -> None:
+    spec = {
+        "dependsOn": [{"name": "base"}],
+        "notBefore": sample.at(9000),
+        "deadline": "2020-01-01T00:00:00Z",
+        "suspend": True,
+    }
+    raw = ended(spec=spec)
+    raw["metadata"] = raw["metadata"] | {
+        "labels": {"team": "nlp", names.LABEL_INDEX: "3"},
+        "annotations": {
+            "kubectl.kubernetes.io/last-applied-configuration": "{}",
+            "note": "mine",
+            "lockstep.dev/paused": "true",
+        },
+    }
+    server = retried(Server(raw))
+    assert not {*spec} & {*server.made["spec"]}
+    assert server.made["metadata"]["labels"] == {"team": "nlp"}
+    assert {*server.made["metadata"]["annotations"]} == {"note", names.ANNOTATION_USER, names.ANNOTATION_PREVIOUS}
+    assert "dependsOn, notBefore, deadline of llama is over and left out" in capsys.readouterr().err
+
+
+def test_submit_from_a_run_names_it_and_takes_its_claim_where_the_new_one_has_none() -> None:
+    manifest = Flags(image="x", command=["a"]).manifest("next")
+    going_on.start_from(manifest, ended())
+    assert manifest["spec"]["checkpoint"] == {"shared": {"claimName": "lustre"}, "start": {"run": "llama"}}
+
+
+@pytest.mark.parametrize("array", ["", "0-3"])
+def test_submit_takes_from_as_a_flag_for_runs_and_arrays(monkeypatch: pytest.MonkeyPatch, array: str) -> None:
+    server = Server(ended())
+    monkeypatch.setattr(Target, "connect", lambda self: cast(Cluster, server))
+    verb = cast(Any, submitting.submit).__wrapped__
+    words: Any = {"flags": Flags(image="x"), "schedule": Schedule(), "origin": "llama", "no_wait": True}
+    verb(Target(), ["a"], "next", array=array, **words)
+    spec = server.made["spec"]["template"]["spec"] if array else server.made["spec"]
+    assert spec["checkpoint"]["start"] == {"run": "llama"}
+    assert server.done == ["create"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "name", "checkpoint", "words"),
+    [
+        (ended(checkpoint={}), "next", None, "has saved nothing in a shared tier"),
+        (ended(), "llama", None, "cannot start from itself"),
+        (ended(), "next", {"shared": {"claimName": "nfs"}}, "saved on claim lustre, the new one on nfs"),
+        (ended(), "next", {"local": {"storage": "nvme"}}, "the new one names no shared tier"),
+        (
+            ended(),
+            "next",
+            {"shared": {"claimName": "lustre"}, "start": {"path": "a/b"}},
+            "by its manifest it goes on from a/b",
+        ),
+    ],
+)
+def test_submit_from_a_run_that_it_cannot_start_from_is_refused(
+    raw: dict[str, Any], name: str, checkpoint: Any, words: str
+) -> None:
+    manifest = Flags(image="x", command=["a"]).manifest(name)
+    if checkpoint is not None:
+        manifest["spec"]["checkpoint"] = checkpoint
+    with pytest.raises(CliError, match=words):
+        going_on.start_from(manifest, raw)
+
+
+def test_code_goes_along_with_a_retry(retried: Callable[..., Server], tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    made = retried(Server(ended()), flags=Flags(code=str(tmp_path)), command=["python3", "train.py"]).made["spec"]
+    assert made["workingDir"] == "/code"
+    [source] = made["volumes"][-1]["projected"]["sources"]
+    assert [item["path"] for item in source["configMap"]["items"]] == ["train.py"]

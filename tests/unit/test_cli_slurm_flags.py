@@ -1,0 +1,64 @@
+"""What `lockstep submit` says to flags that people bring from sbatch and srun."""
+
+from __future__ import annotations
+
+import pytest
+from typer.main import get_command
+
+from lockstep.cli.commands import submit
+from lockstep.cli.errors import UsageError
+from lockstep.cli.main import app, main
+from lockstep.cli.submission.slurm_flags import names_of_slurm
+
+OURS = {name for parameter in get_command(submit.app).params for name in parameter.opts}
+
+
+def refused(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit, match="2"):
+        main(["submit", *words, "run.yaml"])
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flag", [flag for flag in names_of_slurm() if flag not in OURS and flag not in ("-h", "--help")]
+)
+def test_every_flag_of_slurm_is_answered_with_our_word_for_it(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(flag, capsys=capsys)
+    assert said.startswith(f"error: {flag} is Slurm's; here: ")
+    assert "lockstep sbatch SCRIPT" in said
+    assert "srun" not in said
+    assert "use --constraint" not in said
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("--mem=4G", "nodes are given whole"),
+        ("-pgpu", "-q QUEUE"),
+        ("-b", "--begin"),
+        ("-W", "--wait"),
+        ("--gres=gpu:a100:4", "--gpu-type TYPE"),
+        ("--account", "the queue (-q) and the namespace (-n)"),
+        ("--job-name=x", "--name NAME"),
+        ("--wrap", "-- bash -c 'COMMAND'"),
+    ],
+)
+def test_the_word_is_the_one_to_type(typed: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert words in refused(typed, capsys=capsys)
+
+
+def test_a_flag_that_nobody_has_is_refused_as_ever(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "No such option: --imagee" in refused("--imagee", capsys=capsys)
+
+
+def test_a_flag_of_ours_without_its_value_is_no_flag_of_slurm(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["submit", "run.yaml", "--time"])
+    assert "requires an argument" in capsys.readouterr().err
+
+
+def test_the_command_of_a_run_keeps_its_own_flags() -> None:
+    assert UsageError("x").exit_code == 2
+    assert app is not None
+    with pytest.raises(SystemExit, match="0"):
+        main(["submit", "--image", "X", "--dry-run=client", "--", "srun", "--mem=4G", "-p", "x"])

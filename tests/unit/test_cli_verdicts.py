@@ -1,0 +1,266 @@
+"""What `submit` says in its first two seconds: what is missing, what became of the run, and with which exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+
+from lockstep.api.base import names
+from lockstep.cli.client import Cluster
+from lockstep.cli.errors import ApiServerError, CliError, ExitCode, Unreachable
+from lockstep.cli.main import main
+from lockstep.cli.submission import submit, verdicts
+from lockstep.cli.submission.look_up import missing_problems
+from lockstep.cli.submission.verdicts import tell_verdicts
+from support import sample_runs as sample
+from support.answering_server import answering, kubeconfig, refuses, says
+
+GOOD: dict[str, Any] = {"nodes": 2, "image": "i", "command": ["c"]}
+FORBIDDEN = ApiServerError(403, "you may not")
+
+
+class Server:
+    """Has objects by path, and gives a run its statuses one after the other."""
+
+    namespace = "team"
+
+    def __init__(self, *statuses: dict[str, Any] | CliError, there: tuple[str, ...] = ()) -> None:
+        self.statuses, self.there = list(statuses), there
+        self.forbidden: tuple[str, ...] = ()
+        self.judged: CliError | None = None
+        self.asked: list[str] = []
+        self.tried: list[dict[str, Any]] = []
+
+    def get(self, path: str, **_: Any) -> dict[str, Any]:
+        if "/trainingruns/" not in path:
+            return {"metadata": {"labels": {}}}
+        status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+        if isinstance(status, CliError):
+            raise status
+        return sample.run(path.rpartition("/")[2], status=status)
+
+    def metadata(self, path: str, *, first: int = 0) -> dict[str, Any]:
+        plural, name = path.split("/")[-2:]
+        self.asked.append(f"list {name}" if first else f"{plural} {name}")
+        if (name if first else plural) in self.forbidden:
+            raise FORBIDDEN
+        if first:
+            return {
+                "items": [{"metadata": {"name": each.split()[1]}} for each in self.there if each.split()[0] == name]
+            }
+        if f"{plural} {name}" not in self.there:
+            raise ApiServerError(404, "not found", name=name)
+        return {"metadata": {"name": name}}
+
+    def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
+        assert query == {"dryRun": "All"}
+        self.tried.append(body)
+        if self.judged is not None:
+            raise self.judged
+        return body
+
+
+def manifest(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "TrainingRun",
+        "metadata": {"name": "llama"},
+        "spec": GOOD | spec,
+    }
+
+
+NAMING = {
+    "serviceAccountName": "trainr",
+    "checkpoint": {"shared": {"claimName": "lustr"}},
+    "envFrom": [{"secretRef": {"name": "hf-tokn"}}, {"configMapRef": {"name": "nowhere", "optional": True}}],
+    "volumes": [{"name": "code", "mountPath": "/code", "configMap": {"name": "code"}}],
+}
+THERE = ("serviceaccounts trainer", "persistentvolumeclaims lustre", "secrets hf-token", "configmaps code")
+
+
+def test_what_is_missing_is_found_by_ones_own_rights_with_what_may_be_meant() -> None:
+    server = Server(there=THERE)
+    found = missing_problems(cast(Cluster, server), manifest(**NAMING))
+    assert [(field, words.partition("? ")[0]) for field, words in found] == [
+        ("spec.serviceAccountName", "there is no ServiceAccount trainr in namespace team; did you mean trainer"),
+        ("spec.envFrom[0].secretRef.name", "there is no Secret hf-tokn in namespace team; did you mean hf-token"),
+        (
+            "spec.checkpoint.shared.claimName",
+            "there is no PersistentVolumeClaim lustr in namespace team; did you mean lustre",
+        ),
+    ]
+    assert "configmaps nowhere" not in server.asked
+
+
+def test_what_one_may_not_see_is_left_to_the_operator_and_what_one_may_not_list_has_no_names() -> None:
+    server = Server(there=THERE)
+    server.forbidden = ("secrets", "serviceaccounts", "persistentvolumeclaims")
+    assert missing_problems(cast(Cluster, server), manifest(**NAMING)) == []
+    assert missing_problems(cast(Cluster, server), manifest(nodes="two")) == [], "what does not parse names nothing"
+
+
+def test_an_arrays_template_is_looked_through_by_its_own_path() -> None:
+    wrong = manifest() | {"kind": "TrainingRunSet", "spec": {"indices": "0-3", "template": {"spec": GOOD | NAMING}}}
+    fields = [field for field, _ in missing_problems(cast(Cluster, Server(there=THERE)), wrong)]
+    assert fields[0] == "spec.template.spec.serviceAccountName"
+
+
+def test_all_of_it_is_one_refusal_with_what_the_api_server_has_against_the_rest() -> None:
+    server = Server(there=THERE)
+    rule = "spec.singleton: is not for arrays"
+    causes = (
+        ("spec.shmSize", 'Invalid value: "1": write a size as 512Mi'),
+        ("spec.nodes", "Required value"),
+        ("", rule),
+    )
+    server.judged = ApiServerError(422, "", causes=causes)
+    with pytest.raises(CliError) as error:
+        submit.refuse_wrong(cast(Cluster, server), manifest(nodes=0, resourcesPerNode={"gpu": 8}, **NAMING))
+    lines = str(error.value).splitlines()
+    assert lines[0] == "llama is refused:"
+    assert [line.split(":")[0].strip() for line in lines[1:]] == [
+        "spec.nodes",
+        "spec.resourcesPerNode[gpu]",
+        "spec.serviceAccountName",
+        "spec.envFrom[0].secretRef.name",
+        "spec.checkpoint.shared.claimName",
+        "spec.shmSize",
+        "spec.singleton",
+    ]
+    (tried,) = server.tried
+    assert tried["spec"]["nodes"] == 1
+
+
+def test_a_good_manifest_is_judged_by_its_creation_alone() -> None:
+    server = Server(there=(*THERE, "configmaps there"))
+    submit.refuse_wrong(cast(Cluster, server), manifest())
+    assert (server.tried, server.asked) == ([], [])
+    submit.refuse_wrong(cast(Cluster, server), manifest(**NAMING), look_up=False)
+    assert (server.tried, server.asked) == ([], [])
+
+
+def status(reason: str = "", accepted: str = "True", **fields: Any) -> dict[str, Any]:
+    told = {"type": "Accepted", "status": accepted, "reason": reason or "Accepted", "message": "words"}
+    moment = {"lastTransitionTime": sample.at(0), "observedGeneration": 1}
+    return {"conditions": [told | moment], **fields}
+
+
+WAITS = {"reason": "Resources", "message": "needs 2 nodes, 0 fit", "position": 3}
+OUTDATED = {"conditions": [{**status("InvalidSpec", "False")["conditions"][0], "observedGeneration": 0}]}
+BECOMES: dict[str, tuple[list[dict[str, Any] | CliError], str, ExitCode]] = {
+    "waits": ([status(queue=WAITS)], "waits in queue default at position 3: Resources: needs 2 nodes", ExitCode.OK),
+    "has nodes": (
+        [status(attempt=1, assignment={"nodes": ["a", "b"]})],
+        "llama has 2 nodes, and starts",
+        ExitCode.OK,
+    ),
+    "is refused": (
+        [status("ClaimNotFound", "False")],
+        "llama is refused: words\n  It stays, and goes on once that is mended. lockstep cancel llama ends it.",
+        ExitCode.REFUSED,
+    ),
+    "names no queue": (
+        [status(queue={"reason": "QueueNotFound", "message": "there is no TrainingQueue reserch"})],
+        "llama cannot start as it is: QueueNotFound: there is no TrainingQueue reserch",
+        ExitCode.REFUSED,
+    ),
+    "asks for too much": (
+        [status(queue={"reason": "NodesPerRunLimit", "message": "at most 4"})],
+        "llama cannot start as it is: NodesPerRunLimit: at most 4",
+        ExitCode.REFUSED,
+    ),
+    "is judged late": ([{}, {}, status(), status(queue=WAITS)], "llama waits in queue", ExitCode.OK),
+    "was refused before it was changed": ([OUTDATED], "llama is not judged yet", ExitCode.OK),
+    "is not judged": ([{}], "llama is not judged yet; lockstep explain llama", ExitCode.OK),
+    "is not judged by a webhook": ([status("PodNotJudged", "Unknown")], "llama is not judged yet", ExitCode.OK),
+    "cannot be read": ([Unreachable("no answer")], "cannot be read: no answer", ExitCode.OK),
+}
+
+
+@pytest.mark.parametrize(("statuses", "words", "code"), BECOMES.values(), ids=BECOMES)
+def test_what_becomes_of_a_run_is_told_on_stderr_and_by_the_exit_code(
+    statuses: list[dict[str, Any] | CliError],
+    words: str,
+    code: ExitCode,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(verdicts.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(verdicts.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    server = Server(*statuses)
+    assert tell_verdicts(cast(Cluster, server), [sample.run("llama", status={})]) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert words in said.err
+    assert now[0] <= verdicts.PATIENCE + 1e-6
+
+
+def test_of_several_runs_each_is_told_within_the_same_two_seconds(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(verdicts.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(verdicts.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    created = [sample.run(name, status={}) for name in ("one", "two", "three")]
+    created[2]["status"] = status("PodRefused", "False")
+    assert tell_verdicts(cast(Cluster, Server({})), created) == ExitCode.REFUSED
+    assert [line.split()[0] for line in capsys.readouterr().err.splitlines() if line[0] != " "] == [
+        "one",
+        "two",
+        "three",
+    ]
+    assert now[0] <= verdicts.PATIENCE + 1e-6
+
+
+def run_by_http(asked: list[str], claims: int) -> Any:
+    """A server that takes a run, refuses it later, and has no claim (404) or any (200)."""
+
+    def answer(request: Any) -> None:
+        asked.append(f"{request.command} {request.path.partition('?')[0]}")
+        if "persistentvolumeclaims/" in request.path and claims == 404:
+            refuses(404, "NotFound", "not found", name="lustre")(request)
+        elif request.path.partition("?")[0].endswith("/trainingruns/llama"):
+            says(200, sample.run("llama", status=status("PodRefused", "False")))(request)
+        else:
+            says(200, sample.run("llama", status={}))(request)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("flags", "claims", "code", "words", "is_created"),
+    [
+        ([], 200, 3, "llama is refused: words", True),
+        (["--no-wait"], 200, 0, "", True),
+        (["--no-wait"], 404, 0, "", True),
+        ([], 404, 1, "there is no PersistentVolumeClaim lustre in namespace team", False),
+        (["--test-only"], 404, 1, "there is no PersistentVolumeClaim lustre in namespace team", False),
+        (["--dry-run=server"], 200, 0, "", True),
+    ],
+)
+def test_submit_looks_creates_and_waits_as_it_is_told(
+    flags: list[str],
+    claims: int,
+    code: int,
+    words: str,
+    is_created: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked: list[str] = []
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(manifest(checkpoint={"shared": {"claimName": "lustre"}})))
+    with answering(run_by_http(asked, claims)) as server:
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", server)))
+        with pytest.raises(SystemExit) as end:
+            main(["submit", str(path), *flags])
+    said = capsys.readouterr()
+    assert int(end.value.code or 0) == code
+    assert words in said.err
+    assert ("created" in said.out) is is_created
+    assert any("persistentvolumeclaims" in each for each in asked) is ("--no-wait" not in flags)
