@@ -106,7 +106,7 @@ class History(Section):
 
 
 class Web(Section):
-    """The web page (docs/web.md): rack map, queues and runs, read-only, by the cluster's own tokens and rights."""
+    """The web page (docs/web.md): rack map, queues and runs, by the cluster's own tokens and rights."""
 
     enabled: bool = False
     """Serve it in the operator's pods, on their loopback address: `kubectl port-forward` alone gets there."""

@@ -14,8 +14,10 @@ import pytest
 from harness import browser
 from lockstep.api.base.changes import changed
 from lockstep.controller.runtime.clock import SystemClock
+from lockstep.controller.web.server import WebPage
 from lockstep.controller.workers.listener import Listener
 from lockstep.core.model.plan import Event
+from lockstep.core.model.snapshot import StackReport
 from support.screenshots import look_back
 from support.web_site import Cluster, busy_cluster, holding, racks, waiting
 
@@ -27,9 +29,10 @@ HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>
 class Desk:
     """A browser, and the page that it looks at."""
 
-    def __init__(self, tab: browser.Page, cluster: Cluster, url: str, listener: Listener) -> None:
+    def __init__(self, tab: browser.Page, cluster: Cluster, page: WebPage, url: str, listener: Listener) -> None:
         self.tab = tab
         self.cluster = cluster
+        self.page = page
         self.url = url
         self.listener = listener
 
@@ -43,20 +46,21 @@ class Desk:
     async def turn_to(self, page: str) -> None:
         """Another page, by its address."""
         await self.tab.evaluate(f"location.hash = '#/{page}'")
-        await self.tab.shown({"runs": "run", "arrays": "array"}.get(page.partition("/")[0], page))
+        await self.tab.shown({"runs": "run", "arrays": "array"}.get(kind := page.partition("/")[0], kind))
 
 
 @asynccontextmanager
 async def seated(folder: Path, nodes: int = 64) -> AsyncIterator[Desk]:
     cluster = busy_cluster(SystemClock(), nodes)
-    page = cluster.page()
-    look_back(cluster, page)
-    listener = await Listener.open(page.application(), "127.0.0.1", 0, None, page.connections)
-    try:
-        async with browser.opened(folder) as tab:
-            yield Desk(tab, cluster, f"http://127.0.0.1:{listener.port}/ui/", listener)
-    finally:
-        await listener.close()
+    async with cluster.api.served():
+        page = cluster.page()
+        look_back(cluster, page)
+        listener = await Listener.open(page.application(), "127.0.0.1", 0, None, page.connections)
+        try:
+            async with browser.opened(folder) as tab:
+                yield Desk(tab, cluster, page, f"http://127.0.0.1:{listener.port}/ui/", listener)
+        finally:
+            await listener.close()
 
 
 @pytest.fixture
@@ -132,12 +136,193 @@ async def test_what_was_chosen_stays_chosen_when_the_page_asks_again(desk: Desk)
     await tab.evaluate("document.querySelector('.loss').focus()")
     for _ in range(3):
         await tab.press("ArrowLeft")
-    caption = "document.querySelector('.loss').parentElement.querySelector('figcaption').innerText"
+    caption = "document.querySelector('figure.curves figcaption').innerText"
     read = await tab.evaluate(caption)
     await tab.evaluate("window.chart = document.querySelector('.loss')")
     await tab.until("window.chart !== document.querySelector('.loss')")
     assert await tab.evaluate(caption) == read
     assert await tab.evaluate("document.activeElement === document.querySelector('.loss')")
+
+
+SCALE = "document.querySelector('.loss').dataset.scale"
+
+
+@pytest.mark.parametrize(("ends_at", "scale"), [("4e-9", "log"), ("1.9", "linear"), ("-0.5", "linear")])
+async def test_a_loss_over_more_than_two_decades_has_a_log_axis_and_a_switch(
+    desk: Desk, ends_at: str, scale: str
+) -> None:
+    see_loss(desk, 99_999, ends_at)
+    tab = desk.tab
+    await desk.enter("admin", "runs/research/llama-70b")
+    assert await tab.evaluate(SCALE) == scale
+    switch = "[...document.querySelectorAll('button')].find(each => each.innerText === 'log scale')"
+    if ends_at.startswith("-"):
+        assert await tab.evaluate(f"{switch} === undefined")  # it has no logarithm
+        return
+    await tab.evaluate(f"{switch}.click()")
+    other = {"log": "linear", "linear": "log"}[scale]
+    assert await tab.evaluate(SCALE) == other
+    assert await tab.evaluate("document.activeElement.innerText") == "log scale"
+    await tab.evaluate("window.chart = document.querySelector('.loss')")
+    see_loss(desk, 100_001, ends_at)
+    await tab.until("window.chart !== document.querySelector('.loss')")
+    assert await tab.evaluate(SCALE) == other  # what was chosen stays
+    assert await tab.evaluate("document.querySelector('.loss').outerHTML.includes('NaN')") is False
+
+
+async def test_a_loss_is_told_in_four_digits(desk: Desk) -> None:
+    see_loss(desk, 99_999, "8.712142118838528e-12")
+    await desk.enter("admin", "runs/research/llama-70b")
+    text = await desk.tab.text()
+    assert "8.712e-12" in text
+    assert "8.7121" not in text
+
+
+def see_loss(desk: Desk, step: int, loss: str) -> None:
+    """As if every rank had said so just now."""
+    index, run = next((i, run) for i, run in enumerate(desk.cluster.runs) if run.name == "llama-70b")
+    now = desk.cluster.clock.now()
+    told = changed(run.status.progress, step=step, loss=loss, time=now)
+    desk.cluster.runs[index] = replace(run, status=changed(run.status, progress=told))
+    desk.cluster.reports[run.uid] = {}
+    desk.page.losses.update()
+
+
+async def test_what_ended_tells_the_last_that_was_known_of_its_ranks(desk: Desk) -> None:
+    await desk.enter("admin", "runs/research/gpt2-debug")
+    text = await desk.tab.text()
+    assert "No worker was heard of yet" not in text
+    assert "Last known, of attempt" in text
+
+
+async def test_on_a_narrow_screen_nothing_is_beyond_the_edge(desk: Desk) -> None:
+    await desk.tab.size(390, 800)
+    for page in ("queue", "runs/research/llama-70b"):
+        await desk.enter("admin", page)
+        beyond = """[...document.querySelectorAll('main td, main th, main p, main a, main .scroll')]
+          .filter(each => each.getBoundingClientRect().right > innerWidth && !each.closest('thead')
+            || (each.className === 'scroll' && each.scrollWidth > each.clientWidth + 1))
+          .map(each => each.outerHTML.slice(0, 100))"""
+        assert await desk.tab.evaluate(beyond) == []
+    why = "document.querySelector('td[data-label=Why\\\\ it\\\\ waits]')"
+    await desk.turn_to("queue")
+    assert await desk.tab.evaluate(f"getComputedStyle({why}, '::before').content") == '"Why it waits: "'
+
+
+async def test_of_an_array_the_part_that_runs_can_be_seen(desk: Desk) -> None:
+    await desk.enter("tenant", "arrays/research/lr-sweep")
+    desk_parts = "[...document.querySelectorAll('.bar rect')].map(each => getComputedStyle(each).fill)"
+    behind = await desk.tab.evaluate("getComputedStyle(document.querySelector('section')).backgroundColor")
+    assert behind not in await desk.tab.evaluate(desk_parts)
+
+
+BUTTONS = "[...document.querySelectorAll('.deeds button')].map(each => each.dataset.action)"
+SAID = "document.querySelector('#deed-said')?.textContent"
+
+
+@pytest.mark.parametrize("action", ["checkpoint", "suspend", "cancel"])
+async def test_who_may_changes_a_run_after_being_told_what_it_costs(desk: Desk, action: str) -> None:
+    tab = desk.tab
+    await desk.enter("admin", "runs/research/llama-70b")
+    await tab.until(f"!!document.querySelector('[data-action={action}]')")
+    await tab.evaluate(f"document.querySelector('[data-action={action}]').click()")
+    told = await tab.until("document.querySelector('dialog[open]')?.innerText")
+    if action != "checkpoint":
+        assert re.search(r"[\d,]+ steps since step \d+", told), told
+        assert "gives back 8 nodes" in told
+    assert await tab.evaluate("document.activeElement.innerText") == "Leave it as it is"
+    await tab.evaluate("document.querySelector('dialog button').click()")
+    await tab.until("document.querySelector('dialog') === null")
+    assert desk.cluster.api.asked == []
+    await tab.evaluate(f"document.querySelector('[data-action={action}]').click()")
+    await tab.until("!!document.querySelector('dialog[open]')")
+    await tab.evaluate("[...document.querySelectorAll('dialog button')].at(-1).click()")
+    await tab.until(f"{SAID}.includes('the operator does the rest')")
+    [(method, path, headers, body)] = desk.cluster.api.asked
+    assert (method, path.rpartition("/")[2], headers["Authorization"]) == ("PATCH", "llama-70b", "Bearer admin")
+    assert body["metadata"]["uid"] == "uid-research-llama-70b"
+
+
+@pytest.mark.parametrize("action", ["checkpoint", "suspend", "cancel"])
+async def test_who_may_not_is_offered_nothing_and_told_by_the_api_server(desk: Desk, action: str) -> None:
+    tab = desk.tab
+    await desk.enter("tenant", "runs/research/llama-70b")
+    await tab.until("!!document.querySelector('[data-key=compare]')")
+    assert await tab.evaluate(BUTTONS) == []
+    assert await tab.evaluate("document.querySelector('[data-key=logs]')") is None
+    desk.cluster.api.may["admin"] = frozenset()  # since the page was told otherwise
+    await desk.enter("admin", "runs/research/llama-70b")
+    await tab.until(f"!!document.querySelector('[data-action={action}]')")
+    await tab.evaluate(f"document.querySelector('[data-action={action}]').click()")
+    await tab.until("!!document.querySelector('dialog[open]')")
+    await tab.evaluate("[...document.querySelectorAll('dialog button')].at(-1).click()")
+    await tab.until(f"{SAID}.includes('ask for the role edit')")
+
+
+async def test_a_suspended_run_is_resumed_from_the_page(desk: Desk) -> None:
+    tab = desk.tab
+    index, run = next((i, run) for i, run in enumerate(desk.cluster.runs) if run.name == "llama-70b")
+    assert run.spec is not None
+    desk.cluster.runs[index] = replace(run, spec=changed(run.spec, suspend=True))
+    await desk.enter("admin", "runs/research/llama-70b")
+    await tab.until("!!document.querySelector('[data-action=resume]')")
+    await tab.evaluate("document.querySelector('[data-action=resume]').click()")
+    assert "goes on from step" in await tab.until("document.querySelector('dialog[open]')?.innerText")
+    await tab.evaluate("[...document.querySelectorAll('dialog button')].at(-1).click()")
+    await tab.until(f"{SAID}.includes('resumed')")
+    assert desk.cluster.api.asked[0][3]["spec"] == {"suspend": False}
+
+
+async def test_the_log_of_a_rank_comes_as_it_is_written(desk: Desk) -> None:
+    tab, api = desk.tab, desk.cluster.api
+    api.lines = ["step 1 loss 2.5", "\x1b[31mred\x1b[0m", "old\rnew", HOSTILE, *(f"line {i}" for i in range(2500))]
+    run = desk.cluster.runs[0]
+    stack = StackReport("hang", "train.py:34 all_reduce")
+    desk.cluster.reports[run.uid][1] = replace(desk.cluster.reports[run.uid][1], stacks=stack)
+    await desk.enter("admin", "logs/research/llama-70b/1")
+    log = "document.querySelector('.log').textContent"
+    shown = await tab.until(f"{log}.includes('line 2499') && {log}")
+    assert shown.startswith("… 504 earlier lines not kept here")
+    assert "all_reduce" in await tab.text()
+    assert await tab.evaluate("document.querySelector('.log').scrollTop") > 0  # the newest is in sight
+    type_in = "const i = document.querySelector('input[type=search]'); i.value = 'line 249'"
+    await tab.evaluate(f"{type_in}; i.dispatchEvent(new Event('input'))")
+    await tab.until(f"{log}.split('\\n').length === 11")
+    api.lines = api.lines[:4]
+    await desk.turn_to("logs/research/llama-70b/0")
+    await tab.until(f"{log}.includes('red')")
+    assert await tab.evaluate(log) == f"step 1 loss 2.5\nred\nnew\n{HOSTILE}"
+    assert await tab.evaluate("window.hacked") is None
+    async with asyncio.timeout(30):
+        while api.following != 1:  # noqa: ASYNC110 (the first stream was given up)
+            await asyncio.sleep(0.02)
+    api.ended.set()
+    await tab.until("document.querySelector('main').innerText.includes('It has ended.')")
+    await desk.turn_to("queue")
+    assert len(desk.page.logs) == 0
+
+
+async def test_who_may_not_read_logs_is_told_which_right_is_lacking(desk: Desk) -> None:
+    await desk.enter("tenant", "logs/research/llama-70b/0")
+    assert "You may not get pods/log" in await desk.tab.text()
+    assert desk.cluster.api.asked == []
+
+
+async def test_runs_are_compared_by_their_address(desk: Desk) -> None:
+    tab = desk.tab
+    look_back(desk.cluster, desk.page, "vision-l")
+    await desk.enter("admin", "compare/research/llama-70b")
+    typed = "const i = document.querySelector('form input'); i.value = 'research/vision-l'"
+    await tab.evaluate(f"{typed}; document.querySelector('form button').click()")
+    await tab.until("location.hash === '#/compare/research/llama-70b,research/vision-l'")
+    await tab.until("document.querySelectorAll('.curves').length === 2")
+    assert await tab.evaluate("document.querySelectorAll('.curves .line.s1').length") >= 2
+    strokes = "[...document.querySelectorAll('.curves .line')].map(each => getComputedStyle(each).stroke)"
+    assert len(set(await tab.evaluate(strokes))) == 2  # told apart by colour, and by their dashes
+    read = await tab.evaluate("document.querySelector('figcaption').innerText")
+    assert re.fullmatch(r"step [\d,]+, research/llama-70b [\d.]+; research/vision-l [\d.]+", read), read
+    await tab.evaluate("document.querySelector('[data-key^=without]').click()")
+    await tab.until("location.hash === '#/compare/research/vision-l'")
 
 
 async def test_what_belongs_to_others_is_nowhere_in_the_document(desk: Desk) -> None:
@@ -159,7 +344,13 @@ async def test_a_run_shows_attempts_time_loss_checkpoints_ranks_and_events(desk:
     text = await desk.tab.text()
     for words in ("Attempt 3 was ended", "NodeLost", "Where the time went", "repeated or lost", "Conditions"):
         assert words in text
-    for words in ("Invalid", "did not finish", "Saved every 10m", "it is replaced", "8 ranks"):
+    for words in ("Invalid", "did not finish", "a save every 10m", "it is replaced", "8 ranks"):
+        assert words in text
+    for words in (
+        "a step every 1.3 s",
+        "in about 2d",
+        "the last save stopped training for 11s and was on disk after 64s",
+    ):
         assert words in text
     count = "document.querySelectorAll('{}').length"
     assert await desk.tab.evaluate(count.format(".timeline .attempt")) == 4
@@ -345,6 +536,8 @@ async def test_no_page_breaks_its_own_rules_or_complains(desk: Desk, theme: str)
             "runs/research/gpt2-debug",
             "runs/research/llama-405b",
             "arrays/research/lr-sweep",
+            "logs/research/llama-70b/0",
+            "compare/research/llama-70b,research/vision-l",
         ):
             await desk.enter("admin", page)
             await desk.tab.picture()

@@ -17,7 +17,8 @@ from harness.kube import OPERATOR_NAMESPACE
 from harness.site import PATIENCE, TLS_SECRET, Site
 from harness.waiting import wait_for
 from localcluster import LocalCluster
-from localcluster.api import Request
+from localcluster.api import MERGE_PATCH, Request
+from localcluster.errors import ApiError
 from localcluster.state import free_ports
 from lockstep.api.base import names
 
@@ -32,10 +33,13 @@ class Visitor:
     trust: ssl.SSLContext
     token: str = ""
 
-    def get(self, path: str) -> tuple[int, Any]:
-        """Status and answer."""
+    def get(self, path: str, sent: Any = None) -> tuple[int, Any]:
+        """Status and answer; with ``sent`` of a POST by the page itself."""
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        request = urllib.request.Request(f"{self.url}/ui/api/{path}", headers=headers)
+        if sent is not None:
+            headers |= {"X-Lockstep-Deed": "1", "Content-Type": "application/json"}
+        body = None if sent is None else json.dumps(sent).encode()
+        request = urllib.request.Request(f"{self.url}/ui/api/{path}", body, headers)
         try:
             with urllib.request.urlopen(request, timeout=20, context=self.trust) as answer:
                 return answer.status, json.loads(answer.read())
@@ -144,3 +148,37 @@ def test_who_looks_makes_the_operator_write_nothing(page: Page, teams: tuple[str
         visitor.get(path)
     words = [write.path for write in page.site.proxy.writes]
     assert [path for path in words if "reviews" not in path and "leases" not in path and "events" not in path] == []
+
+
+def test_runs_are_changed_and_logs_read_by_who_may_and_by_no_right_of_the_operators(
+    page: Page, teams: tuple[str, str]
+) -> None:
+    site, namespace = page.site, teams[0]
+    kubectl = site.cluster.kubectl
+    reader = page.visitor(namespace)
+    with site.with_nodes(4, racks=2):
+        run = site.apply(namespace, "acted-on", 2)
+        run.wait_until_running(1)
+        address = f"runs/{namespace}/acted-on"
+        wait_for("the page knows it", lambda: reader.get(address)[0] == 200, seconds=PATIENCE)
+        uid = site.cluster.api.get(run.path)["metadata"]["uid"]
+        assert reader.get(f"{address}/actions")[1] == {"uid": uid, "actions": [], "logs": True}
+        assert reader.get(f"{address}/actions/suspend", {"uid": uid})[0] == 403
+        account = f"--serviceaccount={namespace}:reader"
+        kubectl("-n", namespace, "create", "rolebinding", "editor", "--clusterrole=lockstep-edit", account)
+        page_alone = page.visitor(namespace, ["lockstep-web"])
+        status, words = page_alone.get(f"{address}/actions/suspend", {"uid": uid})
+        assert (status, "opens the page alone" in words["message"]) == (403, True)
+        assert page_alone.get(f"{address}/ranks/0/log")[0] == 403
+        assert reader.get(f"{address}/ranks/0/log")[0] != 403  # simulated pods have none
+        assert not site.cluster.api.get(run.path)["spec"].get("suspend")
+
+        merge = {"metadata": {"uid": "11111111-2222-3333-4444-555555555555"}, "spec": {"suspend": True}}
+        with pytest.raises(ApiError, match=r"metadata.uid.*immutable"):  # so a namesake is not hit
+            site.cluster.api.send(Request("PATCH", run.path, merge, MERGE_PATCH))
+        assert reader.get(f"{address}/actions/suspend", {"uid": uid})[0] == 200
+        run.wait("it is suspended", lambda: run.status.get("state") == "Suspended")
+        managers = [entry["manager"] for entry in site.cluster.api.get(run.path)["metadata"]["managedFields"]]
+        assert "lockstep-web" in managers
+        run.delete()
+        run.wait("its pods are gone", lambda: not run.pods)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from aiohttp import web
+
 from lockstep.api.base import names
+from lockstep.controller.kube.caller import CallerApi
+from lockstep.controller.kube.credentials import Credentials
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.recent_events import RecentEvents
 from lockstep.controller.web.server import WebPage
@@ -38,6 +44,71 @@ Json = dict[str, Any]
 
 
 @dataclass
+class ApiServer:
+    """Of the API server what viewers ask by their own tokens. ``may``: by token, ``edit`` and ``logs``."""
+
+    may: dict[str, frozenset[str]] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=lambda: ["step 1", "step 2"])
+    asked: list[tuple[str, str, Mapping[str, str], Any]] = field(default_factory=list)
+    """Method, path, headers, and the query or the body."""
+    answer: tuple[int, Json] | None = None
+    """Instead of what it would say to a PATCH or for a log."""
+    url: str = "http://127.0.0.1:1"
+    following: int = 0
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set: what is followed ends."""
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[ApiServer]:
+        """It listens."""
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+
+    async def credentials(self) -> Credentials:
+        """As an operator has them, whose own token and certificate nobody else is to come with."""
+
+        async def own() -> str:
+            return "Bearer the-operators-own"
+
+        return Credentials(self.url, False, None, own, trust=False)
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        sent = await request.json() if request.method == "PATCH" else dict(request.query)
+        self.asked.append((request.method, request.path, dict(request.headers), sent))
+        if self.answer is not None:
+            return web.json_response(self.answer[1], status=self.answer[0])
+        rights = self.may.get(token)
+        if rights is None:
+            return web.json_response({"message": "Unauthorized", "code": 401}, status=401)
+        wanted = "edit" if request.method == "PATCH" else "logs"
+        if wanted not in rights:
+            words = 'forbidden: User "x" cannot do resource "y" in API group "" in the namespace'
+            return web.json_response({"message": words, "reason": "Forbidden", "code": 403}, status=403)
+        if request.method == "PATCH":
+            return web.json_response({})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        self.following += 1
+        try:
+            for line in self.lines:
+                await response.write(f"{line}\n".encode())
+            await self.ended.wait()
+        finally:
+            self.following -= 1
+        return response
+
+
+@dataclass
 class Reviewer:
     """The API server's answers. ``users``: by token, name and what they may."""
 
@@ -47,7 +118,7 @@ class Reviewer:
 
     def admit(self, token: str, name: str, *rights: str) -> None:
         """``rights``: namespaces where they may get runs and arrays, ``*`` for all; ``no arrays``: runs alone;
-        ``nodes`` and ``queues`` to list those."""
+        ``nodes`` and ``queues`` to list those, ``edit`` to change runs, ``logs`` to read those of pods."""
         self.users[token] = name, frozenset(rights)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -65,7 +136,11 @@ class Reviewer:
         spec = body["spec"]
         rights = next((rights for name, rights in self.users.values() if name == spec["user"]), frozenset())
         wanted = spec["resourceAttributes"]
-        if wanted["resource"] == names.RUN_SETS and "no arrays" in rights:
+        if wanted.get("subresource") == "log":
+            allowed = "logs" in rights
+        elif wanted["verb"] == "patch":
+            allowed = "edit" in rights
+        elif wanted["resource"] == names.RUN_SETS and "no arrays" in rights:
             allowed = False
         elif wanted["resource"] in (names.RUNS, names.RUN_SETS):
             allowed = "*" in rights or (wanted["namespace"] in rights and bool(wanted["namespace"]))
@@ -177,6 +252,7 @@ class Cluster:
     synced: bool = True
     leads: bool = True
     reviewer: Reviewer = field(default_factory=Reviewer)
+    api: ApiServer = field(default_factory=ApiServer)
 
     def page(self) -> WebPage:
         """The page over all this."""
@@ -201,14 +277,15 @@ class Cluster:
             levels=usual.topology_levels,
             gpu_types=usual.gpu_types,
         )
-        return WebPage(sources, self.reviewer.post, self.clock)
+        return WebPage(sources, self.reviewer.post, CallerApi(self.api.credentials, self.clock), self.clock)
 
 
 def busy_cluster(clock: Clock, count: int = 512, seed: int = 7) -> Cluster:
     """Runs of two teams on most of ``count`` nodes, some of which are in trouble; the clock is to be at NOW."""
     dice = random.Random(seed)
     cluster = Cluster(clock, nodes=racks(count))
-    cluster.reviewer.admit("admin", "ada", "*", "nodes", "queues")
+    cluster.reviewer.admit("admin", "ada", "*", "nodes", "queues", "edit", "logs")
+    cluster.api.may = {"admin": frozenset({"edit", "logs"}), "tenant": frozenset()}
     cluster.reviewer.admit("tenant", "tim", "research")
     free = iter([view.name for view in cluster.nodes])
     shares: tuple[tuple[int, str, str], ...] = (
@@ -279,7 +356,10 @@ def _trains(cluster: Cluster, namespace: str, name: str, nodes: Sequence[str], d
     for slot, on in enumerate(nodes):
         behind = 2 if losses[slot] > 2.2 else 0
         seen = (saved_here(step - 200, slot), *inventory)
-        cluster.reports[run.uid][slot] = report(slot, on, step - behind, now=now, attempt=4, inventory=seen)
+        timing = TimingReport(section="Step", step=1.32, save_block=11.0, persist=64.0)
+        cluster.reports[run.uid][slot] = report(
+            slot, on, step - behind, now=now, attempt=4, inventory=seen, timing=timing, listens=True
+        )
     for ago, kind, reason, note in _EVENTS:
         cluster.said.keep(run.uid, Event(kind, Recorded(reason), ActionWord.REPORT, note), now - ago)
     return run

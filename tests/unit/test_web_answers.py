@@ -6,16 +6,27 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 
 from lockstep.api.base.changes import changed
-from lockstep.api.run_status import Condition, LeavingStatus
+from lockstep.api.goodput_status import BucketsStatus
+from lockstep.api.run_status import Condition, ExitsStatus, LeavingStatus
 from lockstep.controller.web import array, fleet, queue, run
 from lockstep.controller.web import rows as table_rows
 from lockstep.controller.web.access import Sight
 from lockstep.controller.web.losses import EVERY, MOST_POINTS, Losses, Point
-from lockstep.core.model.snapshot import NodeFailure, PodPhase, PodView, ProgressReport, StepEnd, Verdict, WorkerPhase
+from lockstep.core.model.snapshot import (
+    NodeFailure,
+    PodPhase,
+    PodView,
+    ProgressReport,
+    StepEnd,
+    TimingReport,
+    Verdict,
+    WorkerPhase,
+)
 from lockstep.core.model.tunables import Tunables
 from lockstep.present.runs import queue_of
 from support import sample_runs, web_site
@@ -242,6 +253,14 @@ def test_a_queue_without_an_object_is_said_to_be_none() -> None:
     assert found == {"default": True, "typo": False}
 
 
+def test_a_queue_that_only_ended_runs_name_is_no_card() -> None:
+    ended = web_site.parse_run(sample_runs.failed())
+    spec = changed(ended.spec, queue="reserch") if ended.spec is not None else None
+    gone = replace(ended, namespace="research", spec=spec)
+    assert [each["name"] for each in listed([gone], TENANT)["queues"]] == ["default"]
+    assert [each["name"] for each in listed([gone], ALL, web_site.queue("reserch"))["queues"]] == ["default", "reserch"]
+
+
 def test_ten_thousand_runs_are_cut_to_what_can_be_read() -> None:
     many = [waiting("research", f"r{i}", position=i + 1) for i in range(2000)]
     found = listed(many, ALL)["queues"][0]
@@ -355,6 +374,69 @@ def test_each_attempt_comes_with_what_its_time_went_to_and_what_it_lost() -> Non
     assert first["lost"] == {"steps": 700, "seconds": 926}
     assert last["parts"][-1] == {"bucket": "productive", "from": int(NOW) - 9_250, "to": None}
     assert last["lost"] == {"steps": None, "seconds": None}
+
+
+@pytest.mark.parametrize(
+    ("raw", "written", "bucket"),
+    [
+        (sample_runs.pending(), None, {"queue": 7200}),  # since it was made
+        (sample_runs.pending(), (48, 100), {"queue": 148}),
+        (sample_runs.running(), (48, 100), {"queue": 48}),  # it waits no longer
+    ],
+)
+def test_whoever_waits_has_waited_until_now(raw: Any, written: tuple[int, int] | None, bucket: Any) -> None:
+    view = web_site.parse_run(raw)
+    if written is not None:
+        goodput = changed(view.status.goodput, buckets=BucketsStatus(queue=written[0]), time=NOW - written[1])
+        view = replace(view, status=changed(view.status, goodput=goodput))
+    assert paged(view)["goodput"]["buckets"] == bucket
+
+
+def test_saves_that_were_seen_are_told_beside_the_plan() -> None:
+    def row(step: int, at: float, attempt: int = 2) -> Any:
+        return msgspec.structs.replace(saved(step), attempt=attempt, committed_at=at)
+
+    rows = (row(100, NOW - 30), row(90, NOW - 36), row(80, NOW - 42), row(10, NOW - 9000, attempt=1))
+    slow = TimingReport(save_block=0.12, persist=3.0)
+    reports = {
+        0: report(0, "n0", 100, now=NOW, inventory=rows, timing=TimingReport(save_block=0.1)),
+        1: report(1, "n1", 100, now=NOW, inventory=rows, timing=slow, listens=True),
+        2: report(2, "n2", 100, now=NOW, attempt=1, timing=TimingReport(save_block=99.0)),
+    }
+    told = paged(OWN, reports)["checkpoints"]
+    assert told["observed"] == {
+        "tiers": [{"tier": "shared", "interval": 6.0, "count": 3}],
+        "block": 0.12,
+        "persist": 3.0,
+        "listens": True,
+    }
+    assert paged(OWN)["checkpoints"]["observed"] == {}  # nobody is heard: nothing is claimed
+
+
+@pytest.mark.parametrize(
+    ("progress", "steps", "pace"),
+    [
+        ({"step": 400, "total_steps": 1000}, (0.4, 0.5, 0.6), {"stepSeconds": 0.5, "left": 300}),
+        ({"step": 400, "total_steps": None}, (0.5,), {"stepSeconds": 0.5}),
+        ({"step": 1000, "total_steps": 1000}, (0.5,), {"stepSeconds": 0.5}),
+        ({"step": 400, "total_steps": 1000}, (0.0,), {}),  # not measured yet
+    ],
+)
+def test_how_fast_it_trains_and_how_long_it_takes_is_by_the_median_rank(
+    progress: Any, steps: tuple[float, ...], pace: Any
+) -> None:
+    view = replace(OWN, status=changed(OWN.status, progress=changed(OWN.status.progress, **progress)))
+    reports = {i: report(i, f"n{i}", 400, now=NOW, timing=TimingReport(step=each)) for i, each in enumerate(steps)}
+    reports[9] = report(9, "n9", 400, now=NOW, attempt=1, timing=TimingReport(step=77.0))
+    assert paged(view, reports)["measured"] == pace
+    assert paged(web_site.parse_run(sample_runs.pending()), reports)["measured"] == {}
+
+
+def test_what_was_last_known_of_ranks_outlives_their_workers() -> None:
+    ended = web_site.parse_run(sample_runs.failed())
+    exits = ExitsStatus(attempt=3, succeeded="0-2", first="rank 0 ended with code 0")
+    told = paged(replace(ended, status=changed(ended.status, exits=exits)))
+    assert told["exits"] == {"attempt": 3, "succeeded": "0-2", "first": "rank 0 ended with code 0"}
 
 
 def test_what_only_the_account_reads_is_not_sent() -> None:
@@ -485,7 +567,7 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends() -> None:
     for step in range(6000):
         watched.at(step, "1.0")
     steps = [step for step, _ in watched.points]
-    assert len(steps) <= MOST_POINTS
+    assert len(steps) <= MOST_POINTS + 1
     assert steps[0] == 0
     assert steps[-1] > 5900
     assert steps == sorted(steps)
@@ -506,6 +588,13 @@ async def test_what_cannot_be_followed_does_not_end_the_operator() -> None:
     assert len(asked) >= 3
     assert not following.done()
     following.cancel()
+
+
+def test_the_newest_point_is_there_however_far_a_curve_was_thinned() -> None:
+    watched = Watched()
+    for step in range(6000):
+        watched.at(step, "1.0")
+        assert watched.points[-1] == (step, 1.0)
 
 
 def test_curves_of_runs_that_are_gone_are_forgotten() -> None:

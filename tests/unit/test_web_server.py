@@ -21,7 +21,10 @@ from support.web_site import Cluster, busy_cluster
 
 ADMIN, TENANT = {"X-Lockstep-Token": "admin"}, {"X-Lockstep-Token": "tenant"}
 ANSWERS = ("api/me", "api/fleet", "api/queues", "api/runs/research/llama-70b", "api/arrays/research/lr-sweep")
-FILES = ("", "main.js", "style.css", "fleet.js", "queue.js", "run.js", "array.js", "icon.svg")
+ANSWERS += ("api/runs/research/llama-70b/actions", "api/runs/research/llama-70b/ranks/0")
+ANSWERS += ("api/compare?run=research/llama-70b&run=research/vision-l",)
+FILES = ("", "main.js", "style.css", "fleet.js", "queue.js", "run.js", "array.js", "losses.js", "icon.svg")
+FILES += ("deeds.js", "logs.js", "compare.js")
 
 
 class Site:
@@ -183,6 +186,27 @@ async def test_what_one_viewer_is_answered_is_never_another_viewers_answer(site:
     assert len(admins[2]["runs"]) > len(tenants[2]["runs"])
     again = await site.get("ui/api/fleet", {**TENANT, "If-None-Match": admins[1]["ETag"]})
     assert again[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ("run=research/llama-70b&run=research/vision-l", 200),
+        ("run=research/llama-70b&run=products/moe-16x", 403),
+        ("run=research/llama-70b&run=products/none", 403),  # whether there is one or not
+        ("run=research/none", 404),
+        ("run=llama-70b", 403),
+        ("run=/llama-70b", 403),
+        ("run=", 403),
+        ("", 400),
+        ("&".join(f"run=research/r{i}" for i in range(5)), 400),
+    ],
+)
+async def test_runs_are_compared_by_who_may_read_all_of_them(site: Site, asked: str, status: int) -> None:
+    got, _, body = await site.get(f"ui/api/compare?{asked}", TENANT)
+    assert got == status
+    if status == 200:
+        assert [run["name"] for run in body["runs"]] == ["llama-70b", "vision-l"]
 
 
 async def test_a_namespace_that_may_not_be_read_answers_the_same_whatever_is_in_it(site: Site) -> None:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from lockstep.config import ConfigError, OperatorConfig, load
 from lockstep.controller.handlers import registry
+from lockstep.controller.kube.caller import CallerApi
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.credentials import load_credentials
 from lockstep.controller.kube.election import Election
@@ -152,7 +153,7 @@ class Operator:
         )
         self.own_kinds = OwnKinds(self.store, self.kube, self.clock, credentials)
         self.informers = cluster_informers(self.kube, self.clock, self.store)
-        self.web = self._web_page() if config.web.enabled else None
+        self.web = self._web_page(CallerApi(credentials, self.clock)) if config.web.enabled else None
         self.acts = False  # leads, and has listed everything since
         self.endpoint: LeaderEndpoint | None = None  # where workers find this replica while it leads, if it can say
         self.take_signals: Callable[[], None] = lambda: None  # whoever runs this in a process says how
@@ -387,7 +388,7 @@ class Operator:
         web = self.config.web.hosts if self.config.web.enabled else ()
         return list(dict.fromkeys(filter(None, (host, *self.config.worker_hosts, *web))))
 
-    def _web_page(self) -> "WebPage":
+    def _web_page(self, api: CallerApi) -> "WebPage":
         from lockstep.controller.web.server import (
             WebPage,  # and with it the words of the CLI, which nothing else here needs
         )
@@ -412,4 +413,4 @@ class Operator:
             gpu_types=usual.gpu_types if gpu_types is None else gpu_types,
             accelerators=usual.accelerators,
         )
-        return WebPage(sources, self.kube.post, self.clock)
+        return WebPage(sources, self.kube.post, api, self.clock)

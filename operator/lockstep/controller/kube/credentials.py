@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from ssl import SSLContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,8 @@ class Credentials:
     ssl: ssl.SSLContext | bool
     server_hostname: str | None
     authorization: Callable[[], Awaitable[str | None]]  # the header's value; re-reads rotated tokens
+    trust: SSLContext | bool = True
+    """The server's certificate is judged as by ``ssl``, and none of ours is shown: for requests in others' names."""
 
 
 async def load_credentials(kubeconfig: str | None = None, context: str | None = None) -> Credentials:
@@ -39,20 +42,24 @@ async def load_credentials(kubeconfig: str | None = None, context: str | None = 
         return header
 
     server = str(configuration.host).rstrip("/")
+    is_tls = server.startswith("https:")
     return Credentials(
         server=server,
-        ssl=await asyncio.to_thread(_ssl_context, configuration) if server.startswith("https:") else False,
+        ssl=await asyncio.to_thread(_ssl_context, configuration) if is_tls else False,
         server_hostname=configuration.tls_server_name,
         authorization=authorization,
+        trust=await asyncio.to_thread(_ssl_context, configuration, shows=False)
+        if server.startswith("https:")
+        else False,
     )
 
 
-def _ssl_context(configuration: object) -> ssl.SSLContext:
+def _ssl_context(configuration: object, *, shows: bool = True) -> ssl.SSLContext:
     ca_file = getattr(configuration, "ssl_ca_cert", None)
     context = ssl.create_default_context(cafile=ca_file)
     # Python 3.13 refuses CAs without an authority key identifier, which many clusters have.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if getattr(configuration, "cert_file", None):
+    if shows and getattr(configuration, "cert_file", None):
         context.load_cert_chain(configuration.cert_file, configuration.key_file)  # type: ignore[attr-defined]
     if not getattr(configuration, "verify_ssl", True):
         context.check_hostname = False

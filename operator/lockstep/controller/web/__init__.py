@@ -1,1 +1,1 @@
-"""The web page: read-only, from what the operator knows anyway. ``server`` is where to begin."""
+"""The web page: from what the operator knows anyway, and by viewers' own tokens. ``server`` is where to begin."""

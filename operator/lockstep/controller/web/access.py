@@ -131,10 +131,19 @@ class Door:
         return False, frozenset(namespace for namespace, yes in zip(asked, granted, strict=True) if yes)
 
     async def may(
-        self, viewer: Viewer, verb: str, resource: str, namespace: str = "", *, group: str = names.GROUP
+        self,
+        viewer: Viewer,
+        verb: str,
+        resource: str,
+        namespace: str = "",
+        *,
+        group: str = names.GROUP,
+        subresource: str = "",
     ) -> bool:
         """They have this right; without ``namespace`` in the whole cluster. Raises ReviewUnavailableError."""
         attributes = {"group": group, "resource": resource, "verb": verb, "namespace": namespace}
+        if subresource:
+            attributes["subresource"] = subresource
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
@@ -145,7 +154,7 @@ class Door:
             status = (await self._ask(ACCESS_REVIEWS, review)).get("status") or {}
             return status.get("allowed") is True and not status.get("denied")
 
-        return await self._rights.answer((viewer.key, verb, group, resource, namespace), ask)
+        return await self._rights.answer((viewer.key, verb, group, resource, subresource, namespace), ask)
 
     async def _strangers_own(self, key: bytes, token: str, sender: str) -> Viewer:
         try:

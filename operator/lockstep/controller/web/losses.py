@@ -15,7 +15,7 @@ from lockstep.core.model.snapshot import RunView, WorkerReport
 
 log = logging.getLogger("lockstep.controller.web")
 
-EVERY = 10.0
+EVERY = 2.0
 """Seconds between two looks."""
 MOST_POINTS = 512
 MOST_RUNS = 2000
@@ -38,13 +38,13 @@ class Curve:
     points: list[Point] = field(default_factory=list)
     stride: int = 1
     skipped: int = 0
-    last: tuple[int, int] = (0, -1)  # attempt and step that were seen last
+    last: Point | None = None
 
     def add(self, point: Point) -> None:
         """Take in a point, unless it is the one before."""
-        if self.last == (point.attempt, point.step):
+        if self.last is not None and (self.last.attempt, self.last.step) == (point.attempt, point.step):
             return
-        self.last = point.attempt, point.step
+        self.last = point
         self.skipped += 1
         if self.skipped < self.stride:
             return
@@ -53,6 +53,11 @@ class Curve:
         if len(self.points) > MOST_POINTS:
             del self.points[1::2]
             self.stride *= 2
+
+    def seen(self) -> tuple[Point, ...]:
+        """What is kept, and the newest, which may be between two of those."""
+        newest = (self.last,) if self.last is not None and self.points[-1:] != [self.last] else ()
+        return (*self.points, *newest)
 
 
 class Losses:
@@ -70,7 +75,7 @@ class Losses:
         self._curves: dict[str, Curve] = {}
 
     async def follow(self) -> None:
-        """Look every ten seconds until cancelled. Nothing that is only shown ever ends the operator."""
+        """Look every two seconds until cancelled. Nothing that is only shown ever ends the operator."""
         while True:
             try:
                 self.update()
@@ -92,7 +97,7 @@ class Losses:
     def points(self, run_uid: str) -> tuple[Point, ...]:
         """What was seen of a run."""
         curve = self._curves.get(run_uid)
-        return tuple(curve.points) if curve is not None else ()
+        return curve.seen() if curve is not None else ()
 
     def _take(self, run: RunView) -> None:
         status = run.status

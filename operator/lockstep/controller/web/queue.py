@@ -64,7 +64,9 @@ def queues(facts: QueueFacts, sight: Sight) -> dict[str, Any]:
     in_arrays: defaultdict[str, list[Pending]] = defaultdict(list)
     for each in folded:
         in_arrays[array.summary(each.view)["queue"]].append(each)
-    found = set(map(queue_of, own)) | in_arrays.keys() | ({"default"} if own else set())
+    # What names a queue and has ended keeps no card of one that there is not.
+    found = {queue_of(run) for run in own if phases[run.uid] is not Phase.FINISHED} | in_arrays.keys()
+    found |= {"default"} if own else set()
     shown = sorted(name for name in known.keys() | found if sight.queues or name in found)
     return {
         "queues": [_queue(known.get(name), name, line[name], in_arrays[name], sight) for name in shown],

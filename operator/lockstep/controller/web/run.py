@@ -8,12 +8,14 @@ from typing import Any
 from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
 from lockstep.controller.runtime.recent_events import RecentEvent
+from lockstep.controller.web import measured, saves
 from lockstep.controller.web.losses import Point
 from lockstep.controller.web.timeline import timeline
 from lockstep.core.checkpoints.verdicts import RankView, merge_inventories
 from lockstep.core.failures import step_evidence
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import TYPES, is_true
+from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import CheckpointReport, RunView, WorkerReport
 from lockstep.present import explanation
@@ -41,6 +43,7 @@ def run(facts: RunFacts) -> dict[str, Any]:
     state, reason = state_of(view)
     goodput = status.goodput.dump()
     goodput.pop("state", None)  # opaque: only the account itself reads it
+    goodput |= _until_now(view, facts.now)
     order = {kind.value: index for index, kind in enumerate(TYPES)}
     return {
         "namespace": view.namespace,
@@ -59,6 +62,7 @@ def run(facts: RunFacts) -> dict[str, Any]:
         "gpuType": status.resolved.gpu_type,
         "gpusPerNode": status.resolved.gpus_per_node,
         "progress": status.progress.dump(),
+        "measured": measured.measured(view, facts.reports),
         "pace": pace(status.progress),
         "completion": completion(view, facts.now),
         "totals": status.totals.dump(),
@@ -67,8 +71,9 @@ def run(facts: RunFacts) -> dict[str, Any]:
         "stop": status.stop.dump() if status.stop is not None else None,
         "conditions": [c.dump() for c in sorted(status.conditions, key=lambda c: order.get(c.type, -1))],
         "checkpoints": _checkpoints(view, facts.reports),
-        "losses": _losses(facts.losses),
+        "losses": curve(facts.losses),
         "ranks": _ranks(view, facts.reports, facts.now),
+        "exits": status.exits.dump(),
         "events": [asdict(event) | {"at": to_rfc3339(event.at)} for event in reversed(facts.events)],
     }
 
@@ -90,11 +95,22 @@ def _attempts(view: RunView) -> Iterator[dict[str, Any]]:
         yield entry
 
 
-def _losses(points: Sequence[Point]) -> dict[str, Any]:
+def _until_now(view: RunView, now: float) -> dict[str, Any]:
+    """The account is written seldom while nothing trains: whoever waits has waited until now."""
+    bucket = {Phase.PENDING: "queue", Phase.SUSPENDED: "suspended"}.get(current_phase(view))
+    if bucket is None:
+        return {}
+    goodput = view.status.goodput
+    since = goodput.time if goodput.time is not None else view.created_at
+    buckets = goodput.buckets.dump()
+    return {"buckets": buckets | {bucket: buckets.get(bucket, 0) + max(0, int(now - since))}}
+
+
+def curve(points: Sequence[Point]) -> dict[str, Any]:
     """Columns. A loss that is no number is null: JSON has no word for it, and a curve has a gap there."""
     return {
         "step": [point.step for point in points],
-        "at": [int(point.at) for point in points],
+        "at": [round(point.at, 1) for point in points],
         "loss": [point.loss if math.isfinite(point.loss) else None for point in points],
         "attempt": [point.attempt for point in points],
     }
@@ -112,6 +128,7 @@ def _checkpoints(view: RunView, reports: Mapping[int, WorkerReport]) -> dict[str
         "archived": [saved.dump() for saved in archive.published],
         "archiveMessage": archive.message,
         "cadence": status.cadence.dump(),
+        "observed": saves.observed(view, reports),
         "save": status.save.dump() if status.save is not None else None,
         "choice": status.choice,
         "resume": status.resume.dump() if status.resume is not None else None,

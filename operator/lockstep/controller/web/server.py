@@ -1,4 +1,5 @@
-"""The page and its JSON, on a port of their own: GET alone, nothing is ever written.
+"""The page and its JSON, on a port of their own. The operator writes nothing for it: what a viewer does to a run, and
+the logs that they read, are requests to the API server with their own token.
 
 A request passes the cheapest gates first: whether this replica sees the cluster, whose token it brings, how often they
 come. Then what they may see is asked of the API server, and only that is made into an answer. Answers are made
@@ -18,18 +19,21 @@ import orjson
 from aiohttp import web
 
 from lockstep.api.base import names
+from lockstep.controller.kube.caller import CallerApi
 from lockstep.controller.runtime.clock import Clock, SystemClock
 from lockstep.controller.runtime.ratelimit import RateLimit
-from lockstep.controller.web import array, assets, fleet, queue
+from lockstep.controller.web import array, assets, compare, deeds, fleet, logs, queue, refusal
 from lockstep.controller.web import run as one_run
 from lockstep.controller.web.access import Door, Sight, Viewer
+from lockstep.controller.web.deeds import MOST_BODY, Deeds
+from lockstep.controller.web.logs import Logs
 from lockstep.controller.web.losses import Losses
 from lockstep.controller.web.memo import Memo
+from lockstep.controller.web.refusal import RefusalError
 from lockstep.controller.web.sources import PageSources
-from lockstep.controller.web.strangers import TooManyStrangersError
 from lockstep.controller.web.threads import Aside
 from lockstep.controller.workers.connections import Connections
-from lockstep.controller.workers.trust import Post, ReviewUnavailableError, UnauthenticatedError
+from lockstep.controller.workers.trust import Post
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.snapshot import RunView
 
@@ -62,13 +66,6 @@ HEADERS = {
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class _RefusalError(Exception):
-    def __init__(self, status: int, message: str, *, retry_after: float = 0.0) -> None:
-        super().__init__(message)
-        self.status = status
-        self.retry_after = retry_after
-
-
 @dataclass(frozen=True, slots=True)
 class _Answer:
     body: bytes
@@ -77,15 +74,19 @@ class _Answer:
 
 
 class WebPage:
-    """Serves what ``sources`` know to who may see it. ``post`` asks the API server for reviews.
+    """Serves what ``sources`` know to who may see it. ``post`` asks the API server for reviews, ``api`` passes on what
+    viewers ask of it by their own tokens.
 
     ``losses`` have to be followed for as long as it is served.
     """
 
-    def __init__(self, sources: PageSources, post: Post, clock: Clock) -> None:
+    def __init__(self, sources: PageSources, post: Post, api: CallerApi, clock: Clock) -> None:
         self._sources = sources
         self._clock = clock
         self._door = Door(post, clock)
+        self._api = api
+        self._deeds = Deeds(api, clock)
+        self.logs = Logs(api, clock)
         self._pace = RateLimit(clock, per_second=PER_SECOND, burst=BURST)
         self.losses = Losses(sources.runs, sources.reports, clock)
         self._assets = assets.load()
@@ -98,7 +99,8 @@ class WebPage:
 
     def application(self) -> web.Application:
         """To be served over TLS, or on the loopback address alone: requests carry tokens of the cluster."""
-        app = web.Application(middlewares=[self._guard])
+        app = web.Application(middlewares=[self._guard], client_max_size=MOST_BODY)
+        app.on_cleanup.append(self._hang_up)
         app.router.add_get("/", self._to_page)
         app.router.add_get("/ui", self._to_page)
         app.router.add_get(ROOT, self._asset)
@@ -108,6 +110,12 @@ class WebPage:
         app.router.add_get(ROOT + "api/queues", self._get_queues)
         app.router.add_get(ROOT + "api/runs/{namespace}/{name}", self._get_run)
         app.router.add_get(ROOT + "api/arrays/{namespace}/{name}", self._get_array)
+        app.router.add_get(ROOT + "api/compare", self._get_compare)
+        one = ROOT + "api/runs/{namespace}/{name}"
+        app.router.add_get(one + "/actions", self._get_actions)
+        app.router.add_post(one + "/actions/{action}", self._act)
+        app.router.add_get(one + "/ranks/{rank}", self._get_rank)
+        app.router.add_get(one + "/ranks/{rank}/log", self._get_log)
         return app
 
     # -- the page's files -----------------------------------------------------------------------
@@ -119,7 +127,7 @@ class WebPage:
     async def _asset(self, request: web.Request) -> web.Response:
         asset = self._assets.get(request.match_info.get("name", "index.html"))
         if asset is None:
-            raise _RefusalError(404, "there is no such file")
+            raise RefusalError(404, "there is no such file")
         headers = {"ETag": asset.tag, "Cache-Control": "no-cache"}
         if request.headers.get("If-None-Match") == asset.tag:
             return web.Response(status=304, headers=headers)
@@ -151,10 +159,7 @@ class WebPage:
         return self._reply(request, await self._shared(("queues", sight), lambda: queue.queues(facts, sight)))
 
     async def _get_run(self, request: web.Request) -> web.Response:
-        _, namespace, name = await self._admit_to(request, names.RUNS)
-        found = self._sources.run(namespace, name)
-        if found is None:
-            raise _RefusalError(404, f"there is no run {name[:63]} in namespace {namespace}")
+        _, found = await self._admit_to_run(request)
         facts = one_run.RunFacts(
             run=found,
             reports=self._sources.reports(found.uid),
@@ -169,31 +174,95 @@ class WebPage:
         sees_runs = await self._door.sees(viewer, namespace)
         found = self._sources.run_set(namespace, name)
         if found is None:
-            raise _RefusalError(404, f"there is no array {name[:63]} in namespace {namespace}")
+            raise RefusalError(404, f"there is no array {name[:63]} in namespace {namespace}")
         own = tuple(run for run in self._sources.runs() if run.set_uid == found.uid and run.namespace == namespace)
         facts = array.ArrayFacts(found, own if sees_runs else (), self._sources.events(found.uid))
         return self._reply(request, await self._shared(("array", found.uid, sees_runs), lambda: array.array(facts)))
+
+    async def _get_compare(self, request: web.Request) -> web.Response:
+        viewer = await self._admit(request)
+        keys = list(dict.fromkeys(request.query.getall("run", [])))
+        if not 1 <= len(keys) <= compare.MOST_RUNS:
+            raise RefusalError(400, f"name up to {compare.MOST_RUNS} runs as run=NAMESPACE/NAME")
+        found = []
+        for key in keys:
+            namespace, _, name = key.partition("/")
+            await self._admit_into(viewer, namespace, names.RUNS)
+            run = self._sources.run(namespace, name)
+            if run is None:
+                raise RefusalError(404, f"there is no run {name[:63]} in namespace {namespace}")
+            found.append(compare.Side(run, self._sources.reports(run.uid), self.losses.points(run.uid)))
+        question = ("compare", tuple(side.run.uid for side in found))
+        return self._reply(request, await self._shared(question, lambda: compare.compare(found)))
+
+    # -- by the viewer's own token --------------------------------------------------------------
+
+    async def _get_actions(self, request: web.Request) -> web.Response:
+        viewer, found = await self._admit_to_run(request)
+        sight = await self._sight(viewer)
+        may = await self._door.may(viewer, "patch", names.RUNS, found.namespace)
+        reads = await self._may_read(viewer, found.namespace)
+        runs, reports = (*self._sources.runs(),), self._sources.reports(found.uid)
+
+        def offer() -> dict[str, Any]:
+            seen = (each for each in runs if sight.sees(each.namespace))
+            return {"uid": found.uid, "actions": deeds.offered(found, reports, seen, may=may), "logs": reads}
+
+        return self._reply(request, await self._shared(("actions", found.uid, sight, may, reads), offer))
+
+    async def _act(self, request: web.Request) -> web.Response:
+        deeds.hold_to_own_page(request)
+        viewer, found = await self._admit_to_run(request)
+        done = await self._deeds.carry_out(request, viewer, found, _token(request))
+        return self._reply(request, _encoded(done))
+
+    async def _get_rank(self, request: web.Request) -> web.Response:
+        viewer, found = await self._admit_to_run(request)
+        rank, may_read = logs.rank_of(request, found), await self._may_read(viewer, found.namespace)
+        told = logs.rank(found, rank, self._sources.reports(found.uid), may_read=may_read)
+        return self._reply(request, _encoded(told))
+
+    async def _get_log(self, request: web.Request) -> web.StreamResponse:
+        viewer, found = await self._admit_to_run(request)
+        return await self.logs.follow(request, viewer, found, _token(request), HEADERS)
+
+    async def _may_read(self, viewer: Viewer, namespace: str) -> bool:
+        return await self._door.may(viewer, "get", "pods", namespace, group="", subresource="log")
+
+    async def _hang_up(self, _: web.Application) -> None:
+        await self._api.close()
 
     # -- gates ----------------------------------------------------------------------------------
 
     async def _admit(self, request: web.Request) -> Viewer:
         """Who asks. Raises whatever turns them away."""
         if not self._sources.synced():
-            raise _RefusalError(503, "this operator has not seen the whole cluster yet", retry_after=2)
+            raise RefusalError(503, "this operator has not seen the whole cluster yet", retry_after=2)
         viewer = await self._door.viewer(_token(request), request.remote or "")
         wait = self._pace.acquire(viewer.key)
         if wait:
-            raise _RefusalError(429, "too many requests; the page asks again by itself", retry_after=wait)
+            raise RefusalError(429, "too many requests; the page asks again by itself", retry_after=wait)
         return viewer
 
     async def _admit_to(self, request: web.Request, resource: str) -> tuple[Viewer, str, str]:
         """Who asks for one object, its namespace and its name."""
         viewer = await self._admit(request)
         namespace = request.match_info["namespace"]
-        # Asked first, for any namespace whatever: nobody learns by the answer what there is.
-        if len(namespace) > 63 or not await self._door.sees(viewer, namespace, resource):
-            raise _RefusalError(403, f"you may not get {resource} in namespace {namespace[:63]}; ask for the role view")
+        await self._admit_into(viewer, namespace, resource)
         return viewer, namespace, request.match_info["name"]
+
+    async def _admit_into(self, viewer: Viewer, namespace: str, resource: str) -> None:
+        # Asked first, for any namespace whatever: nobody learns by the answer what there is.
+        if not 0 < len(namespace) <= 63 or not await self._door.sees(viewer, namespace, resource):
+            raise RefusalError(403, f"you may not get {resource} in namespace {namespace[:63]}; ask for the role view")
+
+    async def _admit_to_run(self, request: web.Request) -> tuple[Viewer, RunView]:
+        """Who asks for one run, and the run."""
+        viewer, namespace, name = await self._admit_to(request, names.RUNS)
+        found = self._sources.run(namespace, name)
+        if found is None:
+            raise RefusalError(404, f"there is no run {name[:63]} in namespace {namespace}")
+        return viewer, found
 
     async def _sight(self, viewer: Viewer) -> Sight:
         async def find_out() -> Sight:
@@ -243,10 +312,14 @@ class WebPage:
             try:
                 response = await handler(request)
             except Exception as error:
-                response = _refused(request, error)
+                response = refusal.answer(request, error)
         else:
-            response = _refused(request, _RefusalError(429, "too many connections from one address", retry_after=5))
+            response = refusal.answer(
+                request, RefusalError(429, "too many connections from one address", retry_after=5)
+            )
             response.force_close()
+        if response.prepared:  # a stream, which has seen to itself
+            return response
         response.headers.update(HEADERS)
         try:
             async with asyncio.timeout(SEND_SECONDS):
@@ -274,26 +347,3 @@ def _token(request: web.Request) -> str:
 def _encoded(content: Mapping[str, Any]) -> _Answer:
     body = orjson.dumps(content)
     return _Answer(body, gzip.compress(body, 1), f'"{hashlib.sha256(body).hexdigest()[:20]}"')
-
-
-def _refused(request: web.Request, error: Exception) -> web.Response:
-    headers = {"Cache-Control": "no-store"}
-    match error:
-        case _RefusalError():
-            status, message, wait = error.status, str(error), error.retry_after
-        case UnauthenticatedError():
-            status, message, wait = 401, str(error), 0.0
-        case TooManyStrangersError():
-            status, message, wait = 429, str(error), error.seconds
-        case ReviewUnavailableError():
-            status, message, wait = 503, str(error), 5.0
-        case web.HTTPException():
-            status, message, wait = error.status, error.reason, 0.0
-        case _:
-            log.error("%s failed", request.path, exc_info=error)
-            status, message, wait = 500, "this is a defect of the operator; its log says more", 0.0
-    if wait:
-        headers["Retry-After"] = str(max(1, round(wait)))
-    return web.Response(
-        status=status, body=orjson.dumps({"message": message}), content_type="application/json", headers=headers
-    )

@@ -46,6 +46,29 @@ export async function ask(path, signal) {
   return { body, changed: true };
 }
 
+// An answer that is not kept. Throws as ask does.
+export async function fetched(path, signal) {
+  return (await answered(path, { signal })).json();
+}
+
+// What comes as it comes.
+export async function streamed(path, signal) {
+  return (await answered(path, { signal })).body.getReader();
+}
+
+// Something is done to a run. The header is one that no other site can have this browser send.
+export async function act(path, body) {
+  const headers = { "X-Lockstep-Deed": "1", "Content-Type": "application/json" };
+  return (await answered(path, { method: "POST", headers, body: JSON.stringify(body) })).json();
+}
+
+async function answered(path, { headers = {}, ...options }) {
+  const own = token.get() ? { "X-Lockstep-Token": token.get() } : {};
+  const response = await heard(fetch(`api/${path}`, { ...options, headers: { ...headers, ...own }, cache: "no-store", credentials: "omit" }));
+  if (!response.ok) throw new Refusal(response.status, await words(response), Number(response.headers.get("Retry-After")));
+  return response;
+}
+
 async function heard(promise) {
   try {
     return await promise;

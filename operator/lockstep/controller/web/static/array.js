@@ -3,10 +3,10 @@
 import { now } from "./api.js";
 import { shares } from "./charts.js";
 import { badge, h, runLink, section, show, table } from "./dom.js";
-import { ago, count, duration } from "./format.js";
+import { ago, count, duration, figure } from "./format.js";
 import { conditions, events } from "./run.js";
 
-const KINDS = { succeeded: "good", failed: "bad", cancelled: "b9", running: "attempt", pending: "b10" };
+const KINDS = { succeeded: "good", failed: "bad", cancelled: "b9", running: "b3", pending: "b10" };
 
 export function draw(root, body) {
   show(
@@ -50,7 +50,7 @@ function going(body) {
     kind: "",
     cells: [
       runLink(row, row.name), [badge(row.state), row.state !== "Running" && row.reason && h("span", { class: "hint" }, ` ${row.reason}`)],
-      row.nodes, row.step, row.loss, row.attempt || "", duration(now() - row.created),
+      row.nodes, row.step, figure(row.loss), row.attempt || "", duration(now() - row.created),
     ],
   }));
   return section("Runs", table(GOING, list, "Runs that go on"), body.more.runs > 0 && h("p", { class: "hint" }, `${count(body.more.runs)} more are not listed.`));

@@ -2,7 +2,7 @@
 
 import { themed } from "./colours.js";
 import { h, svg } from "./dom.js";
-import { count, duration, local, percent, plural, unix } from "./format.js";
+import { duration, local, percent, plural, unix } from "./format.js";
 
 const BUCKETS = [
   ["productive", "training", "good"], ["saveBlock", "stopped for saves", "b3"], ["lostWork", "repeated or lost", "bad"],
@@ -88,83 +88,6 @@ function told(attempt, { bucket, from, to }, now) {
   const where = from < unix(attempt.startedAt) ? "before " : attempt.endedAt && from >= unix(attempt.endedAt) ? "after " : "";
   const about = to !== null && ESTIMATED.has(bucket) ? "about " : "";
   return { bucket, kind, from, to: end, words: `${where}attempt ${attempt.number}: ${words}, ${about}${duration(end - from)}${to === null ? " so far" : ""}` };
-}
-
-function ticks(low, high, wanted) {
-  const rough = (high - low) / wanted || 1;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= rough);
-  const found = [];
-  for (let value = Math.ceil(low / step) * step; value <= high + step / 1e6; value += step) found.push(Number(value.toPrecision(12)));
-  return found;
-}
-
-const [WIDE, TALL, LEFT, RIGHT, BOTTOM] = [640, 220, 46, 26, 20];
-
-// Loss over steps. A line goes back where the training did; earlier attempts are paler.
-export function losses({ step, loss, attempt }, run) {
-  const numbers = loss.filter((value) => value !== null);
-  if (!numbers.length) return h("p", { class: "notice" }, "Every loss that was reported is no number.");
-  const [x0, x1] = [Math.min(...step), Math.max(...step)];
-  const spread = Math.max(...numbers) - Math.min(...numbers) || 1;
-  const [y0, y1] = [Math.min(...numbers) - 0.05 * spread, Math.max(...numbers) + 0.05 * spread];
-  const x = (value) => LEFT + ((WIDE - LEFT - RIGHT) * (value - x0)) / Math.max(1, x1 - x0);
-  const y = (value) => 8 + (TALL - BOTTOM - 8) * (1 - (value - y0) / (y1 - y0));
-  const last = attempt.at(-1);
-  const chart = svg("svg", { class: "loss", viewBox: `0 0 ${WIDE} ${TALL}`, role: "img", tabindex: 0, "data-key": "loss", "aria-label": `Loss from step ${x0} to ${x1}; the last is ${numbers.at(-1)}. Arrow keys read single points.` });
-  for (const value of ticks(y0, y1, 4)) {
-    chart.append(svg("line", { x1: LEFT, x2: WIDE - RIGHT, y1: y(value), y2: y(value), class: "grid" }), svg("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, String(value)));
-  }
-  for (const value of ticks(x0, x1, 5)) chart.append(svg("text", { x: x(value), y: TALL - 4, "text-anchor": "middle" }, count(value)));
-  let path = "";
-  for (let i = 0; i < step.length; i++) {
-    const begins = i === 0 || attempt[i] !== attempt[i - 1] || loss[i - 1] === null;
-    if (begins && path) {
-      chart.append(svg("path", { d: path, class: attempt[i - 1] === last ? "line" : "line earlier" }));
-      path = "";
-    }
-    if (loss[i] === null) chart.append(svg("line", { x1: x(step[i]), x2: x(step[i]), y1: 8, y2: TALL - BOTTOM, class: "nan" }, svg("title", {}, `step ${step[i]}: no number`)));
-    else path += `${path ? "L" : "M"}${x(step[i]).toFixed(1)} ${y(loss[i]).toFixed(1)}`;
-  }
-  if (path) chart.append(svg("path", { d: path, class: "line" }));
-  const dot = svg("circle", { r: 3.5, class: "dot", visibility: "hidden" });
-  chart.append(dot);
-  return h("figure", {}, chart, reading(chart, dot, { step, loss, attempt }, x, y, run));
-}
-
-// What was read last stays chosen when the chart is drawn anew, as it is every few seconds.
-let read = { run: "", step: 0, attempt: 0 };
-
-// The point under the pointer, or the one that the arrow keys lead to, in words.
-function reading(chart, dot, { step, loss, attempt }, x, y, run) {
-  const known = read.run === run ? step.findIndex((each, i) => each === read.step && attempt[i] === read.attempt) : -1;
-  let chosen = known < 0 ? step.length - 1 : known;
-  const words = h("figcaption", { "aria-live": "polite" });
-  const say = () => {
-    words.textContent = `step ${count(step[chosen])}, loss ${loss[chosen] ?? "NaN"}, attempt ${attempt[chosen]}`;
-    dot.setAttribute("visibility", loss[chosen] === null ? "hidden" : "visible");
-    dot.setAttribute("cx", x(step[chosen]));
-    dot.setAttribute("cy", y(loss[chosen] ?? 0));
-  };
-  const keep = () => {
-    read = { run, step: step[chosen], attempt: attempt[chosen] };
-    say();
-  };
-  chart.addEventListener("pointermove", (event) => {
-    const box = chart.getBoundingClientRect();
-    const place = ((event.clientX - box.left) / box.width) * WIDE;
-    chosen = step.reduce((best, value, i) => (Math.abs(x(value) - place) <= Math.abs(x(step[best]) - place) ? i : best), 0);
-    keep();
-  });
-  chart.addEventListener("keydown", (event) => {
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!by) return;
-    event.preventDefault();
-    chosen = Math.min(step.length - 1, Math.max(0, chosen + by));
-    keep();
-  });
-  say();
-  return words;
 }
 
 // A square for each rank, in rank order: full with the others, paler the further behind, hollow when not heard of.

@@ -31,13 +31,14 @@ export function section(title, ...content) {
   return h("section", {}, h("h2", {}, title), ...content);
 }
 
-// A table; `columns` are [title, class] pairs, cells strings or nodes.
+// A table; `columns` are [title, class] pairs, cells strings or nodes. On narrow screens its rows are drawn as blocks, of
+// which the roles say that they are still a table.
 export function table(columns, rows, label) {
-  const head = h("tr", {}, columns.map(([title, kind]) => h("th", { scope: "col", class: kind }, title)));
+  const head = h("tr", { role: "row" }, columns.map(([title, kind]) => h("th", { scope: "col", role: "columnheader", class: kind }, title)));
   const body = rows.map((row) =>
-    h("tr", { class: row.kind }, row.cells.map((cell, i) => h("td", { class: columns[i][1] }, cell ?? ""))),
+    h("tr", { role: "row", class: row.kind }, row.cells.map((cell, i) => h("td", { role: "cell", class: columns[i][1], "data-label": columns[i][0] }, cell ?? ""))),
   );
-  const made = h("table", { "aria-label": label }, h("thead", {}, head), h("tbody", {}, body));
+  const made = h("table", { role: "table", "aria-label": label }, h("thead", { role: "rowgroup" }, head), h("tbody", { role: "rowgroup" }, body));
   return h("div", { class: "scroll" }, made);
 }
 

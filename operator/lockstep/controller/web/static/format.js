@@ -32,6 +32,17 @@ export function local(moment) {
   return `${day} ${two(at.getHours())}:${two(at.getMinutes())} ${zone}`;
 }
 
+// A measured value in four digits: what comes after them says nothing to people.
+export function figure(value) {
+  const number = Number(value);
+  return value === "" || value === null || value === undefined || Number.isNaN(number) ? String(value ?? "") : String(Number(number.toPrecision(4)));
+}
+
+// Short times, where whole seconds would be 0.
+export function seconds(number) {
+  return number < 10 ? `${Number(number.toPrecision(2))} s` : duration(number);
+}
+
 export function count(number) {
   return number.toLocaleString("en");
 }

@@ -4,7 +4,10 @@ import { Refusal, Unanswered, ask, now, server, token } from "./api.js";
 import { h, show } from "./dom.js";
 import { duration } from "./format.js";
 import * as array from "./array.js";
+import * as compare from "./compare.js";
+import * as deeds from "./deeds.js";
 import * as fleet from "./fleet.js";
+import * as logs from "./logs.js";
 import * as queue from "./queue.js";
 import * as run from "./run.js";
 
@@ -24,6 +27,14 @@ function pageOf(hash) {
     const path = `arrays/${rest.map(encodeURIComponent).join("/")}`;
     return { key: "array", title: `${rest[1]} (${rest[0]})`, path, draw: array.draw };
   }
+  if (name === "logs" && rest.length === 3) {
+    const path = `runs/${rest.slice(0, 2).map(encodeURIComponent).join("/")}/ranks/${encodeURIComponent(rest[2])}`;
+    return { key: "logs", title: `Log of ${rest[1]} (${rest[0]})`, path, draw: logs.draw, leave: logs.leave };
+  }
+  if (name === "compare" && rest.length) {
+    const path = `compare?${new URLSearchParams(rest.join("/").split(",").map((run) => ["run", run]))}`;
+    return { key: "compare", title: "Compare", path, draw: compare.draw };
+  }
   return { key: "fleet", title: "Fleet", path: "fleet", draw: fleet.draw };
 }
 
@@ -37,6 +48,7 @@ function decoded(part) {
 
 function go() {
   takeTokenFromAddress();
+  state.page?.leave?.();
   state.page = pageOf(location.hash);
   state.generation += 1;
   state.heardAt = 0;
@@ -84,6 +96,8 @@ async function poll(generation, first) {
 
 function signIn(problem) {
   clearTimeout(state.timer);
+  state.page?.leave?.();
+  deeds.forget();
   const input = h("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true });
   const enter = (event) => {
     event.preventDefault();
@@ -121,7 +135,7 @@ function drawNavigation() {
   const links = [["fleet", "Fleet"], ["queue", "Queue"]].map(([key, title]) =>
     h("a", { href: `#/${key}`, "aria-current": state.page.key === key ? "page" : null, "data-key": key }, title),
   );
-  if (["run", "array"].includes(state.page.key)) links.push(h("a", { href: location.hash, "aria-current": "page" }, state.page.title));
+  if (["run", "array", "logs", "compare"].includes(state.page.key)) links.push(h("a", { href: location.hash, "aria-current": "page" }, state.page.title));
   show(document.getElementById("nav"), links);
 }
 

@@ -2,7 +2,7 @@
 
 import { now } from "./api.js";
 import { arrayLink, badge, h, runLink, section, show, table } from "./dom.js";
-import { ago, count, duration, local, plural } from "./format.js";
+import { ago, count, duration, figure, local, plural } from "./format.js";
 
 const view = { body: null, list: null, filter: "" };
 
@@ -115,7 +115,7 @@ function held(row) {
   return {
     kind: "",
     cells: [
-      runLink(row), [badge(row.state), stopped && h("span", { class: "hint" }, ` ${row.reason}`)], row.nodes, row.step, row.loss,
+      runLink(row), [badge(row.state), stopped && h("span", { class: "hint" }, ` ${row.reason}`)], row.nodes, row.step, figure(row.loss),
       ago(row.progressed, now()), row.attempt || "", row.queue, duration(now() - row.created),
     ],
   };

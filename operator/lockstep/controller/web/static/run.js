@@ -1,15 +1,18 @@
 // One run on a page: how it is in words, then what that rests on.
 
 import { now, server } from "./api.js";
-import { losses, ranks, stacked, timeline } from "./charts.js";
+import { ranks, stacked, timeline } from "./charts.js";
+import { bar } from "./deeds.js";
 import { arrayLink, badge, h, section, show, table } from "./dom.js";
-import { ago, bytes, count, duration, local, plural } from "./format.js";
+import { ago, bytes, count, duration, figure, local, plural, seconds } from "./format.js";
+import { curves, lossOf } from "./losses.js";
 
 export function draw(root, body) {
   show(
     root,
     h("div", { class: "title" }, h("h1", {}, body.name), h("span", { class: "hint" }, body.namespace), badge(body.state),
       body.reason !== body.state && h("span", {}, body.reason)),
+    bar(body),
     h("div", { class: "sentences" }, body.sentences.map((words) => h("p", { class: words.startsWith(" ") ? "in" : null }, words))),
     facts(body),
     h("div", { class: "pair" }, h("div", {}, attempts(body), checkpoints(body)), h("div", {}, goodput(body), lossSection(body), rankSection(body))),
@@ -18,13 +21,13 @@ export function draw(root, body) {
 }
 
 function facts(body) {
-  const { progress, goodput, totals } = body;
+  const { progress, goodput, totals, measured } = body;
   const all = [
     ["Step", progress.totalSteps ? `${count(progress.step ?? 0)} of ${count(progress.totalSteps)}` : progress.step && count(progress.step)],
-    ["Loss", progress.loss],
+    ["Loss", progress.loss && figure(progress.loss)],
     ["Last step", ago(progress.time, now())],
-    ["Pace", body.pace],
-    ["All steps done", body.completion],
+    ["Pace", body.pace || (measured.stepSeconds && rate(measured.stepSeconds))],
+    ["All steps done", body.completion || (measured.left && `in about ${duration(measured.left)}`)],
     ["Nodes", body.nodes && `${body.nodes}${body.spares ? `, spares ${body.spares}` : ""}`],
     ["GPUs", body.gpusPerNode ? `${body.gpusPerNode} ${body.gpuType} a node` : ""],
     ["Attempt", body.attempt || ""],
@@ -40,6 +43,10 @@ function facts(body) {
     ["Made", ago(body.created, now())],
   ].filter(([, value]) => value);
   return h("dl", { class: "facts" }, all.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+function rate(step) {
+  return step > 1 ? `a step every ${seconds(step)}` : `${figure(1 / step)} steps/s`;
 }
 
 const ATTEMPTS = [["#", "num"], ["Began", ""], ["Lasted", "num"], ["From step", "num"], ["To step", "num"], ["Lost steps", "num"], ["Ended by", "wide"]];
@@ -86,7 +93,7 @@ function lossSection(body) {
   if (!body.losses.step.length) {
     return section("Loss", h("p", { class: "hint" }, "No loss was reported since this operator began to watch it."));
   }
-  return section("Loss", losses(body.losses, body.uid));
+  return section("Loss", curves([lossOf(body.losses)], body.uid, "Loss"));
 }
 
 const SAVES = [["Tier", ""], ["Step", "num"], ["Verdict", ""], ["Why", "wide"], ["Size", "num"]];
@@ -95,7 +102,7 @@ const VERDICTS = { Valid: "good", Invalid: "bad", Unknown: "warn" };
 function checkpoints(body) {
   const { checkpoints: all } = body;
   if (!all.tiers) return section("Checkpoints", h("p", { class: "hint" }, "None: a restart begins at step 0."));
-  const found = all.found.length ? all.found : all.latest.map((saved) => ({ ...saved, verdict: "Valid", reason: "as status last said" }));
+  const found = all.found.length ? all.found : all.latest.map((saved) => ({ ...saved, verdict: "Valid", reason: foundValid(saved) }));
   const bad = new Map(all.quarantined.map((entry) => [`${entry.tier} ${entry.step}`, entry.reason]));
   const list = found.map((save) => {
     const quarantined = bad.get(`${save.tier} ${save.step}`);
@@ -114,14 +121,31 @@ function checkpoints(body) {
     list.push({ kind: "", cells: ["archive", count(save.step), h("span", { class: "badge good" }, "Published"), ago(save.time, now()), bytes(save.bytes)] });
   }
   const passed = all.rejected.map((entry) => h("li", {}, `step ${count(entry.step)} (${entry.tier}): ${entry.reason}`));
-  const cadence = all.cadence.interval ? `Saved every ${duration(all.cadence.interval)}: ${all.cadence.why ?? ""}` : "";
   return section(
     "Checkpoints",
     list.length ? table(SAVES, list, "Checkpoints") : h("p", { class: "hint" }, "None was seen yet."),
-    cadence && h("p", { class: "hint" }, cadence),
+    [seen(all.observed), plan(all)].filter(Boolean).map((words) => h("p", { class: "hint" }, words)),
     all.archiveMessage && h("p", { class: "notice" }, `Archive: ${all.archiveMessage}`),
     passed.length > 0 && [h("h3", {}, "Passed over at the last start"), h("ul", {}, passed)],
   );
+}
+
+function foundValid(saved) {
+  return `complete${saved.time ? ` ${ago(saved.time, now())}` : ""}, and valid on all ranks when they last looked; no worker looks now`;
+}
+
+// What was seen is told as that, and what is only asked for as a plan.
+function seen({ tiers = [], block = 0, persist = 0 }) {
+  const often = tiers.map((each) => `${each.tier} saved every ${seconds(each.interval)}, by the last ${each.count} saves of this attempt`);
+  const cost = block > 0 && `the last save stopped training for ${seconds(block)}${persist > 0 ? ` and was on disk after ${seconds(persist)}` : ""}`;
+  const words = [...often, cost].filter(Boolean).join("; ");
+  return words && `Seen: ${words}.`;
+}
+
+function plan({ cadence, observed }) {
+  if (!cadence.interval) return "";
+  const heeded = observed.listens === false ? ", though no process of it asks when to save" : "";
+  return `Plan${heeded}: a save every ${duration(cadence.interval)}${cadence.why ? `, as ${cadence.why}` : ""}.`;
 }
 
 const MOST_RANKS = 12;
@@ -129,6 +153,7 @@ const RANKS = [["Rank", "num"], ["Node", ""], ["Step", "num"], ["Phase", ""], ["
 
 function rankSection(body) {
   const { ranks: all } = body;
+  if (!all.phase.some(Boolean) && (body.finished || body.exits.attempt)) return lastKnown(body);
   if (!all.node.length) return null;
   if (!all.phase.some(Boolean)) {
     const why = server.role === "Standby" ? "A standby answers; workers talk to the leader alone." : "No worker was heard of yet.";
@@ -149,6 +174,21 @@ function rankSection(body) {
     list.length > 0 && table(RANKS, list, "Ranks to look at"),
     odd.length > MOST_RANKS && h("p", { class: "hint" }, `${count(odd.length - MOST_RANKS)} more are not listed.`),
   );
+}
+
+// Workers are gone with their pods: what was written of them is what there is.
+function lastKnown({ exits, attempts, finished }) {
+  const last = attempts.at(-1);
+  if (!last) return finished ? section("Ranks", h("p", { class: "hint" }, "It has ended, and no rank of it was ever started.")) : null;
+  const ofLast = exits.attempt === last.number ? exits : {};
+  const words = [
+    `Last known, of attempt ${last.number}${last.nodes ? ` on ${plural(last.nodes, "node")}` : ""}${last.lastStep === undefined ? "" : `, which came to step ${count(last.lastStep)}`}.`,
+    ofLast.succeeded && `With code 0 ended: ${ofLast.succeeded}.`,
+    last.rank !== undefined && `First to fail was rank ${last.rank}${last.node ? ` on ${last.node}` : ""}${last.exitCode === undefined ? "" : `, with exit code ${last.exitCode}`}.`,
+    ofLast.first && `First of them: ${ofLast.first}.`,
+    last.victims && `Ended because of it: ${last.victims}.`,
+  ].filter(Boolean);
+  return section("Ranks", words.map((each) => h("p", {}, each)), last.stderr && [h("h3", {}, "The end of its stderr"), h("pre", {}, last.stderr)]);
 }
 
 function remark(all, rank, most) {

@@ -1,0 +1,44 @@
+"""A few runs beside each other: how far each is, how fast, and its loss."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep.controller.web import measured
+from lockstep.controller.web.losses import Point
+from lockstep.controller.web.run import curve
+from lockstep.core.model.snapshot import RunView, WorkerReport
+from lockstep.present.runs import nodes_of, state_of
+
+MOST_RUNS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of them."""
+
+    run: RunView
+    reports: Mapping[int, WorkerReport]
+    losses: Sequence[Point]
+
+
+def compare(sides: Sequence[Side]) -> dict[str, Any]:
+    """For somebody who may read all of them."""
+    return {"runs": [_side(side) for side in sides]}
+
+
+def _side(side: Side) -> dict[str, Any]:
+    run = side.run
+    state, reason = state_of(run)
+    return {
+        "namespace": run.namespace,
+        "name": run.name,
+        "uid": run.uid,
+        "state": state,
+        "reason": reason,
+        "nodes": nodes_of(run),
+        "attempt": run.status.attempt,
+        "progress": run.status.progress.dump(),
+        "measured": measured.measured(run, side.reports),
+        "losses": curve(side.losses),
+    }

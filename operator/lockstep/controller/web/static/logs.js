@@ -1,0 +1,120 @@
+// The log of one rank as it is written, and beside it what the operator knows of that rank.
+
+import { streamed } from "./api.js";
+import { badge, h, runLink, section, show } from "./dom.js";
+import { count, plural } from "./format.js";
+
+const MOST_LINES = 2000;
+const MOST_CHARACTERS = 4000; // of a line
+const DRAW_MILLISECONDS = 250;
+const AGAIN_SECONDS = 5;
+const CUT_AFTER_SECONDS = 280; // the operator ends a stream then, and it is asked for again
+
+let view = null;
+
+export function draw(root, body, first) {
+  if (first || !view || !root.contains(view.text)) begin(root, body);
+  show(view.title, h("h1", {}, `Log of rank ${body.rank}`), runLink(body), badge(body.state), body.reason !== body.state && h("span", {}, body.reason));
+  const { node, phase, step, problem } = body;
+  const facts = [["Node", node], ["Pod", body.pod], ["Phase", phase], ["Step", step === null ? "" : count(step)], ["Attempt", body.attempt || ""], ["Trouble", problem]].filter(([, value]) => value);
+  show(view.facts, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+  show(view.aside, stacks(body));
+  if (!body.mayRead) return say("You may not get pods/log in this namespace; ask for the role view there.", true);
+  if (view.pod === body.pod) return;
+  view.pod = body.pod;
+  view.abort?.abort();
+  view.abort = new AbortController();
+  void follow(view, path(body), view.abort.signal);
+}
+
+export function leave() {
+  view?.abort?.abort();
+  clearTimeout(view?.timer);
+  view = null;
+}
+
+function path({ namespace, name, rank }) {
+  return `runs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}/ranks/${rank}/log`;
+}
+
+function begin(root, body) {
+  leave();
+  const text = h("pre", { class: "log", tabindex: 0, "aria-label": `Log of rank ${body.rank}` });
+  const filter = h("input", { type: "search", placeholder: "Filter lines  ( / )", "aria-label": "Filter lines", oninput: () => later(0) });
+  const to = (rank) => {
+    location.hash = `#/logs/${encodeURIComponent(body.namespace)}/${encodeURIComponent(body.name)}/${rank}`;
+  };
+  const rank = h("input", { type: "number", min: 0, max: body.world - 1, value: body.rank, "aria-label": "Rank", onchange: () => rank.validity.valid && to(rank.valueAsNumber) });
+  view = { text, filter, lines: [], part: "", pod: "", dropped: 0, timer: 0, abort: null, title: h("div", { class: "title" }), facts: h("dl", { class: "facts" }), aside: h("div", {}), said: h("p", { class: "hint", role: "status" }) };
+  const tools = h("div", { class: "tools deeds" }, h("label", {}, "Rank ", rank), h("span", { class: "hint" }, `of ${plural(body.world, "rank")}`), filter);
+  show(root, view.title, view.facts, tools, view.said, text, view.aside);
+}
+
+async function follow(own, from, signal) {
+  while (!signal.aborted) {
+    const began = performance.now();
+    let wait = AGAIN_SECONDS;
+    try {
+      const reader = await streamed(from, signal);
+      Object.assign(own, { lines: [], part: "", dropped: 0 });
+      say("live", false);
+      const decoder = new TextDecoder();
+      for (let next = await reader.read(); !next.done; next = await reader.read()) take(own, decoder.decode(next.value, { stream: true }));
+      if (performance.now() - began < CUT_AFTER_SECONDS * 1000) {
+        later(0);
+        return say("It has ended.", false);
+      }
+      wait = 0;
+    } catch (error) {
+      if (signal.aborted) return;
+      say(`${error.message ?? "no answer"}.`, error.status !== 409);
+      if (error.status === 403) return;
+      wait = Math.max(AGAIN_SECONDS, error.retryAfter || 0);
+    }
+    await new Promise((done) => setTimeout(done, wait * 1000));
+  }
+}
+
+function take(own, text) {
+  if (own !== view) return;
+  const lines = (own.part + text).split("\n");
+  own.part = lines.pop().slice(-MOST_CHARACTERS);
+  own.lines.push(...lines.map(clean));
+  if (own.lines.length > MOST_LINES) own.dropped += own.lines.splice(0, own.lines.length - MOST_LINES).length;
+  later(DRAW_MILLISECONDS);
+}
+
+// Colours of terminals, what else controls them, and reversed text say nothing here; of a line that is written over
+// the last is meant.
+function clean(line) {
+  const plain = line.replace(/\x1b\[[0-9;?]*[ -/]*[@-~]/g, "").replace(/\r+$/, "").replace(/^.*\r/, "");
+  return plain.replace(/[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]/g, "").slice(0, MOST_CHARACTERS);
+}
+
+function later(milliseconds) {
+  const own = view;
+  if (!own || (own.timer && milliseconds)) return;
+  clearTimeout(own.timer);
+  own.timer = setTimeout(() => {
+    own.timer = 0;
+    const atEnd = own.text.scrollTop + own.text.clientHeight >= own.text.scrollHeight - 8;
+    const wanted = own.filter.value.trim().toLowerCase();
+    const all = own.part ? [...own.lines, clean(own.part)] : own.lines;
+    const shown = wanted ? all.filter((line) => line.toLowerCase().includes(wanted)) : all;
+    const cut = own.dropped ? `… ${plural(own.dropped, "earlier line")} not kept here: lockstep logs\n` : "";
+    own.text.textContent = cut + shown.join("\n");
+    if (atEnd) own.text.scrollTop = own.text.scrollHeight;
+  }, milliseconds);
+}
+
+function say(words, wrong) {
+  if (!view) return;
+  view.said.className = wrong ? "notice" : "hint";
+  if (view.said.textContent !== words) view.said.textContent = words;
+}
+
+function stacks({ stack, hangs, namespace }) {
+  const earlier = hangs.map((hang) => h("p", { class: "hint" }, `Stacks of attempt ${hang.attempt}: `, h("span", { class: "mono" }, `kubectl -n ${namespace} get configmap ${hang.configMap} -o yaml`)));
+  if (!stack && !earlier.length) return null;
+  return section("Stacks", stack && h("pre", {}, stack), ...earlier);
+}

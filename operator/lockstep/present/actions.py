@@ -1,0 +1,137 @@
+"""What may be done to a run at a moment, how that is written, and what it would cost, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from lockstep.api.base import names
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.snapshot import RunView
+from lockstep.present.amounts import duration, plural
+from lockstep.present.runs import current_phase, queue_of
+
+_NAMED = 3
+
+
+class Deed(StrEnum):
+    """As the page and its addresses call them."""
+
+    CHECKPOINT = "checkpoint"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True, slots=True)
+class Stakes:
+    """What status does not say. ``listens``: a process asks for saves; None: not known. ``step_seconds`` and
+    ``block_seconds``: of a step and a save; 0: not measured. ``waiting``: who waits for nodes of it, as far as whoever
+    asks may know; ``step``: the newest one that was heard of."""
+
+    step: int = 0
+    listens: bool | None = None
+    step_seconds: float = 0.0
+    block_seconds: float = 0.0
+    waiting: Sequence[str] = ()
+
+
+def open_to(run: RunView) -> tuple[Deed, ...]:
+    """What makes sense now."""
+    phase, spec = current_phase(run), run.spec
+    suspends = spec is not None and spec.suspend
+    if phase is Phase.FINISHED or (spec is not None and spec.cancel):
+        return ()
+    saves = phase is Phase.RUNNING and spec is not None and spec.checkpoint is not None and not suspends
+    found = ((Deed.CHECKPOINT,) if saves else ()) + ((Deed.RESUME,) if suspends else (Deed.SUSPEND,))
+    return (*found, Deed.CANCEL)
+
+
+def patch(action: Deed, run: RunView, request: str) -> dict[str, Any]:
+    """A merge patch that hits this run and no later one of its name. ``request``: never used before."""
+    body: dict[str, Any] = {"metadata": {"uid": run.uid}}
+    match action:
+        case Deed.CANCEL:
+            body["spec"] = {"cancel": True}
+        case Deed.SUSPEND | Deed.RESUME:
+            body["spec"] = {"suspend": action is Deed.SUSPEND}
+        case Deed.CHECKPOINT:
+            body["metadata"]["annotations"] = {names.ANNOTATION_CHECKPOINT_REQUEST: request}
+    return body
+
+
+DONE: Mapping[Deed, str] = {
+    Deed.CHECKPOINT: "asked to save",
+    Deed.SUSPEND: "suspended",
+    Deed.RESUME: "resumed",
+    Deed.CANCEL: "cancelled",
+}
+
+
+def costs(action: Deed, run: RunView, stakes: Stakes) -> Iterator[str]:
+    """What is lost, who takes the nodes, and whether there is a way back."""
+    nodes = sum(map(bool, run.status.assignment.nodes))
+    match action:
+        case Deed.CHECKPOINT:
+            stops = f" for about {_seconds(stakes.block_seconds)}" if stakes.block_seconds else ""
+            yield f"All ranks save at the same step; training stops{stops} and goes on."
+            if stakes.listens is False:
+                yield "No process of it asks for saves, so nothing may come of it: docs/stopping.md says how."
+        case Deed.RESUME:
+            wanted = run.spec.nodes if run.spec is not None else 0
+            yield f"It queues in {queue_of(run)} for {plural(wanted, 'node')}, and goes on from {_newest_words(run)}."
+        case Deed.SUSPEND:
+            yield from _loses(run, stakes, "to be repeated when it goes on")
+            yield from _gives_back(nodes, stakes)
+            yield "It gets no nodes until it is resumed; then it queues for them again."
+        case Deed.CANCEL:
+            yield from _loses(run, stakes, "lost")
+            yield from _gives_back(nodes, stakes)
+            yield "A cancelled run never goes on. Its checkpoints stay, and another run may start from them."
+
+
+def _loses(run: RunView, stakes: Stakes, fate: str) -> Iterator[str]:
+    """Its steps since the newest valid checkpoint, and whether it saves before it stops."""
+    phase = current_phase(run)
+    if phase not in (Phase.RUNNING, Phase.LAUNCHING, Phase.RECOVERING, Phase.STOPPING):
+        yield "It trains on no node now, so no step is lost."
+        return
+    saved = _newest(run)
+    steps = max(0, max(stakes.step, run.status.progress.step) - (saved or 0))
+    took = f" (about {duration(steps * stakes.step_seconds)})" if steps and stakes.step_seconds else ""
+    verb = "is" if steps == 1 else "are"
+    if not steps:
+        what = f"no step is {fate}"
+    elif saved is None:
+        what = f"all {plural(steps, 'step')} of it{took} {verb} {fate}, as no checkpoint of it is known"
+    else:
+        what = f"{plural(steps, 'step')} since step {saved}{took} {verb} {fate}"
+    saves = phase is Phase.RUNNING and run.spec is not None and run.spec.checkpoint is not None
+    if saves and stakes.listens is not False:
+        yield f"All ranks are asked to save first. Where that fails, {what}."
+    else:
+        yield f"{'No process of it asks for saves' if saves else 'It does not save before it stops'}: {what}."
+
+
+def _gives_back(nodes: int, stakes: Stakes) -> Iterator[str]:
+    if not nodes:
+        return
+    more = len(stakes.waiting) - _NAMED
+    first = ", ".join(stakes.waiting[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    next_one = f", and {first} {'waits' if len(stakes.waiting) == 1 else 'wait'} for them" if first else ""
+    yield f"It gives back {plural(nodes, 'node')}{next_one}."
+
+
+def _newest(run: RunView) -> int | None:
+    return max((saved.step for saved in run.status.checkpoint.latest), default=None)
+
+
+def _newest_words(run: RunView) -> str:
+    saved = _newest(run)
+    return f"step {saved}" if saved is not None else "step 0, as no checkpoint of it is known"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
