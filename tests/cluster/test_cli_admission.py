@@ -135,7 +135,7 @@ def test_every_verb_works_with_rights_in_one_namespace_and_tells_nothing_of_othe
     assert "it is Running: hold would stop it" in rival.notes
     rival.types("cancel", "hush")
     first.wait_until_running(1)
-    assert "Its time: 1h." in user.types("explain", "first")
+    assert "Its time: 1h, until " in user.types("explain", "first")
     user.types("requeue", "first")
     first.wait("it queues again", lambda: first.status["attempt"] > 1 or not first.pods, 60.0)
     for name in ("second", "first"):

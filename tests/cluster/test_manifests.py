@@ -80,7 +80,7 @@ def test_a_run_is_found_by_its_queue_and_shown_in_columns(cluster: LocalCluster,
     found = cluster.kubectl("get", "trun", "--namespace", namespace, "--field-selector", "spec.queue=default")
     header, row = found.splitlines()
     assert header.split() == [
-        "NAME", "STATE", "REASON", "NODES", "STEP", "PROGRESS", "ATTEMPT", "QUEUE", "AGE",
+        "NAME", "STATE", "REASON", "NODES", "STEP", "STEP-AGE", "ATTEMPT", "QUEUE", "USER", "AGE",
     ]  # fmt: skip
     assert row.split()[0] == "hello"
 

@@ -254,7 +254,7 @@ async def test_a_certificate_for_steps_goes_to_the_worker_of_its_slot_and_to_nob
     good = gang.token(mine)
     start = CollectiveStart(3, "hash", "10.0.0.1", 40123, members=(Members("0", 1), Members("1", 2)))
     gang.book.set_directive(
-        run, Directive(3, DesiredPhase.RUN, (1, 2), (0, 1), start, nodelist=("a", "b"), step_ports=(5000, 5001))
+        run, Directive(3, DesiredPhase.RUN, (1, 2), (0, 1), start=start, nodelist=("a", "b"), step_ports=(5000, 5001))
     )
     for pod, slot, incarnation in ((mine, 0, 1), (neighbour, 1, 2)):
         _, answer = await gang.answer("/v1/register", pod, gang.token(pod))
