@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from faults.stage import HIGH, LOW, PATIENCE, QUEUE, apply
+from faults.stage import HIGH, LOW, PATIENCE, QUEUE, Reference, apply
 from harness.training import CLAIM, NAMESPACE, NODES, SETTINGS, TrainingRun, TrainingSite, make_claim, training_world
 from harness.waiting import wait_for
 from harness.world import World
@@ -63,16 +63,16 @@ def make_queue(world: World) -> None:
 
 
 @pytest.fixture(scope="session")
-def reference(training_site: TrainingSite) -> TrainingRun:
-    """The run to which nothing happens. All others learn the same, bit for bit."""
+def reference(training_site: TrainingSite) -> Reference:
+    """By rank what a run learnt to which nothing happened. All others learn the same, bit for bit."""
     run = apply(training_site, "undisturbed", CLAIM)
     run.wait_until_succeeded(PATIENCE)
     assert [entry["number"] for entry in run.attempts] == [1]
-    return run
+    return [run.lineage(1, rank) for rank in range(run.ranks)]
 
 
 @pytest.fixture
-def site(training_site: TrainingSite, reference: TrainingRun, request: pytest.FixtureRequest) -> Iterator[TrainingSite]:
+def site(training_site: TrainingSite, reference: Reference, request: pytest.FixtureRequest) -> Iterator[TrainingSite]:
     """All nodes in order, free, and forgiven what was done to them."""
     training_site.put_in_order()
     for shape in NODES:

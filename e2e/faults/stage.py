@@ -13,7 +13,7 @@ from typing import Any
 from faults import moments, trainer_path
 from faults.menu import PREEMPTIONS, Dish, Fault, Phase
 from faults.moments import Moment
-from harness.training import NODES, TrainingRun, TrainingSite
+from harness.training import NODES, Json, TrainingRun, TrainingSite
 from harness.waiting import wait_for
 
 RANKS, STEPS, SAVE_EVERY = 3, 40, 10
@@ -40,6 +40,8 @@ INSIDE: Mapping[Fault, str] = {
 PACE: Mapping[Phase, float] = {Phase.STOP: 0.25}
 UNHURRIED = PREEMPTIONS | {Fault.CUT_OPERATOR, Fault.NODE_FREEZE, Fault.API_SERVER, Fault.OPERATOR_KILL, Fault.NAN}
 """Training has to go on for as long as something is broken, and until what broke is told."""
+Reference = Sequence[list[Json]]
+"""By rank, the steps of a run to which nothing happened."""
 OUTLASTED = frozenset({Fault.API_SERVER, Fault.OPERATOR_KILL, Fault.PREEMPTION_KILL})
 """Outages that a save has to come through."""
 QUEUE, LOW, HIGH = "faults", "faults-low", "faults-high"
