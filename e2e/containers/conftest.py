@@ -6,8 +6,9 @@ LOCKSTEP_E2E_SHARED a folder that they and this machine have at the same path.
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -81,8 +82,13 @@ def mpi_image(kind: KindCluster) -> str:
 
 
 @pytest.fixture(scope="session")
-def ray_image(kind: KindCluster) -> str:
-    """An image with Ray, made and loaded for whoever asks: it is large."""
-    image = images.launcher(kind.docker, images.base(kind.docker, kind.folder, print), "ray", print)
-    kind.load([image], kind.workers, print)
-    return image
+def launcher_image(kind: KindCluster) -> Callable[[str], str]:
+    """An image with a group of what tests/launchers locks, made and loaded for whoever asks: some are large."""
+
+    @functools.cache
+    def made(group: str) -> str:
+        image = images.launcher(kind.docker, images.base(kind.docker, kind.folder, print), group, print)
+        kind.load([image], kind.workers, print)
+        return image
+
+    return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -53,14 +54,16 @@ def with_ray(site: KindSite, image: str, name: str, turns: int) -> TrainingRun:
     )  # fmt: skip
 
 
-def test_the_driver_has_all_nodes(site: KindSite, ray_image: str) -> None:
-    run = with_ray(site, ray_image, "ray-whole", turns=1)
+def test_the_driver_has_all_nodes(site: KindSite, launcher_image: Callable[[str], str]) -> None:
+    run = with_ray(site, launcher_image("ray"), "ray-whole", turns=1)
     run.wait_until_succeeded(SECONDS)
     assert "ranks [(0, 65532), (1, 65532), (2, 65532)]" in run.log(0), run.summary()
 
 
-def test_a_pod_that_is_deleted_is_replaced_while_the_driver_goes_on(site: KindSite, ray_image: str) -> None:
-    run = with_ray(site, ray_image, "ray-joined", turns=3)
+def test_a_pod_that_is_deleted_is_replaced_while_the_driver_goes_on(
+    site: KindSite, launcher_image: Callable[[str], str]
+) -> None:
+    run = with_ray(site, launcher_image("ray"), "ray-joined", turns=3)
     run.wait("it has started", lambda: run.status.get("start"), SECONDS)
     run.wait("all are there", lambda: "(2, 65532)]" in run.log(0), SECONDS)
     pod = names.pod_name(run.name, run.uid, 1, 1)
