@@ -272,3 +272,8 @@ def test_a_command_whose_environment_becomes_that_of_ranks_elsewhere_has_no_node
 def test_python_prints_as_it_goes_unless_the_user_says_otherwise(set_by_the_user: str | None, given: str) -> None:
     environ = {} if set_by_the_user is None else {"PYTHONUNBUFFERED": set_by_the_user}
     assert python_environment(settings(["python", "train.py"]), LAUNCH, environ)["PYTHONUNBUFFERED"] == given
+
+
+@pytest.mark.parametrize("launcher", ["MPI", "Slurm"])
+def test_ranks_that_share_an_output_write_whole_lines(launcher: str) -> None:
+    assert "PYTHONUNBUFFERED" not in python_environment(settings(["mpirun", "a"], launcher=launcher), LAUNCH, {})

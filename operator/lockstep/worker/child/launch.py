@@ -55,11 +55,14 @@ def python_environment(settings: Settings, launch: Launch, environ: Mapping[str,
     """
     paths = [path for path in (environ.get("PYTHONPATH"), python_directory(settings)) if path]
     error_file = os.path.join(settings.scratch, f"a{launch.attempt}", "error.json")
-    return {
+    made = {
         "PYTHONPATH": os.pathsep.join(paths),
-        "PYTHONUNBUFFERED": environ.get("PYTHONUNBUFFERED", "1"),
         "TORCHELASTIC_ERROR_FILE": environ.get("TORCHELASTIC_ERROR_FILE") or error_file,
     }
+    # Without a buffer each word of a line is written by itself: ranks that share an output would mix theirs.
+    if settings.launcher not in ("MPI", "Slurm"):
+        made["PYTHONUNBUFFERED"] = environ.get("PYTHONUNBUFFERED", "1")
+    return made
 
 
 def python_directory(settings: Settings) -> str:
