@@ -49,6 +49,8 @@ UNSEEN_HERE = {
     right(Scope.RUNS, "configmaps get"): "takes a gang of hundreds of nodes: cluster/test_large_gangs",
 }
 """What is granted and not needed by what is done here, and why."""
+LOOKED_UP = {"storageclasses.storage.k8s.io"}
+"""What is listed for a name that is not there, and never watched."""
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +82,7 @@ def test_every_right_of_an_installation_for_one_namespace_is_needed_there_and_no
         ranks_fail_and_a_node_goes(site)
         somebody_elses_pod_is_in_the_way(site)
         an_archive_is_looked_through(site)
+        what_a_run_names_is_not_there(site)
         an_array_comes_and_goes(site)
         kueue_admits_a_run_and_gets_its_workload_back(site, kueue)
         the_ca_changes(site)
@@ -108,7 +111,7 @@ def of_release(cluster: LocalCluster) -> Json:
 
 def watched(used: set[Right]) -> set[Right]:
     """``used`` once it has the watches, which are on record when they end."""
-    kinds = {each.resource for each in used if each.verb == "list" and each.scope is Scope.CLUSTER}
+    kinds = {each.resource for each in used if each.verb == "list" and each.scope is Scope.CLUSTER} - LOOKED_UP
     return used if {each.resource for each in used if each.verb == "watch"} >= kinds else set()
 
 
@@ -194,6 +197,24 @@ def an_archive_is_looked_through(site: Site) -> None:
     site.workers.fail(run.uid, rank=0)
     jobs = f"/apis/batch/v1/namespaces/{ONE}/jobs?labelSelector={names.LABEL_ARCHIVE_OF}={run.uid}"
     run.wait("a job looks", lambda: site.cluster.api.get(jobs)["items"], PATIENCE)
+    run.delete()
+
+
+def what_a_run_names_is_not_there(site: Site) -> None:
+    claims = {
+        "storageClassName": "fast",
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claims}}}
+    checkpoint, template = {"shared": {"claimName": "lustr"}}, {"spec": {"volumes": [scratch]}}
+    run = site.apply(ONE, "mistyped", nodes=1, checkpoint=checkpoint, podTemplate=template)
+
+    def is_told() -> bool:
+        words = run.condition("Accepted").get("message", "")
+        return "did you mean lustre?" in words and "StorageClass fast" in words
+
+    run.wait("both are told", is_told, PATIENCE)
     run.delete()
 
 
