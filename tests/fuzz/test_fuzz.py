@@ -21,7 +21,7 @@ SEED = 1
 CASES = [("history", 16), ("edits", 2), ("specs", 16), ("reports", 8), ("wide", 1)]
 PARTS = 4
 FIRST_STEPS = ",".join(map(str, range(12)))
-ENOUGH = 8
+ENOUGH = 16
 """Histories in which a defect shows that any one run may meet with."""
 
 
