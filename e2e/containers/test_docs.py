@@ -35,6 +35,9 @@ ELSEWHERE = {
     r"lockstep-step ": "for programs inside a gang: tests/unit/test_worker_steps_command.py",
     r"lockstep (sbatch |logs -f 4711|cancel 4711)": "of a script that is shown: tests/cluster/test_job_ids.py",
     r"python -m lockstep\.archive ": "the program of the jobs, by tests/archive with an object store",
+    r"lockstep retry ": "of a run that has ended: tests/nodes/test_training_goes_on.py, tests/unit/test_cli_retry.py",
+    r"lockstep submit --name llama -N 16 ": "of a cluster that has its queue and class: test_cli_submit.py",
+    r"kubectl (cp|exec) ": "into pods that the page speaks of; the token in tests/nodes/test_training_ray.py",
     r"lockstep ui$": "waits for a browser: test_page.py brings one",
     r"kubectl get trun -w$": "never ends",
     r"kubectl create namespace lockstep-system$": "it is there",
@@ -65,6 +68,12 @@ apiVersion: lockstep.dev/v1alpha1
 kind: TrainingRun
 metadata: {name: llama}
 spec: {nodes: 1, suspend: true, image: none, command: [train]}
+"""
+CLAIM_FILE = """
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {accessModes: [ReadWriteMany], resources: {requests: {storage: 1Gi}}}
 """
 
 
@@ -117,6 +126,8 @@ def reader(documented: TrainingRun, training_site: KindSite, tmp_path_factory: p
     for name in ("charts", "crds", "manifests"):
         (folder / name).symlink_to(REPOSITORY / name)
     (folder / "run.yaml").write_text(RUN_FILE)
+    (folder / "mended.yaml").write_text(RUN_FILE.replace("llama", "hello"))
+    (folder / "claim.yaml").write_text(CLAIM_FILE)
     (folder / "site.yaml").write_text(filled_in(block_on(REPOSITORY / "docs" / "air-gapped.md", "yaml", "digest:")))
     (folder / "history.jsonl").touch()
     (folder / STORAGE).mkdir()
@@ -126,6 +137,7 @@ def reader(documented: TrainingRun, training_site: KindSite, tmp_path_factory: p
     kubeconfig.chmod(0o600)
     reader = Reader(folder, kubeconfig)
     assert reader.run(f"kubectl config set-context --current --namespace {NAMESPACE}").returncode == 0
+    assert reader.run("kubectl apply -f claim.yaml").returncode == 0
     upgraded = reader.run(f"helm upgrade lockstep charts/lockstep -n {OPERATOR_NAMESPACE} --reset-then-reuse-values")
     assert upgraded.returncode == 0, upgraded.stderr  # and there is something to roll back
     return reader
