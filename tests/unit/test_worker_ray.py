@@ -181,6 +181,14 @@ def test_the_end_of_ray_on_a_node_that_may_not_join_again_is_the_nodes_end(fake:
     assert (other.returncode, "Ray subprocesses exited unexpectedly" in err) == (1, True)
 
 
+def test_ray_that_ends_as_soon_as_it_has_started_has_started(fake: FakeRay) -> None:
+    fake.start(0, sys.executable, "-c", DRIVER)
+    fake.wait_until_alive(0)
+    other = fake.start(1, DIES="1")
+    _, err = other.communicate(timeout=SECONDS)
+    assert (other.returncode, "is started again" in err) == (1, False)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_ray_is_started_again_on_a_node_that_may_join_again(fake: FakeRay, number: int) -> None:
     fake.start(0, sys.executable, "-c", DRIVER, joins=True)

@@ -168,7 +168,7 @@ class RayNode:
                 return 0
             ray, seen = self._start_ray(), False
             begun.append(time.monotonic())
-            started = self._runs(ray, begun[-1] + JOIN_SECONDS)
+            started = self._runs(ray, begun[-1] + JOIN_SECONDS) or STARTED in self._tail("start.log")
             while ray not in self._ended and not self._told_to_end:
                 lives = any(process.name == RAYLET for process in other_processes())
                 if seen and not lives and not self._leaving:
