@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import select
-from typing import Optional
+from typing import Iterator, Optional
 
 SAY_SECONDS = 1.0  # for whoever reads our stderr; a container runtime that restarts reads nothing meanwhile
 PIPE_BYTES = 4096  # a pipe that can be written to takes so many without waiting
+LINE_SECONDS = 0.05  # that the end of a line is waited for
+_READ_BYTES = 65536
 
 
 class _Own:
@@ -46,3 +48,28 @@ def write_all(descriptor: int, data: bytes, patience: Optional[float] = None) ->
         except (OSError, ValueError):
             return False
     return True
+
+
+def whole_lines(descriptor: int) -> Iterator[bytes]:
+    """What is read there until its end, cut where lines end, unless the rest of one takes longer than a moment.
+
+    Python without buffers writes the words of a print one by one, and other streams of the same log would come between.
+    """
+    held, more = b"", select.poll()
+    more.register(descriptor, select.POLLIN)
+    while True:
+        if held and not more.poll(LINE_SECONDS * 1000):
+            yield held
+            held = b""
+        data = os.read(descriptor, _READ_BYTES)
+        if not data:
+            break
+        held += data
+        end = max(held.rfind(b"\n"), held.rfind(b"\r")) + 1
+        if len(held) - end >= _READ_BYTES:
+            end = len(held)
+        if end:
+            yield held[:end]
+            held = held[end:]
+    if held:
+        yield held

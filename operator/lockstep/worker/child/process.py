@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Se
 
 from lockstep.worker.child.processes import other_processes, terminate
 from lockstep.worker.errors import trouble
-from lockstep.worker.output import log_line, write_all
+from lockstep.worker.output import log_line, whole_lines, write_all
 
 STDERR_TAIL_BYTES = 4096
 LAUNCHERS_SECONDS = 3.0  # of its grace, for launchers that did not end with what they had started
@@ -65,7 +65,7 @@ class _Copy:
 
 
 class Child:
-    """One attempt's process, in a session of its own. Its output goes through byte by byte as two streams.
+    """One attempt's process, in a session of its own. Its output goes through as two streams, in whole lines.
 
     ``hear`` is called with what was read from stdout (1) or stderr (2), in the threads that pass it on; it must
     neither block nor raise. ``steps``: it or others on this node may have been started by a launcher, which is to end
@@ -122,10 +122,7 @@ class Child:
         if self._outlets is not None:
             copy = _Copy(self._outlets.stdout if sink == 1 else self._outlets.stderr, self._outlets.append)
         with source:
-            while True:
-                data = os.read(source.fileno(), 65536)
-                if not data:
-                    break
+            for data in whole_lines(source.fileno()):
                 if heard_as == 2:
                     self.stderr_tail = (self.stderr_tail + data)[-STDERR_TAIL_BYTES:]
                 readable = readable and write_all(sink, data)
