@@ -1,6 +1,7 @@
 """What carries out plans, and an API server that answers as it is told."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -76,36 +77,37 @@ class Kube:
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, kube: Kube | None = None) -> None:
         self.clock = ManualClock()
         self.queue = WorkQueue(self.clock)
         self.store = Store(self.queue, self.clock)
         self.book = ReportBook(self.clock, lambda uid: None)
-        self.kube = Kube()
-        kube = cast(KubeClient, self.kube)
+        self.kube = kube or Kube()
+        client = cast(KubeClient, self.kube)
         self.warnings: list[str] = []
         warn: Callable[..., None] = lambda run, reason, *_: self.warnings.append(reason)  # noqa: E731
         events = cast(EventRecorder, SimpleNamespace(run_event=lambda *_: None, warn=warn))
         tallies = Tallies()
         recoveries = Recoveries(self.clock, self.book.reports, tallies)
         history = History("", 0, self.clock, tallies.drop_history)
-        nodes = NodeMarker(kube, self.store, self.clock, Tunables)
-        self.executor = Executor(
-            kube, self.store, self.book, events, tallies, recoveries, self.clock, nodes, history, self.queue
+        nodes = NodeMarker(client, self.store, self.clock, Tunables)
+        self.executor_with = partial(
+            Executor, client, self.store, self.book, events, tallies, recoveries, self.clock, nodes, history, self.queue
         )
+        self.executor = self.executor_with()
         self.reconciler = Reconciler(
-            kube=kube,
+            kube=client,
             store=self.store,
             book=self.book,
             queue=self.queue,
             executor=self.executor,
             nodes=nodes,
             recoveries=recoveries,
-            usage=UsageKeeper(kube, self.clock, "lockstep-system"),
+            usage=UsageKeeper(client, self.clock, "lockstep-system"),
             clock=self.clock,
             tunables=Tunables,
             tallies=tallies,
-            run_sets=RunSetReconciler(kube, self.store, events, self.queue, self.clock, Tunables),
+            run_sets=RunSetReconciler(client, self.store, events, self.queue, self.clock, Tunables),
         )
         self.store.apply_run(run(10))
 

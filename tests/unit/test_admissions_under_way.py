@@ -76,14 +76,14 @@ class SlowWorld(World):
         return StatusWrite("team", "llama", "u1", view.resource_version, status, nodes=frozenset({node}))
 
     async def admit(self, *writes: StatusWrite) -> None:
-        await asyncio.wait_for(self.executor.cluster_plan(ClusterPlan(writes=writes)), PATIENCE)
+        await asyncio.wait_for(self.executor.admissions.carry_out(ClusterPlan(writes=writes)), PATIENCE)
         await asyncio.sleep(0)
 
     async def answer(self, refusal: KubeError | None = None) -> None:
         self.kube.write = refusal
         self.answers.set()
         await asyncio.sleep(0)
-        await self.executor.settle(PATIENCE)
+        await self.executor.admissions.settle(PATIENCE)
 
     @property
     def snapshot(self) -> ClusterSnapshot:
@@ -273,7 +273,7 @@ class TestWords:
 
     async def test_at_the_end_no_more_are_sent_and_those_sent_are_waited_for(self, world: SlowWorld) -> None:
         await world.admit(*world.words(3 * AT_A_TIME))
-        ending = asyncio.create_task(world.executor.settle(PATIENCE))
+        ending = asyncio.create_task(world.executor.admissions.settle(PATIENCE))
         await asyncio.sleep(0.05)
         assert not ending.done()
         world.answers.set()
@@ -345,7 +345,7 @@ async def test_a_failure_counts_although_its_pass_still_waits_for_other_writes(
 
 async def test_what_is_on_its_way_is_waited_for_at_the_end(world: SlowWorld) -> None:
     await world.admit(world.write())
-    ending = asyncio.create_task(world.executor.settle(PATIENCE))
+    ending = asyncio.create_task(world.executor.admissions.settle(PATIENCE))
     await asyncio.sleep(0.05)
     assert not ending.done()
     world.answers.set()
@@ -361,7 +361,7 @@ async def test_the_lease_is_not_given_up_while_a_write_may_still_take_effect(wor
     deciding = asyncio.create_task(world.admit(world.write()))
     await asyncio.sleep(0.05)
     deciding.cancel()
-    assert not await world.executor.settle(0.05)
+    assert not await world.executor.admissions.settle(0.05)
 
 
 async def test_what_a_pass_waited_for_when_it_was_cut_short_is_written_before_the_lease_is_given_up(
@@ -372,7 +372,7 @@ async def test_what_a_pass_waited_for_when_it_was_cut_short_is_written_before_th
     await asyncio.sleep(0.05)
     deciding.cancel()
     world.answers.set()
-    assert await world.executor.settle(PATIENCE)
+    assert await world.executor.admissions.settle(PATIENCE)
     assert world.written
 
 
@@ -380,7 +380,7 @@ async def test_a_result_that_is_not_known_keeps_the_lease_from_being_given_up(wo
     await world.admit(world.write())
     world.kube.write = UnknownOutcome("timeout", world.clock.now() + 15)
     world.answers.set()
-    assert not await world.executor.settle(0.05)
+    assert not await world.executor.admissions.settle(0.05)
 
 
 async def test_what_cannot_be_sent_before_an_answer_comes_is_not_decided_over_and_over(

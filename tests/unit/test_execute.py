@@ -13,7 +13,7 @@ from lockstep.api.base.times import to_rfc3339
 from lockstep.controller.kube.errors import ApiError, UnreachableError
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, run_key
 from lockstep.controller.reconcile import reconcile, threaded_admission
-from lockstep.controller.reconcile.execute import StaleError
+from lockstep.controller.reconcile.run_writer import StaleError
 from lockstep.controller.workers.orders import Orders
 from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.model.named_objects import LookedUp, MissingObject, NamedObject, ObjectKind
@@ -193,24 +193,24 @@ async def test_a_plan_is_carried_out_in_the_order_of_its_fields(world: World, mo
 
         monkeypatch.setattr(owner, name, noted)
 
-    executor = world.executor
+    executor, objects, runs = world.executor, world.executor.objects, world.executor._runs
     note(world.queue, "wake_at", "wake_at")
-    note_awaited(executor, "_ensure_config_map", "config_maps")
-    note_awaited(executor, "_write_status", "status")
+    note_awaited(runs, "ensure_config_map", "config_maps")
+    note_awaited(runs, "write_status", "status")
     note(world.book, "set_directive", "directive")
     note(executor._events, "run_event", "events")
     note_awaited(executor, "_dry_run", "dry_run")
     note_awaited(executor, "_take_job_id", "take_job_id")
-    note_awaited(executor, "_delete", "deletes")
-    note_awaited(executor, "_ensure_pod_group", "pod_group")
-    note_awaited(executor, "_create", "creates")
-    note_awaited(executor, "_create_job", "jobs")
-    note_awaited(executor, "_submit_run", "runs")
-    note_awaited(executor, "_create_placeholder", "placeholders")
-    note_awaited(executor, "_provision", "provisioning")
+    note_awaited(objects, "delete_pod", "deletes")
+    note_awaited(objects, "_ensure_pod_group", "pod_group")
+    note_awaited(objects, "_create", "creates")
+    note_awaited(objects, "create_job", "jobs")
+    note_awaited(objects, "submit_run", "runs")
+    note_awaited(objects, "_create_placeholder", "placeholders")
+    note_awaited(objects, "provision", "provisioning")
     note_awaited(executor._nodes, "note", "node_failures")
-    note_awaited(executor._pod_groups, "delete", "pod_group_deletes")
-    note_awaited(executor, "_forget", "delete_run")
+    note_awaited(objects.pod_groups, "delete", "pod_group_deletes")
+    note_awaited(runs, "forget", "delete_run")
     note_awaited(executor._workloads, "carry_out", "workload")
     monkeypatch.setattr(
         world.queue, "add", lambda key: done.append("admission_changed") if key == CLUSTER_KEY else None

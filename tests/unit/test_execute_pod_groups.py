@@ -1,12 +1,11 @@
 """PodGroups are there before their pods, and nothing waits for their end."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from lockstep.api.base.changes import changed
-from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError
 from lockstep.core.model.plan import (
     DeletePodGroup,
@@ -16,12 +15,6 @@ from lockstep.core.model.snapshot import Leadership
 from support.plans_at_work import GROUP, MEMBER, NO_KIND, GroupKube, World
 from support.stored_runs import stored
 
-
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 ENDED = DeletePodGroup("team", "g", GROUP.api_version)
 
 
@@ -29,16 +22,15 @@ def group_of(owner: str) -> dict[str, Any]:
     return {"metadata": {"uid": "g1", "ownerReferences": [{"uid": owner}]}}
 
 
-async def carry_out(world: World, kube: GroupKube, plan: Plan) -> None:
-    world.executor._kube = world.executor._pod_groups._kube = cast(KubeClient, kube)
-    view = stored(world.store)
-    await world.executor.run_plan(view, plan)
+async def carry_out(world: World, plan: Plan) -> None:
+    await world.executor.run_plan(stored(world.store), plan)
 
 
 @pytest.mark.parametrize("there", [None, group_of("u1")], ids=["it is made", "it is there already"])
-async def test_the_pod_group_is_there_before_its_pods(world: World, there: Mapping[str, Any] | None) -> None:
+async def test_the_pod_group_is_there_before_its_pods(there: Mapping[str, Any] | None) -> None:
     kube = GroupKube(there)
-    await carry_out(world, kube, Plan(pod_group=GROUP, creates=(MEMBER,)))
+    world = World(kube)
+    await carry_out(world, Plan(pod_group=GROUP, creates=(MEMBER,)))
     assert kube.asked == ["create podgroups", "create pods"]
 
 
@@ -51,12 +43,11 @@ async def test_the_pod_group_is_there_before_its_pods(world: World, there: Mappi
     ],
     ids=["somebody else's", "a right is missing", "the API has gone"],
 )
-async def test_without_its_pod_group_no_pod_is_made_and_its_slot_says_why(
-    world: World, kube: GroupKube, words: str
-) -> None:
+async def test_without_its_pod_group_no_pod_is_made_and_its_slot_says_why(kube: GroupKube, words: str) -> None:
+    world = World(kube)
     for _ in range(2):
         with pytest.raises(ApiError):
-            await carry_out(world, kube, Plan(pod_group=GROUP, creates=(MEMBER,)))
+            await carry_out(world, Plan(pod_group=GROUP, creates=(MEMBER,)))
     assert "create pods" not in kube.asked
     assert world.warnings == ["PodGroupRefused"], "said once"
     snapshot = world.store.snapshot_run("team", "llama", {}, Leadership(0.0))
@@ -64,20 +55,22 @@ async def test_without_its_pod_group_no_pod_is_made_and_its_slot_says_why(
     assert words in snapshot.refused_creates[MEMBER.name].message
 
 
-async def test_what_is_to_be_done_is_done_before_a_pod_group_that_a_failing_webhook_keeps(world: World) -> None:
-    view = stored(world.store)
+async def test_what_is_to_be_done_is_done_before_a_pod_group_that_a_failing_webhook_keeps() -> None:
     kube = GroupKube(group_of("u1"), ApiError(500, "InternalError", "failed calling webhook"))
+    world = World(kube)
+    view = stored(world.store)
     created = Plan(creates=(MEMBER,), pod_group_deletes=(ENDED,), status=view.status)
     with pytest.raises(ApiError, match="failed calling webhook"):
-        await carry_out(world, kube, created)
+        await carry_out(world, created)
     assert kube.asked == ["create pods"], "status forgets no group that is there"
 
 
-async def test_a_pod_group_is_gone_before_status_forgets_it(world: World) -> None:
-    view = stored(world.store)
+async def test_a_pod_group_is_gone_before_status_forgets_it() -> None:
     kube = GroupKube(group_of("u1"))
+    world = World(kube)
+    view = stored(world.store)
     status = changed(view.status, state="Suspended")
-    await carry_out(world, kube, Plan(pod_group_deletes=(ENDED,), status=status))
+    await carry_out(world, Plan(pod_group_deletes=(ENDED,), status=status))
     assert kube.asked == ["delete podgroups team/g g1", "patch status"]
 
 
@@ -86,8 +79,9 @@ async def test_a_pod_group_is_gone_before_status_forgets_it(world: World) -> Non
     [GroupKube(), GroupKube(group_of("u2")), GroupKube(group_of("u1"), ApiError(403, "Forbidden", "may not"))],
     ids=["gone", "somebody else's", "refused"],
 )
-async def test_no_stop_waits_for_a_pod_group_that_cannot_be_deleted(world: World, kube: GroupKube) -> None:
+async def test_no_stop_waits_for_a_pod_group_that_cannot_be_deleted(kube: GroupKube) -> None:
+    world = World(kube)
     view = stored(world.store)
     status = changed(view.status, state="Suspended")
-    await carry_out(world, kube, Plan(pod_group_deletes=(ENDED,), status=status))
+    await carry_out(world, Plan(pod_group_deletes=(ENDED,), status=status))
     assert kube.asked == ["patch status"]

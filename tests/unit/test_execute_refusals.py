@@ -9,7 +9,6 @@ import pytest
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.queue import TrainingQueueStatus
-from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome, UnreachableError
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, run_key
 from lockstep.controller.reconcile import threaded_admission
@@ -232,12 +231,11 @@ async def test_a_pod_that_does_not_name_its_run_as_its_controller_is_told_and_no
     ],
     ids=["a ConfigMap", "a job", "a PodGroup", "the status"],
 )
-async def test_no_write_for_a_run_fails_for_long_without_a_word(world: World, plan: Plan, reason: str) -> None:
+async def test_no_write_for_a_run_fails_for_long_without_a_word(plan: Plan, reason: str) -> None:
     kube = GroupKube(refusal=cast(ApiError, WEBHOOK_DOWN)) if plan.pod_group is not None else Kube()
     kube.creation = kube.write = WEBHOOK_DOWN
     kube.read = NO_KIND
-    world.executor._kube = world.executor._pod_groups._kube = cast(KubeClient, kube)
-    world.executor._config_maps._kube = cast(KubeClient, kube)
+    world = World(kube)
     view = world.store.run("team", "llama")
     assert view is not None
     if reason == "StatusRefused":

@@ -10,7 +10,6 @@ import pytest
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome
 from lockstep.controller.kube.workqueue import WorkQueue, run_key, set_key
-from lockstep.controller.reconcile.execute import Executor
 from lockstep.controller.store.job_ids import JobIds, UsedUpError
 from lockstep.controller.store.store import Store
 from lockstep.core.batch.inside import submitted_name
@@ -157,11 +156,7 @@ async def test_what_is_kept_for_runs_that_never_write_it_has_an_end(kube: Kube) 
 async def test_a_run_that_waits_for_a_number_is_looked_at_again_once_it_has_one(kube: Kube) -> None:
     world = World()
     ids = JobIds(cast(KubeClient, kube), world.store, "lockstep-system")
-    executor = Executor(
-        cast(KubeClient, world.kube), world.store, world.book, world.executor._events, world.executor._tallies,
-        world.executor._recoveries, world.clock, world.executor._nodes, world.executor._history, world.queue,
-        job_ids=ids,
-    )  # fmt: skip
+    executor = world.executor_with(job_ids=ids)
     view = stored(world.store)
     kube.writes = [ApiError(403, "Forbidden", "no such right")]
     with pytest.raises(ApiError):

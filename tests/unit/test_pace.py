@@ -43,7 +43,7 @@ class Scene:
         self.operator = Operator(self.api, Tunables())
         self.processor, self.tallies = Processor(), Tallies()
         self.pace = RunPace(self.api.clock, self.tallies, self.processor)
-        self.operator.executor.pace = self.pace
+        self.operator.executor.pace = self.operator.executor.objects.pace = self.pace
         self.spoil: Callable[[RunSnapshot, Plan], Plan] = lambda _, plan: plan
         self.looks: list[tuple[str, float]] = []
         self.writes: list[tuple[str, float]] = []

@@ -39,8 +39,8 @@ def telling(world: World) -> ClusterPlan:
 
 
 async def carry_out(world: World, plan: ClusterPlan) -> None:
-    await world.executor.cluster_plan(plan)
-    await world.executor.settle(20.0)
+    await world.executor.admissions.carry_out(plan)
+    await world.executor.admissions.settle(20.0)
 
 
 def refused(world: World) -> Mapping[str, RefusedAdmission]:
@@ -82,7 +82,7 @@ async def test_a_run_whose_config_map_is_refused_can_still_be_told_so(
     async def ensure(_: Any) -> None:
         raise ApiError(403, "Forbidden", "exceeded quota: few, requested: count/configmaps=1")
 
-    monkeypatch.setattr(world.executor._config_maps, "ensure", ensure)
+    monkeypatch.setattr(world.executor._runs._config_maps, "ensure", ensure)
     await carry_out(world, admitting(world, config_map=True))
     assert "exceeded quota" in refused(world)["u1"].message
     await carry_out(world, admitting(world))

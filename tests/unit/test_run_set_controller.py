@@ -18,10 +18,10 @@ from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome
 from lockstep.controller.kube.events import EventRecorder
 from lockstep.controller.kube.workqueue import WorkQueue, run_key, set_key, split_set_key
 from lockstep.controller.reconcile import run_set
-from lockstep.controller.reconcile.execute import StaleError
 from lockstep.controller.reconcile.failing import IN_A_ROW
 from lockstep.controller.reconcile.pace import RunPace
 from lockstep.controller.reconcile.run_set import RunSetReconciler
+from lockstep.controller.reconcile.run_writer import StaleError
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.store.store import Store
 from lockstep.core.decide import decide

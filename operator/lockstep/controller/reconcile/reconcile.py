@@ -10,12 +10,13 @@ from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.election import LostLeadershipError
 from lockstep.controller.kube.errors import ApiError, KubeError, says_absent
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key, split_run_key, split_set_key
-from lockstep.controller.reconcile.execute import Executor, StaleError
+from lockstep.controller.reconcile.execute import Executor
 from lockstep.controller.reconcile.failing import AGAIN, Failing
 from lockstep.controller.reconcile.node_marks import REST, NodeMarker
 from lockstep.controller.reconcile.pace import LONG_REST
 from lockstep.controller.reconcile.recoveries import Recoveries
 from lockstep.controller.reconcile.run_set import RunSetReconciler
+from lockstep.controller.reconcile.run_writer import StaleError
 from lockstep.controller.reconcile.threaded_admission import decide_cycle
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.resources import CONFIG_MAPS, PODS, RUNS
@@ -107,7 +108,7 @@ class Reconciler:
 
     async def stop(self) -> bool:
         """Let what is on its way come to its end; nothing is begun any more. False: it has not come to its end."""
-        return await self._executor.settle(_LAST_ANSWERS)
+        return await self._executor.admissions.settle(_LAST_ANSWERS)
 
     async def reconcile(self, key: str) -> None:
         """Look at one key. Raises what is worth another try."""
@@ -143,14 +144,14 @@ class Reconciler:
             return
         if rest := pace.rest(key):
             self._queue.wake_at(key, self._clock.now() + rest)
-            self._executor.tell_of_pace(run)
+            self._executor.objects.tell_of_pace(run)
             if rest > LONG_REST:
                 await self._obey(run)
             return
         if is_assignment_missing(run):
             await self._read_assignment(run)
         if self._tunables().scale_up.provisioning_requests and self._store.scale_ups.is_due(run):
-            await self._executor.provisioning_requests.read(run)
+            await self._executor.objects.provisioning_requests.read(run)
         await self._read_last_words(run)
         snapshot = self._snapshot(run)
         if snapshot is None or is_assignment_missing(snapshot.run):
@@ -232,8 +233,8 @@ class Reconciler:
             # While nothing of it can be sent, the same would be decided again; the answers bring the next cycle.
             stuck = plan.writes and all(self._store.writes.is_under_way(write.uid) for write in plan.writes)
             self._queue.wake_at(CLUSTER_KEY, max(plan.wake_at, now + _STUCK) if stuck else plan.wake_at)
-        await self._executor.cluster_plan(plan)
-        if not await self._executor.queue_statuses(plan.queues):
+        await self._executor.admissions.carry_out(plan)
+        if not await self._executor.admissions.queue_statuses(plan.queues):
             self._queue.wake_at(CLUSTER_KEY, now + TOLD_EVERY)
         await self._nodes.forgive()
         if (moment := forgiven_at(snapshot.nodes.values())) is not None:
@@ -271,7 +272,7 @@ class Reconciler:
         for uid in {pod.run_uid for pod in gone}:
             self._book.forget(uid)
             self._recoveries.forget(uid)
-        await self._executor.delete_pods(
+        await self._executor.objects.delete_pods(
             [DeletePod(pod.namespace, pod.name, pod.uid, "its run is gone") for pod in gone if not pod.deleting]
         )
 

@@ -15,9 +15,9 @@ from lockstep.controller.kube.election import LostLeadershipError
 from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome, says_absent
 from lockstep.controller.kube.events import EventRecorder
 from lockstep.controller.kube.workqueue import WorkQueue, set_key
-from lockstep.controller.reconcile.execute import StaleError
 from lockstep.controller.reconcile.failing import AGAIN, Failing
 from lockstep.controller.reconcile.pace import RunPace
+from lockstep.controller.reconcile.run_writer import StaleError
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.patches import merge_patch
 from lockstep.controller.runtime.resources import RUN_SETS, RUNS
