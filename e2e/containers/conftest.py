@@ -6,14 +6,16 @@ LOCKSTEP_E2E_SHARED a folder that they and this machine have at the same path.
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from containers.any_cluster import ClusterSite, given, prepare
 from containers.site import KindSite, cluster_of
+from kindcluster import images
 from kindcluster.cluster import KindCluster
 from kindcluster.docker import Daemon
 from kindcluster.site import MPI_IMAGE, TORCH_IMAGE, TRAINER_IMAGE
@@ -77,3 +79,16 @@ def torch_image(kind: KindCluster) -> str:
 def mpi_image(kind: KindCluster) -> str:
     """The image with Open MPI."""
     return (kind.folder / MPI_IMAGE).read_text()
+
+
+@pytest.fixture(scope="session")
+def launcher_image(kind: KindCluster) -> Callable[[str], str]:
+    """An image with a group of what tests/launchers locks, made and loaded for whoever asks."""
+
+    @functools.cache
+    def made(group: str) -> str:
+        image = images.launcher(kind.docker, images.base(kind.docker, kind.folder, print), group, print)
+        kind.load([image], kind.workers, print)
+        return image
+
+    return made

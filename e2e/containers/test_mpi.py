@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -51,3 +52,12 @@ def test_a_rank_of_mpirun_that_is_killed_is_named_and_all_resume_where_it_was_sa
     first = run.attempts[0]
     assert (first["rank"], first["node"]) == (1, node), run.summary()
     assert "signal 9" in first["message"], run.summary()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("group", ["openmpi4", "mpich", "impi-rt"])
+def test_so_do_the_other_mpiruns(site: KindSite, launcher_image: Callable[[str], str], group: str) -> None:
+    run = with_mpi(site, launcher_image(group), f"hello-{group}", "python3", "-c", SAYS_WHO_IT_IS, checkpoint=None)
+    run.wait_until_succeeded(SECONDS)
+    said = sorted(line for line in run.log(0).splitlines() if line.startswith("rank "))
+    assert said == [f"rank {rank} of 6 sum 15 node {rank // 2} user 65532 ssh None" for rank in range(6)]

@@ -26,7 +26,9 @@ _DEBIAN = "lockstep-debian"
 _STAGE = f"{_OPERATOR}-build:latest"  # what the next build of the operator's image need not do again
 _DEBIAN_MIRROR = "LOCKSTEP_DEBIAN_MIRROR"
 _PYTHON_INDEX = "PIP_INDEX_URL"
-_OF_A_SOURCE = re.compile(r"lockstep-(node|python|build|operator|training|trainer|openmpi):(v[\d.]+-)?[0-9a-f]{12}$")
+_OF_A_SOURCE = re.compile(
+    r"lockstep-(node|python|build|operator|training|trainer|openmpi4?|mpich|impi-rt):(v[\d.]+-)?[0-9a-f]{12}$"
+)
 _MADE_IN = "making-"  # begins the names of folders that go when they have been used
 HOST_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _NOT_IMPORTED = ("./var/cache/apt/archives/*.deb", "./var/lib/apt/lists/*", "./usr/share/doc", "./usr/share/man")
