@@ -273,6 +273,39 @@ async def test_a_suspended_run_is_resumed_from_the_page(desk: Desk) -> None:
     assert desk.cluster.api.asked[0][3]["spec"] == {"suspend": False}
 
 
+async def test_an_ended_run_is_gone_on_from_after_it_was_said_from_where_and_what_is_lost(desk: Desk) -> None:
+    tab = desk.tab
+    await desk.enter("admin", "runs/research/gpt2-debug")
+    await tab.until(f"{BUTTONS}.join() === 'retry'")
+    await tab.evaluate("document.querySelector('[data-action=retry]').click()")
+    told = await tab.until("document.querySelector('dialog[open]')?.innerText")
+    for words in ("A new run, gpt2-debug-r2", "from step 400 of gpt2-debug, in the shared tier", "12 steps since step"):
+        assert words in told
+    assert desk.cluster.api.asked == []
+    await tab.evaluate("[...document.querySelectorAll('dialog button')].at(-1).click()")
+    await tab.until(f"{SAID}.includes('gpt2-debug-r2 created')")
+    made = desk.cluster.api.asked[-1]
+    assert (made[0], made[2]["Authorization"], made[3]["metadata"]["name"]) == ("POST", "Bearer admin", "gpt2-debug-r2")
+    assert await tab.evaluate("document.querySelector('#deed-said a').hash") == "#/runs/research/gpt2-debug-r2"
+    await desk.enter("tenant", "runs/research/gpt2-debug")
+    await tab.until("!!document.querySelector('[data-key=compare]')")
+    assert await tab.evaluate(BUTTONS) == []
+
+
+async def test_a_run_that_cannot_be_gone_on_from_by_itself_says_what_to_type(desk: Desk) -> None:
+    tab = desk.tab
+    index, run = next((i, run) for i, run in enumerate(desk.cluster.runs) if run.name == "gpt2-debug")
+    kept_here = tuple(changed(saved, tier="local") for saved in run.status.checkpoint.latest)
+    status = changed(run.status, checkpoint=changed(run.status.checkpoint, latest=kept_here))
+    desk.cluster.runs[index] = replace(run, status=status)
+    await desk.enter("admin", "runs/research/gpt2-debug")
+    await tab.until(f"{BUTTONS}.join() === 'retry'")
+    await tab.evaluate("document.querySelector('[data-action=retry]').click()")
+    told = await tab.until("document.querySelector('dialog[open]')?.innerText")
+    assert "lockstep retry gpt2-debug --fresh" in told
+    assert await tab.evaluate("document.querySelectorAll('dialog button').length") == 1
+
+
 async def test_the_log_of_a_rank_comes_as_it_is_written(desk: Desk) -> None:
     tab, api = desk.tab, desk.cluster.api
     api.lines = ["step 1 loss 2.5", "\x1b[31mred\x1b[0m", "old\rnew", HOSTILE, *(f"line {i}" for i in range(2500))]
