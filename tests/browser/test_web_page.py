@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -333,6 +334,30 @@ async def test_the_log_of_a_rank_comes_as_it_is_written(desk: Desk) -> None:
     await tab.until("document.querySelector('main').innerText.includes('It has ended.')")
     await desk.turn_to("queue")
     assert len(desk.page.logs) == 0
+
+
+async def test_stacks_of_an_earlier_hang_are_opened_beside_the_log(desk: Desk) -> None:
+    tab, run = desk.tab, desk.cluster.runs[0]
+    first, *others = run.status.attempts
+    status = changed(run.status, attempts=(changed(first, stacks="hung-1"), *others))
+    desk.cluster.runs[0] = replace(run, status=status)
+    rows = [{"ranks": "0-6", "stacks": "train.py:34 all_reduce"}, {"ranks": "7", "stacks": HOSTILE}]
+    desk.cluster.api.objects["/api/v1/namespaces/research/configmaps/hung-1"] = {
+        "metadata": {},
+        "data": {"stacks.json": json.dumps(rows)},
+    }
+    await desk.enter("admin", "logs/research/llama-70b/1")
+    await tab.evaluate("document.querySelector('summary').click()")
+    shown = await tab.until(
+        "document.querySelectorAll('details pre').length === 2 && document.querySelector('details').innerText"
+    )
+    assert "Rank 0-6" in shown
+    assert HOSTILE in shown
+    assert await tab.evaluate("window.hacked") is None
+    desk.cluster.reports[run.uid][1] = replace(desk.cluster.reports[run.uid][1], problem="clock is off")
+    await tab.until("document.querySelector('main').innerText.includes('clock is off')")
+    assert await tab.evaluate("document.querySelector('details').open")  # also when the page is drawn anew
+    assert [each[1] for each in desk.cluster.api.asked].count("/api/v1/namespaces/research/configmaps/hung-1") == 1
 
 
 async def test_who_may_not_read_logs_is_told_which_right_is_lacking(desk: Desk) -> None:

@@ -1,6 +1,7 @@
 """What is done and read through the page by the viewer's own token: rights, forgery, limits, and what is said."""
 
 import asyncio
+import json
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -365,6 +366,67 @@ async def test_who_may_not_read_logs_gets_none_and_no_stack(site: Site) -> None:
     assert (await site.get(f"{RUN}/ranks/1"))[1]["stack"] == "train.py:34 all_reduce"
     _, told = await site.get(f"{RUN}/ranks/1", "tenant")
     assert (told["mayRead"], told["stack"]) == (False, "")
+
+
+STACKS = "/api/v1/namespaces/research/configmaps/llama-70b-stacks-1"
+
+
+def hung_once(site: Site, rows: Any) -> None:
+    """Its first attempt did, and ``rows`` are in the ConfigMap of that."""
+    run = site.cluster.runs[0]
+    first, *others = run.status.attempts
+    attempts = (changed(first, stacks="llama-70b-stacks-1"), *others)
+    site.cluster.runs[0] = replace(run, status=changed(run.status, attempts=attempts))
+    text = rows if isinstance(rows, str) else json.dumps(rows)
+    site.api.objects[STACKS] = {"metadata": {"name": "x"}, "data": {"stacks.json": text}}
+
+
+async def test_stacks_of_earlier_hangs_are_read_by_the_viewers_token(site: Site) -> None:
+    hung_once(site, [{"ranks": "0-6", "stacks": "train.py:34 all_reduce"}, {"ranks": "7", "stacks": "data.py:9 read"}])
+    assert (await site.get(f"{RUN}/ranks/1"))[1]["hangs"] == [1]
+    assert await site.get(f"{RUN}/stacks/1") == (
+        200,
+        {"groups": [{"ranks": "0-6", "text": "train.py:34 all_reduce"}, {"ranks": "7", "text": "data.py:9 read"}]},
+    )
+    [(_, path, headers, _)] = site.api.asked
+    assert (path, headers["Authorization"]) == (STACKS, "Bearer admin")
+
+
+@pytest.mark.parametrize(
+    ("attempt", "token", "status", "words"),
+    [
+        ("2", "admin", 404, "no stacks of attempt 2"),
+        ("x" * 50, "admin", 404, "no stacks of attempt xxxxxxxxxx of"),
+        ("1", "tenant", 403, "you may not get configmaps in namespace research; ask for the role view"),
+        ("1", "gone", 404, "ConfigMap llama-70b-stacks-1 is not there any more"),
+    ],
+)
+async def test_stacks_that_there_are_not_or_not_for_the_viewer_are_told(
+    site: Site, attempt: str, token: str, status: int, words: str
+) -> None:
+    hung_once(site, [])
+    if token == "gone":
+        del site.api.objects[STACKS]
+    got, body = await site.get(f"{RUN}/stacks/{attempt}", "tenant" if token == "tenant" else "admin")
+    assert (got, words in body["message"]) == (status, True)
+
+
+@pytest.mark.parametrize(
+    "rows", ["", "[" * 5000, "{}", [1], [{"ranks": 1, "stacks": "x"}], [{"stacks": "x"}], "null", '"x"']
+)
+async def test_stacks_that_somebody_wrote_to_hurt_show_nothing(site: Site, rows: Any) -> None:
+    hung_once(site, rows)
+    assert await site.get(f"{RUN}/stacks/1") == (200, {"groups": []})
+    site.api.objects[STACKS]["data"] = []
+    assert await site.get(f"{RUN}/stacks/1") == (200, {"groups": []})
+
+
+async def test_of_stacks_no_more_is_shown_than_fits(site: Site) -> None:
+    hung_once(site, [{"ranks": "0", "stacks": "x" * 9000}] * 100)
+    _, body = await site.get(f"{RUN}/stacks/1")
+    assert [len(each["text"]) for each in body["groups"]] == [4096] * 64
+    hung_once(site, "x" * (1 << 20))
+    assert (await site.get(f"{RUN}/stacks/1"))[0] == 503
 
 
 @pytest.mark.parametrize("rank", ["-1", "8", "99999999999", "0x1", "²"])

@@ -22,7 +22,7 @@ from lockstep.api.base import names
 from lockstep.controller.kube.caller import CallerApi
 from lockstep.controller.runtime.clock import Clock, SystemClock
 from lockstep.controller.runtime.ratelimit import RateLimit
-from lockstep.controller.web import array, assets, compare, deeds, fleet, logs, queue, refusal, retry
+from lockstep.controller.web import array, assets, compare, deeds, fleet, logs, queue, refusal, retry, stacks
 from lockstep.controller.web import run as one_run
 from lockstep.controller.web.access import Door, Sight, Viewer
 from lockstep.controller.web.deeds import MOST_BODY, Deeds
@@ -116,6 +116,7 @@ class WebPage:
         app.router.add_post(one + "/actions/{action}", self._act)
         app.router.add_get(one + "/ranks/{rank}", self._get_rank)
         app.router.add_get(one + "/ranks/{rank}/log", self._get_log)
+        app.router.add_get(one + "/stacks/{attempt}", self._get_stacks)
         return app
 
     # -- the page's files -----------------------------------------------------------------------
@@ -227,6 +228,11 @@ class WebPage:
     async def _get_log(self, request: web.Request) -> web.StreamResponse:
         viewer, found = await self._admit_to_run(request)
         return await self.logs.follow(request, viewer, found, _token(request), HEADERS)
+
+    async def _get_stacks(self, request: web.Request) -> web.Response:
+        _, found = await self._admit_to_run(request)
+        kept = await stacks.of_attempt(self._api, found, request.match_info["attempt"], _token(request))
+        return self._reply(request, _encoded(kept))
 
     async def _may_read(self, viewer: Viewer, namespace: str) -> bool:
         return await self._door.may(viewer, "get", "pods", namespace, group="", subresource="log")
