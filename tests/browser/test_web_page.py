@@ -196,6 +196,34 @@ async def test_what_ended_tells_the_last_that_was_known_of_its_ranks(desk: Desk)
     assert "Last known, of attempt" in text
 
 
+async def test_saves_of_what_ended_are_told_as_they_were_last_seen(desk: Desk) -> None:
+    await desk.enter("admin", "runs/research/gpt2-debug")
+    cells = "[...document.querySelectorAll('table[aria-label=Checkpoints] tbody tr')].map(r => r.innerText)"
+    [row] = await desk.tab.evaluate(cells)
+    assert "valid on all ranks when they last looked" in row
+
+
+async def test_who_waits_is_told_to_have_waited_since_it_was_made(desk: Desk) -> None:
+    await desk.enter("admin", "runs/research/llama-405b")
+    facts = "Object.fromEntries([...document.querySelectorAll('.facts div')].map(e => e.innerText.split('\\n')))"
+    legend = "document.querySelector('ul.legend').innerText"
+    made = (await desk.tab.evaluate(facts))["Made"].removesuffix(" ago")
+    assert f"waiting for nodes {made}" in " ".join((await desk.tab.evaluate(legend)).split())
+
+
+async def test_the_default_queue_counts_what_is_held_and_a_queue_of_a_cancelled_typo_is_none(desk: Desk) -> None:
+    tab, cluster = desk.tab, desk.cluster
+    cluster.queues = [each for each in cluster.queues if each.name != "default"]
+    index, run = next((i, run) for i, run in enumerate(cluster.runs) if run.name == "gpt2-debug")
+    assert run.spec is not None
+    cluster.runs[index] = replace(run, spec=changed(run.spec, queue="reserch"))
+    await desk.enter("admin", "queue")
+    text = await tab.text()
+    held = sum(len(each.status.assignment.nodes) for each in cluster.runs if each.name != "gpt2-debug")
+    assert re.search(rf"Queue default\n+{held} nodes in use by \d+ runs", text), text
+    assert "Queue reserch" not in text
+
+
 async def test_on_a_narrow_screen_nothing_is_beyond_the_edge(desk: Desk) -> None:
     await desk.tab.size(390, 800)
     for page in ("queue", "runs/research/llama-70b"):
