@@ -379,7 +379,7 @@ async def test_stacks_of_an_earlier_hang_are_opened_beside_the_log(desk: Desk) -
     shown = await tab.until(
         "document.querySelectorAll('details pre').length === 2 && document.querySelector('details').innerText"
     )
-    assert "Rank 0-6" in shown
+    assert "Ranks 0-6" in shown
     assert HOSTILE in shown
     assert await tab.evaluate("window.hacked") is None
     desk.cluster.reports[run.uid][1] = replace(desk.cluster.reports[run.uid][1], problem="clock is off")

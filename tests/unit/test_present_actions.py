@@ -21,6 +21,7 @@ def with_spec(raw: dict[str, Any], **spec: Any) -> RunView:
 
 RUNNING = parse_run(sample_runs.running())
 UNSAVED = with_spec(sample_runs.running(checkpoint={}), checkpoint=None)
+ASKED = sample_runs.failed() | {"status": {"conditions": sample_runs.failed()["status"]["conditions"]}}
 HELD = with_spec(sample_runs.pending(), suspend=True)
 
 
@@ -37,6 +38,7 @@ HELD = with_spec(sample_runs.pending(), suspend=True)
         (parse_run(sample_runs.failed()), "retry"),
         (with_spec(sample_runs.failed(), cancel=True), "retry"),
         (with_spec(sample_runs.failed(), nodes="many"), ""),  # nobody can say what it was
+        (replace(parse_run(ASKED), annotations={names.ANNOTATION_TEST_ONLY: "true"}), ""),  # nothing was to run
         (parse_run(sample_runs.run()), "suspend cancel"),  # nobody has looked at it yet
     ],
 )

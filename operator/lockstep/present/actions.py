@@ -10,6 +10,7 @@ from typing import Any
 from lockstep.api.base import names
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.test_only import is_test_only
 from lockstep.present.amounts import duration, plural
 from lockstep.present.runs import current_phase, queue_of
 
@@ -43,7 +44,7 @@ def open_to(run: RunView) -> tuple[Deed, ...]:
     """What makes sense now."""
     phase, spec = current_phase(run), run.spec
     suspends = spec is not None and spec.suspend
-    if phase is Phase.FINISHED and spec is not None and not run.spec_error:
+    if phase is Phase.FINISHED and spec is not None and not run.spec_error and not is_test_only(run):
         return (Deed.RETRY,)
     if phase is Phase.FINISHED or (spec is not None and spec.cancel):
         return ()

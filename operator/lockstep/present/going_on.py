@@ -27,6 +27,7 @@ MOST_NAMES = 100
 _MOUNT = f"{names.SHARED_CHECKPOINTS_MOUNT}/"
 _KUBECTLS = "kubectl.kubernetes.io/"
 _OVER = ("cancel", "suspend")
+_OF_ARRAYS = (names.ANNOTATION_ARRAY, names.ANNOTATION_ARRAY_JOB)
 _MET = ("dependsOn", "notBefore")
 _RETRIED = re.compile(r"(.+)-r([1-9][0-9]{0,2})")
 
@@ -165,10 +166,12 @@ def start_after(manifest: Json, run: RunView, *, step: int | None = None, fresh:
 
 
 def put_record(manifest: Json, run: RunView) -> None:
-    """The record of the run that it goes on from goes with it: that one's object may be about to be deleted."""
+    """The record of the run that it goes on from goes with it, as that one's object may be about to be deleted; and
+    its index, where it was of an array, which its program reads."""
     records = json.dumps([record.dump() for record in records_of(run)], separators=(",", ":"))
+    index = {name: run.annotations[name] for name in _OF_ARRAYS if name in run.annotations}
     annotations = manifest["metadata"].get("annotations") or {}
-    manifest["metadata"]["annotations"] = annotations | {names.ANNOTATION_PREVIOUS: records}
+    manifest["metadata"]["annotations"] = index | annotations | {names.ANNOTATION_PREVIOUS: records}
 
 
 def newest_saved(run: RunView) -> int | None:

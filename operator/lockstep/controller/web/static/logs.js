@@ -128,7 +128,7 @@ function earlier(body, attempt) {
     try {
       const { groups } = await fetched(`${runPath(body)}/stacks/${attempt}`);
       const none = h("p", { class: "hint" }, "What is kept of them cannot be read.");
-      show(place, groups.length ? groups.map(({ ranks, text }) => [h("h3", {}, `Rank ${ranks}`), h("pre", {}, clean(text))]) : none);
+      show(place, groups.length ? groups.map(({ ranks, text }) => [h("h3", {}, `${/[-,]/.test(ranks) ? "Ranks" : "Rank"} ${ranks}`), h("pre", {}, clean(text))]) : none);
     } catch (error) {
       delete details.dataset.asked; // to be tried again
       show(place, h("p", { class: "notice" }, `${error.message}.`));
