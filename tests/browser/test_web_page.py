@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -195,6 +196,34 @@ async def test_what_ended_tells_the_last_that_was_known_of_its_ranks(desk: Desk)
     assert "Last known, of attempt" in text
 
 
+async def test_saves_of_what_ended_are_told_as_they_were_last_seen(desk: Desk) -> None:
+    await desk.enter("admin", "runs/research/gpt2-debug")
+    cells = "[...document.querySelectorAll('table[aria-label=Checkpoints] tbody tr')].map(r => r.innerText)"
+    [row] = await desk.tab.evaluate(cells)
+    assert "valid on all ranks when they last looked" in row
+
+
+async def test_who_waits_is_told_to_have_waited_since_it_was_made(desk: Desk) -> None:
+    await desk.enter("admin", "runs/research/llama-405b")
+    facts = "Object.fromEntries([...document.querySelectorAll('.facts div')].map(e => e.innerText.split('\\n')))"
+    legend = "document.querySelector('ul.legend').innerText"
+    made = (await desk.tab.evaluate(facts))["Made"].removesuffix(" ago")
+    assert f"waiting for nodes {made}" in " ".join((await desk.tab.evaluate(legend)).split())
+
+
+async def test_the_default_queue_counts_what_is_held_and_a_queue_of_a_cancelled_typo_is_none(desk: Desk) -> None:
+    tab, cluster = desk.tab, desk.cluster
+    cluster.queues = [each for each in cluster.queues if each.name != "default"]
+    index, run = next((i, run) for i, run in enumerate(cluster.runs) if run.name == "gpt2-debug")
+    assert run.spec is not None
+    cluster.runs[index] = replace(run, spec=changed(run.spec, queue="reserch"))
+    await desk.enter("admin", "queue")
+    text = await tab.text()
+    held = sum(len(each.status.assignment.nodes) for each in cluster.runs if each.name != "gpt2-debug")
+    assert re.search(rf"Queue default\n+{held} nodes in use by \d+ runs", text), text
+    assert "Queue reserch" not in text
+
+
 async def test_on_a_narrow_screen_nothing_is_beyond_the_edge(desk: Desk) -> None:
     await desk.tab.size(390, 800)
     for page in ("queue", "runs/research/llama-70b"):
@@ -273,6 +302,39 @@ async def test_a_suspended_run_is_resumed_from_the_page(desk: Desk) -> None:
     assert desk.cluster.api.asked[0][3]["spec"] == {"suspend": False}
 
 
+async def test_an_ended_run_is_gone_on_from_after_it_was_said_from_where_and_what_is_lost(desk: Desk) -> None:
+    tab = desk.tab
+    await desk.enter("admin", "runs/research/gpt2-debug")
+    await tab.until(f"{BUTTONS}.join() === 'retry'")
+    await tab.evaluate("document.querySelector('[data-action=retry]').click()")
+    told = await tab.until("document.querySelector('dialog[open]')?.innerText")
+    for words in ("A new run, gpt2-debug-r2", "from step 400 of gpt2-debug, in the shared tier", "12 steps since step"):
+        assert words in told
+    assert desk.cluster.api.asked == []
+    await tab.evaluate("[...document.querySelectorAll('dialog button')].at(-1).click()")
+    await tab.until(f"{SAID}.includes('gpt2-debug-r2 created')")
+    made = desk.cluster.api.asked[-1]
+    assert (made[0], made[2]["Authorization"], made[3]["metadata"]["name"]) == ("POST", "Bearer admin", "gpt2-debug-r2")
+    assert await tab.evaluate("document.querySelector('#deed-said a').hash") == "#/runs/research/gpt2-debug-r2"
+    await desk.enter("tenant", "runs/research/gpt2-debug")
+    await tab.until("!!document.querySelector('[data-key=compare]')")
+    assert await tab.evaluate(BUTTONS) == []
+
+
+async def test_a_run_that_cannot_be_gone_on_from_by_itself_says_what_to_type(desk: Desk) -> None:
+    tab = desk.tab
+    index, run = next((i, run) for i, run in enumerate(desk.cluster.runs) if run.name == "gpt2-debug")
+    kept_here = tuple(changed(saved, tier="local") for saved in run.status.checkpoint.latest)
+    status = changed(run.status, checkpoint=changed(run.status.checkpoint, latest=kept_here))
+    desk.cluster.runs[index] = replace(run, status=status)
+    await desk.enter("admin", "runs/research/gpt2-debug")
+    await tab.until(f"{BUTTONS}.join() === 'retry'")
+    await tab.evaluate("document.querySelector('[data-action=retry]').click()")
+    told = await tab.until("document.querySelector('dialog[open]')?.innerText")
+    assert "lockstep retry gpt2-debug --fresh" in told
+    assert await tab.evaluate("document.querySelectorAll('dialog button').length") == 1
+
+
 async def test_the_log_of_a_rank_comes_as_it_is_written(desk: Desk) -> None:
     tab, api = desk.tab, desk.cluster.api
     api.lines = ["step 1 loss 2.5", "\x1b[31mred\x1b[0m", "old\rnew", HOSTILE, *(f"line {i}" for i in range(2500))]
@@ -300,6 +362,30 @@ async def test_the_log_of_a_rank_comes_as_it_is_written(desk: Desk) -> None:
     await tab.until("document.querySelector('main').innerText.includes('It has ended.')")
     await desk.turn_to("queue")
     assert len(desk.page.logs) == 0
+
+
+async def test_stacks_of_an_earlier_hang_are_opened_beside_the_log(desk: Desk) -> None:
+    tab, run = desk.tab, desk.cluster.runs[0]
+    first, *others = run.status.attempts
+    status = changed(run.status, attempts=(changed(first, stacks="hung-1"), *others))
+    desk.cluster.runs[0] = replace(run, status=status)
+    rows = [{"ranks": "0-6", "stacks": "train.py:34 all_reduce"}, {"ranks": "7", "stacks": HOSTILE}]
+    desk.cluster.api.objects["/api/v1/namespaces/research/configmaps/hung-1"] = {
+        "metadata": {},
+        "data": {"stacks.json": json.dumps(rows)},
+    }
+    await desk.enter("admin", "logs/research/llama-70b/1")
+    await tab.evaluate("document.querySelector('summary').click()")
+    shown = await tab.until(
+        "document.querySelectorAll('details pre').length === 2 && document.querySelector('details').innerText"
+    )
+    assert "Ranks 0-6" in shown
+    assert HOSTILE in shown
+    assert await tab.evaluate("window.hacked") is None
+    desk.cluster.reports[run.uid][1] = replace(desk.cluster.reports[run.uid][1], problem="clock is off")
+    await tab.until("document.querySelector('main').innerText.includes('clock is off')")
+    assert await tab.evaluate("document.querySelector('details').open")  # also when the page is drawn anew
+    assert [each[1] for each in desk.cluster.api.asked].count("/api/v1/namespaces/research/configmaps/hung-1") == 1
 
 
 async def test_who_may_not_read_logs_is_told_which_right_is_lacking(desk: Desk) -> None:

@@ -182,3 +182,37 @@ def test_runs_are_changed_and_logs_read_by_who_may_and_by_no_right_of_the_operat
         assert "lockstep-web" in managers
         run.delete()
         run.wait("its pods are gone", lambda: not run.pods)
+
+
+def test_a_run_is_gone_on_from_once_and_its_code_stays_for_the_new_one(page: Page, teams: tuple[str, str]) -> None:
+    site, namespace = page.site, teams[0]
+    api, reader = site.cluster.api, page.visitor(namespace)
+    account = f"--serviceaccount={namespace}:reader"
+    site.cluster.kubectl("-n", namespace, "create", "rolebinding", "user", "--clusterrole=edit", account)
+    about = {"name": "acted-code-ab1cd", "namespace": namespace, "labels": {"lockstep.dev/code": "true"}}
+    code = f"/api/v1/namespaces/{namespace}/configmaps"
+    data = {"file-000": "x" * 1_048_000}  # with what is about it more than the page reads
+    api.send(Request("POST", code, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": data}))
+    sources = [{"configMap": {"name": about["name"]}}]
+    volume = {"name": "code", "mountPath": "/code", "projected": {"sources": sources}}
+    run = site.apply(namespace, "acted", 2, volumes=[volume], cancel=True)
+    run.wait("it has ended", lambda: run.status.get("state") in ("Failed", "Cancelled"))
+    address = f"runs/{namespace}/acted"
+
+    def offered() -> list[Any]:
+        status, body = reader.get(f"{address}/actions")
+        return list(body["actions"]) if status == 200 else []
+
+    wait_for("a retry is offered", lambda: [each["action"] for each in offered()] == ["retry"], seconds=PATIENCE)
+    [offer] = offered()
+    asked = {"uid": api.get(run.path)["metadata"]["uid"], "name": offer["name"]}
+    assert reader.get(f"{address}/actions/retry", asked) == (200, {"message": "acted-r2 created", "made": "acted-r2"})
+    assert reader.get(f"{address}/actions/retry", asked)[0] == 409
+    next_one = f"{run.path.rpartition('/')[0]}/acted-r2"
+    made = api.get(next_one)
+    assert (made["spec"]["cancel"], made["spec"]["nodes"]) == (False, 2)
+    assert made["metadata"]["annotations"]["lockstep.dev/user"] == f"system:serviceaccount:{namespace}:reader"
+    owners = api.get(f"{code}/{about['name']}")["metadata"]["ownerReferences"]
+    assert [each["uid"] for each in owners] == [made["metadata"]["uid"]]
+    wait_for("it is linked", lambda: api.get(next_one)["status"].get("previous"), seconds=PATIENCE)
+    site.cluster.kubectl("-n", namespace, "delete", "trainingrun", "acted", "acted-r2", "--wait=false")

@@ -1,16 +1,17 @@
-"""What listens where an API server is expected, and answers every request alike: as it is told, or not at all."""
+"""What listens where an API server is expected, and answers every request as it is told, or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import yaml
+from aiohttp import web
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -80,6 +81,20 @@ def answering(answer: Answer) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextlib.asynccontextmanager
+async def answering_here(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
+    """The address of one in this event loop; what it answers is cut off when whoever asked goes away."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
 
 
 def kubeconfig(path: Path, server: str, **user: Any) -> Path:

@@ -17,6 +17,7 @@ from lockstep.controller.kube.credentials import Credentials
 from lockstep.controller.kube.workqueue import WorkQueue
 from lockstep.controller.store.own_kinds import OwnKinds
 from lockstep.controller.store.store import Store
+from support.answering_server import answering_here
 from support.hasty_clock import HastyClock
 
 _KINDS = {
@@ -44,17 +45,8 @@ class OwnApi:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[OwnApi]:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self._answer)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        try:
+        async with answering_here(self._answer) as self.url:
             yield self
-        finally:
-            await runner.cleanup()
 
     async def say(self, plural: str, *pieces: bytes) -> None:
         """Send bytes on every watch of ``plural``, each piece by itself."""

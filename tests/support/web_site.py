@@ -16,6 +16,7 @@ from lockstep.controller.kube.caller import CallerApi
 from lockstep.controller.kube.credentials import Credentials
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.recent_events import RecentEvents
+from lockstep.controller.runtime.resources import RUNS
 from lockstep.controller.web.server import WebPage
 from lockstep.controller.web.sources import PageSources
 from lockstep.core.model.array_views import RunSetView
@@ -38,6 +39,7 @@ from lockstep.core.model.snapshot import (
 )
 from lockstep.core.model.tunables import Tunables
 from support import sample_runs
+from support.answering_server import answering_here
 
 GPUS = {names.GPU_RESOURCE: 8, "cpu": 192_000, "memory": 2**41, "pods": 110}
 Json = dict[str, Any]
@@ -52,7 +54,9 @@ class ApiServer:
     asked: list[tuple[str, str, Mapping[str, str], Any]] = field(default_factory=list)
     """Method, path, headers, and the query or the body."""
     answer: tuple[int, Json] | None = None
-    """Instead of what it would say to a PATCH or for a log."""
+    """Instead of what it would say to a change or for a log."""
+    objects: dict[str, Json] = field(default_factory=dict)
+    """What may be read by who may do anything, by path."""
     url: str = "http://127.0.0.1:1"
     following: int = 0
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -61,17 +65,8 @@ class ApiServer:
     @asynccontextmanager
     async def served(self) -> AsyncIterator[ApiServer]:
         """It listens."""
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self._answer)
-        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        try:
+        async with answering_here(self._answer) as self.url:
             yield self
-        finally:
-            await runner.cleanup()
 
     async def credentials(self) -> Credentials:
         """As an operator has them, whose own token and certificate nobody else is to come with."""
@@ -83,19 +78,24 @@ class ApiServer:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        sent = await request.json() if request.method == "PATCH" else dict(request.query)
+        changes = request.method != "GET"
+        sent: Any = await request.json() if changes else dict(request.query)
         self.asked.append((request.method, request.path, dict(request.headers), sent))
-        if self.answer is not None:
+        if self.answer is not None and (changes or request.path not in self.objects):
             return web.json_response(self.answer[1], status=self.answer[0])
         rights = self.may.get(token)
         if rights is None:
             return web.json_response({"message": "Unauthorized", "code": 401}, status=401)
-        wanted = "edit" if request.method == "PATCH" else "logs"
-        if wanted not in rights:
+        if ("edit" if changes else "logs") not in rights:
             words = 'forbidden: User "x" cannot do resource "y" in API group "" in the namespace'
             return web.json_response({"message": words, "reason": "Forbidden", "code": 403}, status=403)
-        if request.method == "PATCH":
+        if request.method == "POST":
+            return web.json_response({"metadata": {"name": sent["metadata"]["name"], "uid": "uid-made"}})
+        if changes:
             return web.json_response({})
+        if not request.path.endswith("/log"):
+            found = self.objects.get(request.path)
+            return web.json_response(found or {"message": "not found"}, status=200 if found else 404)
         response = web.StreamResponse()
         await response.prepare(request)
         self.following += 1
@@ -138,7 +138,7 @@ class Reviewer:
         wanted = spec["resourceAttributes"]
         if wanted.get("subresource") == "log":
             allowed = "logs" in rights
-        elif wanted["verb"] == "patch":
+        elif wanted["verb"] in ("patch", "create"):
             allowed = "edit" in rights
         elif wanted["resource"] == names.RUN_SETS and "no arrays" in rights:
             allowed = False
@@ -300,8 +300,10 @@ def busy_cluster(clock: Clock, count: int = 512, seed: int = 7) -> Cluster:
         cluster.runs.append(_trains(cluster, namespace, name, nodes, dice))
     cluster.runs += _waits(clock.now())
     _sweeps(cluster)
-    ended = parse_run(sample_runs.failed())
-    cluster.runs.append(replace(ended, namespace="research", name="gpt2-debug", uid="uid-ended"))
+    ended = sample_runs.failed()
+    ended["metadata"] |= {"namespace": "research", "name": "gpt2-debug", "uid": "uid-ended"}
+    cluster.runs.append(parse_run(ended))
+    cluster.api.objects[f"{RUNS.path('research')}/gpt2-debug"] = ended
     cluster.queues = [
         queue(),
         queue("batch", visibility="OwnNamespace", quotas=[{"gpuType": "H100", "nominalNodes": 64}]),

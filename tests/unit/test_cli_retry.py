@@ -233,6 +233,22 @@ def test_a_run_of_an_array_is_not_replaced(retried: Callable[..., Server]) -> No
     assert "--name" in refused.value.remedy
 
 
+@pytest.mark.parametrize("mended", [False, True])
+def test_a_run_of_an_array_is_retried_with_its_index(
+    retried: Callable[..., Server], tmp_path: Path, mended: bool
+) -> None:
+    shape = {names.ANNOTATION_ARRAY: "index=3 count=10 min=0 max=9", names.ANNOTATION_ARRAY_JOB: "job=12 step=1"}
+    raw = ended()
+    raw["metadata"] = raw["metadata"] | {"annotations": shape, "labels": {names.LABEL_INDEX: "3"}}
+    file = tmp_path / "mended.yaml"
+    file.write_text(
+        yaml.safe_dump({"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "metadata": {}, "spec": sample.SPEC})
+    )
+    made = retried(Server(raw), name="llama-r2", file=str(file) if mended else None).made["metadata"]
+    assert shape.items() <= made["annotations"].items(), "its program reads it"
+    assert names.LABEL_INDEX not in made.get("labels", {}), "it is none of the array"
+
+
 @pytest.mark.parametrize(
     ("step", "failure", "is_lost"),
     [

@@ -190,6 +190,16 @@ def test_an_operator_that_does_not_come_back_is_given_up(
 
 
 @pytest.mark.process
+def test_an_operator_that_is_no_pod_is_told_from_one_that_cannot_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubectl(tmp_path, monkeypatch, """echo 'Error from server (NotFound): pods "vm" not found' >&2; exit 1""")
+    with pytest.raises(CliError, match="the operator that leads, vm, is no pod of namespace ops") as refused:
+        ui.keep_forwarded(cast(Cluster, Leases("vm-1a2b")), "ops", None, None, lambda _: None)
+    assert "--url" in refused.value.remedy
+
+
+@pytest.mark.process
 def test_an_operator_without_a_page_is_told_from_one_that_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

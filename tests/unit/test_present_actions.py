@@ -11,7 +11,7 @@ from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.snapshot import RunView
-from lockstep.present.actions import Deed, Stakes, costs, open_to, patch
+from lockstep.present.actions import DONE, Deed, Stakes, costs, open_to, patch
 from support import sample_runs
 
 
@@ -21,6 +21,7 @@ def with_spec(raw: dict[str, Any], **spec: Any) -> RunView:
 
 RUNNING = parse_run(sample_runs.running())
 UNSAVED = with_spec(sample_runs.running(checkpoint={}), checkpoint=None)
+ASKED = sample_runs.failed() | {"status": {"conditions": sample_runs.failed()["status"]["conditions"]}}
 HELD = with_spec(sample_runs.pending(), suspend=True)
 
 
@@ -34,7 +35,10 @@ HELD = with_spec(sample_runs.pending(), suspend=True)
         (with_spec(sample_runs.running(), suspend=True), "resume cancel"),  # it is stopped just now
         (parse_run(sample_runs.recovering()), "suspend cancel"),
         (with_spec(sample_runs.running(), cancel=True), ""),
-        (parse_run(sample_runs.failed()), ""),
+        (parse_run(sample_runs.failed()), "retry"),
+        (with_spec(sample_runs.failed(), cancel=True), "retry"),
+        (with_spec(sample_runs.failed(), nodes="many"), ""),  # nobody can say what it was
+        (replace(parse_run(ASKED), annotations={names.ANNOTATION_TEST_ONLY: "true"}), ""),  # nothing was to run
         (parse_run(sample_runs.run()), "suspend cancel"),  # nobody has looked at it yet
     ],
 )
@@ -78,7 +82,7 @@ def test_other_actions_say_what_comes_of_them() -> None:
     assert "nothing may come of it" in " ".join(costs(Deed.CHECKPOINT, RUNNING, Stakes(listens=False)))
 
 
-@pytest.mark.parametrize("action", list(Deed))
+@pytest.mark.parametrize("action", list(DONE))
 def test_what_is_written_hits_this_run_and_no_namesake(action: Deed) -> None:
     body = patch(action, RUNNING, "r1")
     assert body["metadata"]["uid"] == RUNNING.uid

@@ -562,6 +562,20 @@ def test_what_a_worker_said_since_status_was_written_counts() -> None:
     assert watched.points == [(20, 1.5)]
 
 
+def test_the_curve_of_a_run_that_has_ended_ends_with_its_last_step() -> None:
+    """Which was reported after the last look at it."""
+    watched = Watched()
+    watched.at(10, "2.0")
+    ended = web_site.parse_run(sample_runs.failed())
+    progress = changed(OWN.status.progress, step=44, loss="1.5", time=NOW + 1)
+    status = changed(ended.status, progress=progress, attempt=2)
+    watched.runs = [replace(OWN, status=status), replace(OWN, uid="one that ended long ago", status=status)]
+    watched.losses.update()
+    watched.losses.update()
+    assert watched.points == [(10, 2.0), (44, 1.5)]
+    assert watched.losses.points("one that ended long ago") == ()
+
+
 def test_a_long_curve_is_thinned_and_keeps_its_ends() -> None:
     watched = Watched()
     for step in range(6000):

@@ -1,87 +1,28 @@
-"""What is done and read through the page by the viewer's own token: rights, forgery, limits, and what is said."""
+"""What is done through the page by the viewer's own token: rights, forgery, limits, and what is said."""
 
-import asyncio
-import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-from kubernetes.aio.config import ConfigException
 
 from lockstep.api.base.changes import changed
-from lockstep.controller.kube.caller import CallerApi
-from lockstep.controller.kube.credentials import Credentials, load_credentials
-from lockstep.controller.kube.errors import UnreachableError
-from lockstep.controller.web import deeds, logs
-from lockstep.controller.web.server import WebPage
-from lockstep.controller.workers.listener import Listener
-from lockstep.controller.workers.tls import new_authority
-from lockstep.core.model.assignment import released
-from lockstep.core.model.snapshot import StackReport
-from support import sample_runs
-from support.manual_clock import ManualClock
-from support.web_site import ApiServer, Cluster, busy_cluster, report
-
-RUN = "ui/api/runs/research/llama-70b"
-UID = "uid-research-llama-70b"
-
-
-class Site:
-    """The page in front of an API server, and somebody who asks for it."""
-
-    def __init__(self, cluster: Cluster, page: WebPage, url: str, session: aiohttp.ClientSession) -> None:
-        self.cluster = cluster
-        self.api = cluster.api
-        self.page = page
-        self.url = url
-        self.session = session
-
-    async def act(self, action: str, token: str = "admin", uid: str = UID, run: str = RUN, **headers: str) -> Any:
-        """Status and words."""
-        sent = {"X-Lockstep-Token": token, deeds.HEADER: "1"} | {k.replace("_", "-"): v for k, v in headers.items()}
-        sent = {name: value for name, value in sent.items() if value}
-        async with self.session.post(f"{self.url}/{run}/actions/{action}", json={"uid": uid}, headers=sent) as answer:
-            return answer.status, (await answer.json())["message"]
-
-    async def get(self, path: str, token: str = "admin") -> Any:
-        """Status and body."""
-        async with self.session.get(f"{self.url}/{path}", headers={"X-Lockstep-Token": token}) as answer:
-            return answer.status, await answer.json()
-
-    def follow(self, rank: int | str = 0, token: str = "admin") -> Any:
-        """A log as it comes."""
-        return self.session.get(f"{self.url}/{RUN}/ranks/{rank}/log", headers={"X-Lockstep-Token": token})
+from lockstep.controller.web import deeds
+from support.web_visitor import RUN, UID, Visited, visited
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[Site]:
-    async with served() as found:
+async def site() -> AsyncIterator[Visited]:
+    async with visited() as found:
         yield found
 
-
-@asynccontextmanager
-async def served() -> AsyncIterator[Site]:
-    cluster = busy_cluster(ManualClock(sample_runs.NOW), 64)
-    async with cluster.api.served():
-        page = cluster.page()
-        listener = await Listener.open(page.application(), "127.0.0.1", 0, None, page.connections)
-        async with aiohttp.ClientSession() as session:
-            yield Site(cluster, page, f"http://127.0.0.1:{listener.port}", session)
-        await listener.close()
-
-
-# -- actions ----------------------------------------------------------------------------------------
 
 ACTIONS = ("cancel", "suspend", "checkpoint")
 
 
 @pytest.mark.parametrize("action", ACTIONS)
 async def test_an_action_is_written_with_the_viewers_token_and_no_right_of_the_operators(
-    site: Site, action: str
+    site: Visited, action: str
 ) -> None:
     assert (await site.act(action))[0] == 200
     [(method, path, headers, body)] = site.api.asked
@@ -94,7 +35,7 @@ async def test_an_action_is_written_with_the_viewers_token_and_no_right_of_the_o
     assert bool(body["metadata"].get("annotations")) == (action == "checkpoint")
 
 
-async def test_a_suspended_run_is_resumed(site: Site) -> None:
+async def test_a_suspended_run_is_resumed(site: Visited) -> None:
     index, run = next((i, run) for i, run in enumerate(site.cluster.runs) if run.name == "llama-70b")
     assert run.spec is not None
     site.cluster.runs[index] = replace(run, spec=changed(run.spec, suspend=True))
@@ -104,13 +45,13 @@ async def test_a_suspended_run_is_resumed(site: Site) -> None:
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-async def test_who_may_not_change_runs_is_refused_by_the_api_server(site: Site, action: str) -> None:
+async def test_who_may_not_change_runs_is_refused_by_the_api_server(site: Visited, action: str) -> None:
     status, words = await site.act(action, token="tenant")
     assert (status, "role edit" in words) == (403, True)
     assert site.api.asked[0][2]["Authorization"] == "Bearer tenant"
 
 
-async def test_a_token_for_the_page_alone_changes_nothing_and_stays_signed_in(site: Site) -> None:
+async def test_a_token_for_the_page_alone_changes_nothing_and_stays_signed_in(site: Visited) -> None:
     site.api.may = {}
     status, words = await site.act("cancel")
     assert (status, "opens the page alone" in words) == (403, True)  # 401 would sign the viewer out
@@ -126,12 +67,12 @@ async def test_a_token_for_the_page_alone_changes_nothing_and_stays_signed_in(si
         {"Sec_Fetch_Site": "none"},
     ],
 )
-async def test_what_another_site_has_a_browser_send_does_nothing(site: Site, headers: dict[str, str]) -> None:
+async def test_what_another_site_has_a_browser_send_does_nothing(site: Visited, headers: dict[str, str]) -> None:
     assert (await site.act("cancel", **headers))[0] == 403
     assert (site.api.asked, site.cluster.reviewer.asked) == ([], [])
 
 
-async def test_another_site_gets_no_consent_to_send_the_header(site: Site) -> None:
+async def test_another_site_gets_no_consent_to_send_the_header(site: Visited) -> None:
     asks = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
     asks["Access-Control-Request-Headers"] = deeds.HEADER
     async with site.session.options(f"{site.url}/{RUN}/actions/cancel", headers=asks) as answer:
@@ -150,12 +91,12 @@ async def test_another_site_gets_no_consent_to_send_the_header(site: Site) -> No
         ("cancel", "x" * 2000, RUN, 400),
     ],
 )
-async def test_what_makes_no_sense_is_not_sent(site: Site, action: str, uid: str, run: str, status: int) -> None:
+async def test_what_makes_no_sense_is_not_sent(site: Visited, action: str, uid: str, run: str, status: int) -> None:
     assert (await site.act(action, uid=uid, run=run))[0] == status
     assert site.api.asked == []
 
 
-async def test_a_run_that_may_not_be_seen_is_not_changed(site: Site) -> None:
+async def test_a_run_that_may_not_be_seen_is_not_changed(site: Visited) -> None:
     assert (await site.act("cancel", "tenant", "uid-products-moe-16x", "ui/api/runs/products/moe-16x"))[0] == 403
     assert site.api.asked == []
 
@@ -170,25 +111,25 @@ async def test_a_run_that_may_not_be_seen_is_not_changed(site: Site) -> None:
         ((500, {"message": "etcd"}), 504, "may have been done"),
     ],
 )
-async def test_what_the_api_server_answers_is_told(site: Site, answer: Any, status: int, words: str) -> None:
+async def test_what_the_api_server_answers_is_told(site: Visited, answer: Any, status: int, words: str) -> None:
     site.api.answer = answer
     got, said = await site.act("cancel")
     assert (got, words in said) == (status, True)
     assert len(site.api.asked) == 1  # nothing is tried twice
 
 
-async def test_an_api_server_that_is_away_is_told(site: Site) -> None:
+async def test_an_api_server_that_is_away_is_told(site: Visited) -> None:
     site.api.url = "http://127.0.0.1:1"
     assert (await site.act("cancel"))[0] == 503
 
 
-async def test_one_viewer_does_not_flood_the_api_server_with_changes(site: Site) -> None:
+async def test_one_viewer_does_not_flood_the_api_server_with_changes(site: Visited) -> None:
     answers = [(await site.act("checkpoint"))[0] for _ in range(int(deeds.BURST) + 2)]
     assert answers[-1] == 429
     assert len(site.api.asked) == int(deeds.BURST)
 
 
-async def test_actions_are_offered_to_who_may_with_what_they_cost(site: Site) -> None:
+async def test_actions_are_offered_to_who_may_with_what_they_cost(site: Visited) -> None:
     _, body = await site.get(f"{RUN}/actions")
     assert [each["action"] for each in body["actions"]] == ["checkpoint", "suspend", "cancel"]
     assert (body["uid"], body["logs"]) == (UID, True)
@@ -196,191 +137,8 @@ async def test_actions_are_offered_to_who_may_with_what_they_cost(site: Site) ->
     assert (body["actions"], body["logs"]) == ([], False)
 
 
-async def test_who_takes_the_nodes_is_told_as_far_as_one_may_see_them(site: Site) -> None:
+async def test_who_takes_the_nodes_is_told_as_far_as_one_may_see_them(site: Visited) -> None:
     site.cluster.reviewer.admit("editor", "eva", "products", "edit")
     for token, named in (("admin", True), ("editor", False)):
         _, body = await site.get("ui/api/runs/products/search-ranker/actions", token)
         assert ("llama-405b" in str(body)) is named
-
-
-# -- logs -------------------------------------------------------------------------------------------
-
-
-async def test_a_log_is_passed_on_as_it_is_written_by_the_viewers_token(site: Site) -> None:
-    async with site.follow(1) as answer:
-        assert (answer.status, answer.content_type) == (200, "text/plain")
-        assert answer.headers["X-Content-Type-Options"] == "nosniff"
-        assert await answer.content.readline() == b"step 1\n"  # while it goes on
-        site.api.ended.set()
-        assert await answer.content.read() == b"step 2\n"
-    [(_, path, headers, query)] = site.api.asked
-    assert path == "/api/v1/namespaces/research/pods/llama-70b-uid-r-1-1/log"
-    assert headers["Authorization"] == "Bearer admin"
-    assert query == {"container": "trainer", "follow": "true", "tailLines": str(logs.TAIL_LINES)}
-
-
-async def test_who_may_not_read_logs_gets_none_and_no_stack(site: Site) -> None:
-    site.cluster.reports[UID][1] = report(1, "gpu-1", 9, now=0.0, stacks=StackReport("h", "train.py:34 all_reduce"))
-    async with site.follow(1, "tenant") as answer:
-        assert answer.status == 403
-        assert "pods/log" in await answer.text()
-    assert (await site.get(f"{RUN}/ranks/1"))[1]["stack"] == "train.py:34 all_reduce"
-    _, told = await site.get(f"{RUN}/ranks/1", "tenant")
-    assert (told["mayRead"], told["stack"]) == (False, "")
-
-
-@pytest.mark.parametrize("rank", ["-1", "8", "99999999999", "0x1", "²"])
-async def test_a_rank_that_there_is_not_is_no_path(site: Site, rank: str) -> None:
-    async with site.follow(rank) as answer:
-        assert answer.status == 404
-    assert site.api.asked == []
-
-
-@pytest.mark.parametrize("assignment", [{"nodes": (), "incarnations": ()}, {"incarnations": (1,)}])
-async def test_a_run_without_nodes_that_make_sense_has_no_log(site: Site, assignment: Any) -> None:
-    run = site.cluster.runs[0]
-    status = changed(run.status, assignment=changed(run.status.assignment, **assignment))
-    site.cluster.runs[0] = replace(run, status=status)
-    async with site.follow(1) as answer:
-        assert (answer.status, "no nodes yet" in await answer.text()) == (404, True)
-    assert site.api.asked == []
-
-
-async def test_a_run_that_gave_its_nodes_back_has_the_logs_of_its_last_pods(site: Site) -> None:
-    run = site.cluster.runs[0]
-    status = changed(run.status, assignment=released(run.status.assignment))
-    site.cluster.runs[0] = replace(run, status=changed(status, resolved=changed(status.resolved, nodes=2)))
-    site.api.ended.set()
-    async with site.follow(1) as answer:
-        assert await answer.read() == b"step 1\nstep 2\n"
-    async with site.follow(2) as answer:
-        assert answer.status == 404
-    assert (await site.get(f"{RUN}/ranks/1"))[1]["node"] == ""
-
-
-@pytest.mark.parametrize(
-    ("answer", "status"), [((400, {"message": "waiting to start"}), 409), ((404, {"message": "gone"}), 404)]
-)
-async def test_a_pod_without_a_log_is_told(site: Site, answer: Any, status: int) -> None:
-    site.api.answer = answer
-    async with site.follow() as told:
-        assert told.status == status
-
-
-async def test_one_viewer_follows_no_more_than_a_few_logs_and_whoever_leaves_makes_room(site: Site) -> None:
-    streams = [await site.follow(rank % 2) for rank in range(logs.STREAMS_OF_ONE)]
-    async with site.follow() as answer:
-        assert answer.status == 429
-    streams.pop().close()  # nothing is written meanwhile, and it is noticed all the same
-    async with asyncio.timeout(30):
-        full = logs.STREAMS_OF_ONE
-        while len(site.page.logs) == full or site.api.following == full:  # noqa: ASYNC110 (two counts, no event)
-            await asyncio.sleep(0.02)
-    async with site.follow() as answer:
-        assert answer.status == 200
-    for stream in streams:
-        stream.close()
-
-
-async def test_a_log_comes_no_faster_than_its_bytes_are_allowed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = "x" * 1023
-    site.api.lines = [line] * int(logs.BURST // 1024 + 2048)  # two MiB beyond what comes at once
-    site.api.ended.set()
-    slept: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        await asyncio.sleep(0)
-
-    monkeypatch.setattr(site.cluster.clock, "sleep", sleep)
-    async with site.follow() as answer:
-        assert len(await answer.read()) == 1024 * len(site.api.lines)
-    assert max(slept) > 7.0  # by then two MiB are owed, of 256 KiB a second
-
-
-async def test_a_stream_ends_after_a_while_and_is_judged_anew(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "LONGEST", 0.3)
-    async with site.follow() as answer:
-        assert await answer.read() == b"step 1\nstep 2\n"
-    assert len(site.page.logs) == 0
-    site.api.may["admin"] = frozenset()
-    async with site.follow() as answer:
-        assert answer.status == 403
-
-
-# -- whose connection it is -------------------------------------------------------------------------
-
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-current-context: c
-contexts: [{name: c, context: {cluster: c, user: u}}]
-clusters: [{name: c, cluster: {server: "https://127.0.0.1:1", certificate-authority: CA}}]
-users: [{name: u, user: {client-certificate: CERT, client-key: KEY}}]
-"""
-
-
-async def test_no_client_certificate_of_the_operator_is_shown_for_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With it the API server would take the caller for the operator, whatever token comes along."""
-    certificate, key = new_authority(0.0)[:2]
-    for name, content in (("CA", certificate), ("CERT", certificate), ("KEY", key)):
-        (tmp_path / name).write_bytes(content)
-    shown: list[ssl.SSLContext] = []
-    load = ssl.SSLContext.load_cert_chain
-    monkeypatch.setattr(
-        ssl.SSLContext, "load_cert_chain", lambda self, *args: (shown.append(self), load(self, *args))[1]
-    )
-    path = tmp_path / "config"
-    path.write_text(
-        KUBECONFIG.replace(": CA", f": {tmp_path}/CA")
-        .replace("CERT", f"{tmp_path}/CERT")
-        .replace("KEY", f"{tmp_path}/KEY")
-    )
-    found = await load_credentials(str(path))
-    assert shown == [found.ssl]
-    assert isinstance(found.trust, ssl.SSLContext)
-    assert found.trust is not found.ssl
-    assert found.trust.verify_mode is ssl.CERT_REQUIRED
-
-
-async def test_requests_of_others_go_by_the_trust_that_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    own, trust = ssl.create_default_context(), ssl.create_default_context()
-
-    async def credentials() -> Credentials:
-        return Credentials("https://127.0.0.1:1", own, None, ApiServer().credentials, trust)  # type: ignore[arg-type]
-
-    shown: list[Any] = []
-    request = aiohttp.ClientSession.request
-
-    def seen(self: Any, *args: Any, **options: Any) -> Any:
-        shown.append((options["ssl"], options["headers"]))
-        return request(self, *args, **options)
-
-    monkeypatch.setattr(aiohttp.ClientSession, "request", seen)
-    caller = CallerApi(credentials, ManualClock())
-    with pytest.raises(UnreachableError):
-        await caller.patch("/x", {}, "theirs")
-    with pytest.raises(UnreachableError):
-        async with caller.stream("/x", {}, "theirs"):
-            pass
-    assert [each[0] is trust for each in shown] == [True, True]
-    assert {each[1]["Authorization"] for each in shown} == {"Bearer theirs"}
-    await caller.close()
-
-
-async def test_without_a_token_nothing_is_sent() -> None:
-    api = ApiServer()
-    caller = CallerApi(api.credentials, ManualClock())
-    with pytest.raises(ValueError, match="token"):
-        await caller.patch("/x", {}, "")
-    await caller.close()
-
-
-async def test_where_the_api_server_is_unknown_nothing_is_sent() -> None:
-    async def broken() -> Credentials:
-        raise ConfigException("no file")
-
-    with pytest.raises(UnreachableError):
-        await CallerApi(broken, ManualClock()).patch("/x", {}, "t")

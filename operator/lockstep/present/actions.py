@@ -10,6 +10,7 @@ from typing import Any
 from lockstep.api.base import names
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.test_only import is_test_only
 from lockstep.present.amounts import duration, plural
 from lockstep.present.runs import current_phase, queue_of
 
@@ -23,6 +24,7 @@ class Deed(StrEnum):
     SUSPEND = "suspend"
     RESUME = "resume"
     CANCEL = "cancel"
+    RETRY = "retry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ def open_to(run: RunView) -> tuple[Deed, ...]:
     """What makes sense now."""
     phase, spec = current_phase(run), run.spec
     suspends = spec is not None and spec.suspend
+    if phase is Phase.FINISHED and spec is not None and not run.spec_error and not is_test_only(run):
+        return (Deed.RETRY,)
     if phase is Phase.FINISHED or (spec is not None and spec.cancel):
         return ()
     saves = phase is Phase.RUNNING and spec is not None and spec.checkpoint is not None and not suspends
@@ -50,7 +54,8 @@ def open_to(run: RunView) -> tuple[Deed, ...]:
 
 
 def patch(action: Deed, run: RunView, request: str) -> dict[str, Any]:
-    """A merge patch that hits this run and no later one of its name. ``request``: never used before."""
+    """A merge patch that hits this run and no later one of its name; of a retry none, which makes another run.
+    ``request``: never used before."""
     body: dict[str, Any] = {"metadata": {"uid": run.uid}}
     match action:
         case Deed.CANCEL:
@@ -68,6 +73,7 @@ DONE: Mapping[Deed, str] = {
     Deed.RESUME: "resumed",
     Deed.CANCEL: "cancelled",
 }
+"""Of those that are a patch."""
 
 
 def costs(action: Deed, run: RunView, stakes: Stakes) -> Iterator[str]:

@@ -46,17 +46,22 @@ def retry(
     """Go on from the newest checkpoint of a run that has ended: a new run takes its place, as it was or mended."""
     import time
 
+    from lockstep.cli import runs
     from lockstep.cli.output import note, print_done
     from lockstep.cli.submission import array_manifests, code, going_on, manifests, submit
     from lockstep.cli.submission import retry as retries
     from lockstep.cli.submission.verdicts import tell_verdicts
+    from lockstep.present.going_on import again, forget_start, put_record
 
     if wait and no_wait:
         raise UsageError("--wait stays until the end, --no-wait not at all: leave one of them out")
     cluster = target.connect()
     raw = retries.ended(cluster, run)
-    old = raw["metadata"]["name"]
-    manifest, left = (manifests.read_one_run(file), []) if file else going_on.again(raw)
+    ended, old = runs.view(raw), raw["metadata"]["name"]
+    if file:
+        manifest, left = manifests.read_one_run(file), list[str]()
+    else:
+        manifest, left = again(ended, raw["metadata"], raw["spec"], time.time())
     if not isinstance(manifest["metadata"], dict) or not isinstance(manifest.get("spec") or {}, dict):
         raise UsageError(f"{file} has metadata or a spec that is no object")
     metadata = {key: value for key, value in manifest["metadata"].items() if key != "generateName"}
@@ -65,11 +70,11 @@ def retry(
     manifest["metadata"] = metadata | {"name": name or metadata.get("name") or old, "namespace": cluster.namespace}
     manifests.lay_over(manifest, replace(flags, command=tuple(command or ())).fields())
     if not file:
-        going_on.forget_start(manifest)
-    words = going_on.start_after(manifest, raw, step=step, fresh=fresh)
+        forget_start(manifest)
+    words = going_on.start_after(manifest, ended, step=step, fresh=fresh)
     replace(schedule, hold=hold).put_into(manifest, time.time())
     array_manifests.refuse_outside_of_arrays(manifest)
-    going_on.put_record(manifest, raw)
+    put_record(manifest, ended)
     in_place = retries.takes_its_place(raw, manifest)
     packed = code.packed_for([manifest], flags.code)
     if dry_run == "client":

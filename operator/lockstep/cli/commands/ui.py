@@ -161,6 +161,12 @@ def forwarded(
                 process.wait()
                 listening.join()
                 why = " ".join(said).strip().removeprefix("error: ").removeprefix("Error from server ")
+                pod = target.removeprefix("pod/")
+                if f'pods "{pod}" not found' in why:
+                    words = f"the operator that leads, {pod}, is no pod of namespace {namespace}"
+                    raise CliError(
+                        words, "try again if it has just ended; if it runs elsewhere, name --url of its page"
+                    )
                 raise CliError(f"no port could be forwarded: {why}", "name --url where the page is exposed")
             _read_on(process.stdout, said)
             yield int(found[1]), process

@@ -5,30 +5,26 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.api.base import names
 from lockstep.cli.client import Cluster, Json, core_path
 from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.cli.output import note
+from lockstep.present import code_maps
 from lockstep.present.amounts import plural
 
 MOUNT = "/code"
 MOST_BYTES, MOST_FILES, MOST_SEEN = 1_000_000, 500, 20_000
 """A ConfigMap holds 1 MiB; each file has a line in the run; a home directory is none of a program."""
 MOST_PATH = 512
-LABEL = f"{names.GROUP}/code"
-_VOLUME = "code"
 _SOURCE = (
     ".py", ".pyi", ".sh", ".bash", ".toml", ".cfg", ".ini", ".yaml", ".yml", ".json", ".jsonl", ".txt", ".md", ".c",
     ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".jinja",
 )  # fmt: skip
 _SKIPPED = ("__pycache__", "node_modules", "venv", "site-packages", "wandb", "mlruns", "lightning_logs")
 _NAMED = 8
-_CODE_MAP = re.compile(r"[a-z0-9][-a-z0-9.]*-code-[a-z0-9]{5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +93,7 @@ def config_map(packed: Packed, stem: str) -> Json:
             data[_key(index)] = content.decode("utf-8")
         except UnicodeDecodeError:
             binary[_key(index)] = base64.b64encode(content).decode("ascii")
-    metadata = {"generateName": f"{stem}-code-", "labels": {LABEL: "true"}}
+    metadata = {"generateName": f"{stem}-code-", "labels": {code_maps.LABEL: "true"}}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -115,7 +111,7 @@ def mount(spec: Json, packed: Packed, config_map_name: str) -> None:
     taken = [volume for volume in spec.get("volumes") or () if volume.get("mountPath", "").rstrip("/") == MOUNT]
     if taken:
         raise UsageError(f"--code and --volume both want {MOUNT}", f"mount the volume elsewhere than {MOUNT}")
-    volume = {"name": _VOLUME, "mountPath": MOUNT, "projected": source}
+    volume = {"name": code_maps.VOLUME, "mountPath": MOUNT, "projected": source}
     spec["volumes"] = [*(spec.get("volumes") or ()), volume]
     spec.setdefault("workingDir", MOUNT)
 
@@ -155,7 +151,7 @@ def sent_along(cluster: Cluster, manifest: Json, packed: Packed | None, *, dry_r
         return
     name = send(cluster, packed, _stem(manifest), dry_run=dry_run)
     spec = _run_spec(manifest)
-    spec["volumes"] = [volume for volume in spec["volumes"] if volume["name"] != _VOLUME]
+    spec["volumes"] = [volume for volume in spec["volumes"] if volume["name"] != code_maps.VOLUME]
     mount(spec, packed, name)
     try:
         yield
@@ -181,21 +177,21 @@ def hold_on_to(cluster: Cluster, manifest: Json) -> None:
 def _carried(cluster: Cluster, owner: Json) -> Iterator[tuple[str, str, Json]]:
     """Name, path and object of each ConfigMap of code that a manifest or object mounts, as far as it may be read."""
     namespace = owner["metadata"].get("namespace") or cluster.namespace
-    for name in _names_in(owner):
+    for name in code_maps.mounted_by(owner):
         path = core_path(namespace, "configmaps", name)
         try:
             raw = cluster.get(path)
         except ApiServerError:
             continue
-        if (raw["metadata"].get("labels") or {}).get(LABEL) == "true":
+        if code_maps.is_code(raw):
             yield name, path, raw
 
 
 def _forget(manifest: Json) -> None:
     """Code that went along before is replaced by what goes along now."""
-    spec, before = _run_spec(manifest), {*_names_in(manifest)}
+    spec, before = _run_spec(manifest), {*code_maps.mounted_by(manifest)}
     if before:
-        spec["volumes"] = [volume for volume in spec["volumes"] if volume.get("name") != _VOLUME]
+        spec["volumes"] = [volume for volume in spec["volumes"] if volume.get("name") != code_maps.VOLUME]
 
 
 def _name_to_be(manifest: Json) -> str:
@@ -233,22 +229,8 @@ def adopt(cluster: Cluster, owner: Json) -> None:
     """Have the code that a new run or array mounts go once the last of those that mount it is gone. Where that may not
     be written it stays, which harms nobody."""
     for _, path, raw in _carried(cluster, owner):
-        owners, about = raw["metadata"].get("ownerReferences") or [], owner["metadata"]
-        mine = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": about["name"], "uid": about["uid"]}
-        version = {"resourceVersion": raw["metadata"]["resourceVersion"]}
         with contextlib.suppress(CliError):
-            cluster.merge_patch(path, {"metadata": {**version, "ownerReferences": [*owners, mine]}})
-
-
-def _names_in(owner: Json) -> Iterator[str]:
-    spec = owner.get("spec") or {}
-    if "template" in spec:
-        spec = (spec["template"] or {}).get("spec") or {}
-    for volume in spec.get("volumes") or ():
-        for source in (volume.get("projected") or {}).get("sources") or ():
-            name = (source.get("configMap") or {}).get("name", "")
-            if volume.get("name") == _VOLUME and _CODE_MAP.fullmatch(name):
-                yield name
+            cluster.merge_patch(path, code_maps.adoption(raw, owner))
 
 
 def _walk(root: Path) -> Iterator[tuple[Path, str]]:

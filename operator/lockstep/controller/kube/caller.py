@@ -12,13 +12,16 @@ from typing import Any
 import aiohttp
 import orjson
 
+from lockstep.api.base import nesting
 from lockstep.controller.kube.credentials import Credentials
 from lockstep.controller.kube.errors import UnknownOutcome, UnreachableError, refusal_of
-from lockstep.controller.kube.pages import body_of
+from lockstep.controller.kube.pages import METADATA, body_of
 from lockstep.controller.runtime.clock import Clock
 
+Json = dict[str, Any]
+JSON = "application/json"
 FIELD_MANAGER = "lockstep-web"
-WRITE_SECONDS = 15.0
+ANSWER_SECONDS = 15.0
 CONNECT_SECONDS = 10.0
 READ_ANEW_SECONDS = 300.0
 """After which it is looked again where the API server is, and whom it is to be trusted by."""
@@ -42,20 +45,60 @@ class CallerApi:
             await self._session.close()
             self._session = None
 
+    async def read(self, path: str, token: str, *, most: int = MOST_BODY, accept: str = JSON) -> Json:
+        """An object, of ``most`` bytes. Raises ApiError, and UnreachableError without an answer that can be read."""
+        try:
+            said = await self._said("GET", path, {}, token, {"Accept": accept}, most=most)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise UnreachableError(f"no answer of the API server: {error}") from error
+        try:
+            found = nesting.read_object(said)
+            if "metadata" not in found:
+                raise ValueError("it is no object")
+            return found
+        except ValueError as error:
+            raise UnreachableError(f"the answer of the API server cannot be read: {error}") from error
+
+    async def create(self, path: str, body: Mapping[str, Any], token: str) -> Json:
+        """A new object, as it is then; empty: it was made, and nothing can be read of it. Raises as ``patch`` does."""
+        said = await self._written("POST", path, token, body, {"Content-Type": JSON, "Accept": METADATA})
+        try:
+            return nesting.read_object(said)
+        except ValueError:
+            return {}
+
     async def patch(self, path: str, body: Mapping[str, Any], token: str) -> None:
         """Merge ``body`` into an object. Raises any KubeError; nothing is tried twice."""
-        limits = aiohttp.ClientTimeout(total=WRITE_SECONDS, sock_connect=CONNECT_SECONDS)
+        headers = {"Content-Type": "application/merge-patch+json", "Accept": METADATA}
+        await self._written("PATCH", path, token, body, headers)
+
+    async def _written(
+        self, method: str, path: str, token: str, body: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> bytes:
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
-        headers = {"Content-Type": "application/merge-patch+json"}
         try:
-            async with self._sent("PATCH", path, query, token, limits, headers, orjson.dumps(body)) as response:
-                said = await body_of(response, MOST_BODY)
+            return await self._said(method, path, query, token, headers, orjson.dumps(body))
         except aiohttp.ClientConnectorError as error:
             raise UnreachableError(f"the API server cannot be reached: {error}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UnknownOutcome(f"no answer of the API server: {error}", self._clock.now()) from error
-        if response.status >= 300:
-            raise refusal_of(response, said)
+
+    async def _said(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        token: str,
+        headers: Mapping[str, str],
+        content: bytes | None = None,
+        most: int = MOST_BODY,
+    ) -> bytes:
+        limits = aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS)
+        async with self._sent(method, path, query, token, limits, headers, content) as response:
+            said = await body_of(response, most)
+            if response.status >= 300:
+                raise refusal_of(response, said)
+            return said
 
     @asynccontextmanager
     async def stream(self, path: str, query: Mapping[str, str], token: str) -> AsyncIterator[aiohttp.StreamReader]:

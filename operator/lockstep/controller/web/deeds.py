@@ -6,7 +6,7 @@ UID: neither a forged request nor one that comes late does anything.
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from lockstep.controller.kube.errors import ApiError, KubeError
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.ratelimit import RateLimit
 from lockstep.controller.runtime.resources import RUNS
-from lockstep.controller.web import measured, refusal
+from lockstep.controller.web import measured, refusal, retry
 from lockstep.controller.web.access import Viewer
 from lockstep.controller.web.refusal import RefusalError
 from lockstep.core.model.lifecycle import Phase
@@ -38,17 +38,33 @@ PER_SECOND, BURST = 0.5, 10.0
 
 class _Wanted(msgspec.Struct):
     uid: str
+    name: str = ""
+    """Of the run that a retry is to make."""
 
 
 _bodies = msgspec.json.Decoder(_Wanted)
 
 
+def verb_of(run: RunView) -> str:
+    """The right on runs that what makes sense for it takes."""
+    return "create" if Deed.RETRY in actions.open_to(run) else "patch"
+
+
 def offered(
-    run: RunView, reports: Mapping[int, WorkerReport], waiting: Iterable[RunView], *, may: bool
+    run: RunView,
+    reports: Mapping[int, WorkerReport],
+    waiting: Iterable[RunView],
+    *,
+    may: bool,
+    next_name: str,
+    now: float,
 ) -> list[dict[str, Any]]:
-    """Each action that makes sense, with what it costs. ``waiting``: runs that the viewer may see."""
+    """Each action that makes sense, with what it costs. ``waiting``: runs that the viewer may see; ``next_name``: of
+    the run that a retry would make."""
     if not may:
         return []
+    if Deed.RETRY in actions.open_to(run):
+        return [retry.offer(run, next_name, now)]
     own = [each for each in reports.values() if each.attempt == run.status.attempt]
     steps = [each.progress.step for each in own if each.progress is not None]
     behind = [
@@ -74,10 +90,12 @@ def hold_to_own_page(request: web.Request) -> None:
 
 
 class Deeds:
-    """Carries out actions. ``api``: the API server, by others' tokens."""
+    """Carries out actions. ``api``: the API server, by others' tokens. ``known``: the run of a namespace and name."""
 
-    def __init__(self, api: CallerApi, clock: Clock) -> None:
+    def __init__(self, api: CallerApi, clock: Clock, known: Callable[[str, str], RunView | None]) -> None:
         self._api = api
+        self._clock = clock
+        self._known = known
         self._pace = RateLimit(clock, per_second=PER_SECOND, burst=BURST)
 
     async def carry_out(self, request: web.Request, viewer: Viewer, run: RunView, token: str) -> dict[str, Any]:
@@ -92,11 +110,14 @@ class Deeds:
         except msgspec.DecodeError:
             wanted = None
         if wanted is None:
-            raise RefusalError(400, "the body names the run by its uid, and no more")
+            raise RefusalError(400, "the body names the run by its uid, and for a retry the new one")
         if wanted.uid != run.uid:
             raise _another(run)
         if action not in actions.open_to(run):
             raise RefusalError(409, f"{run.key} is {run.status.state or 'Pending'}: {action} has no meaning for it now")
+        if action is Deed.RETRY:
+            free = retry.free_name(run, self._known)
+            return await retry.retry(self._api, viewer, run, token, wanted.name, free, self._clock.now())
         patch = actions.patch(action, run, uuid.uuid4().hex[:16])
         try:
             await self._api.patch(RUNS.path(run.namespace, run.name), patch, token)

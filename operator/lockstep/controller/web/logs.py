@@ -142,8 +142,8 @@ def rank(run: RunView, number: int, reports: Mapping[int, WorkerReport], *, may_
         "problem": "" if report is None else report.problem,
         "mayRead": may_read,
         "stack": "",
-        # Those of hangs, by attempt, in ConfigMaps: whoever may get these reads them by kubectl.
-        "hangs": [{"attempt": each.number, "configMap": each.stacks} for each in run.status.attempts if each.stacks],
+        # Stacks of these are kept, for whoever may get ConfigMaps.
+        "hangs": [each.number for each in run.status.attempts if each.stacks],
     }
     if may_read and report is not None and report.stacks is not None:
         found["stack"] = report.stacks.text

@@ -88,7 +88,8 @@ class Losses:
         there = set()
         for run in self._runs():
             there.add(run.uid)
-            if run.status.attempt and not is_true(run.status, ConditionType.FINISHED):
+            # Of one that has ended: its last step, where the others were seen.
+            if run.status.attempt and (run.uid in self._curves or not is_true(run.status, ConditionType.FINISHED)):
                 self._take(run)
         self._curves = {uid: curve for uid, curve in self._curves.items() if uid in there}
         while len(self._curves) > MOST_RUNS:

@@ -51,6 +51,8 @@ def run(facts: RunFacts) -> dict[str, Any]:
         "uid": view.uid,
         "set": view.set_name,
         "created": view.created_at,
+        "before": status.previous[0].name if status.previous else "",
+        "after": status.next.name if status.next is not None else "",
         "state": state,
         "reason": reason,
         "finished": is_true(status, ConditionType.FINISHED),

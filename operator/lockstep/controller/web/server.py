@@ -22,7 +22,7 @@ from lockstep.api.base import names
 from lockstep.controller.kube.caller import CallerApi
 from lockstep.controller.runtime.clock import Clock, SystemClock
 from lockstep.controller.runtime.ratelimit import RateLimit
-from lockstep.controller.web import array, assets, compare, deeds, fleet, logs, queue, refusal
+from lockstep.controller.web import array, assets, compare, deeds, fleet, logs, queue, refusal, retry, stacks
 from lockstep.controller.web import run as one_run
 from lockstep.controller.web.access import Door, Sight, Viewer
 from lockstep.controller.web.deeds import MOST_BODY, Deeds
@@ -85,7 +85,7 @@ class WebPage:
         self._clock = clock
         self._door = Door(post, clock)
         self._api = api
-        self._deeds = Deeds(api, clock)
+        self._deeds = Deeds(api, clock, sources.run)
         self.logs = Logs(api, clock)
         self._pace = RateLimit(clock, per_second=PER_SECOND, burst=BURST)
         self.losses = Losses(sources.runs, sources.reports, clock)
@@ -116,6 +116,7 @@ class WebPage:
         app.router.add_post(one + "/actions/{action}", self._act)
         app.router.add_get(one + "/ranks/{rank}", self._get_rank)
         app.router.add_get(one + "/ranks/{rank}/log", self._get_log)
+        app.router.add_get(one + "/stacks/{attempt}", self._get_stacks)
         return app
 
     # -- the page's files -----------------------------------------------------------------------
@@ -200,15 +201,17 @@ class WebPage:
     async def _get_actions(self, request: web.Request) -> web.Response:
         viewer, found = await self._admit_to_run(request)
         sight = await self._sight(viewer)
-        may = await self._door.may(viewer, "patch", names.RUNS, found.namespace)
+        may = await self._door.may(viewer, deeds.verb_of(found), names.RUNS, found.namespace)
         reads = await self._may_read(viewer, found.namespace)
         runs, reports = (*self._sources.runs(),), self._sources.reports(found.uid)
+        next_name, now = retry.free_name(found, self._sources.run), self._clock.now()
 
         def offer() -> dict[str, Any]:
             seen = (each for each in runs if sight.sees(each.namespace))
-            return {"uid": found.uid, "actions": deeds.offered(found, reports, seen, may=may), "logs": reads}
+            all_of_it = deeds.offered(found, reports, seen, may=may, next_name=next_name, now=now)
+            return {"uid": found.uid, "actions": all_of_it, "logs": reads}
 
-        return self._reply(request, await self._shared(("actions", found.uid, sight, may, reads), offer))
+        return self._reply(request, await self._shared(("actions", found.uid, sight, may, reads, next_name), offer))
 
     async def _act(self, request: web.Request) -> web.Response:
         deeds.hold_to_own_page(request)
@@ -225,6 +228,11 @@ class WebPage:
     async def _get_log(self, request: web.Request) -> web.StreamResponse:
         viewer, found = await self._admit_to_run(request)
         return await self.logs.follow(request, viewer, found, _token(request), HEADERS)
+
+    async def _get_stacks(self, request: web.Request) -> web.Response:
+        _, found = await self._admit_to_run(request)
+        kept = await stacks.of_attempt(self._api, found, request.match_info["attempt"], _token(request))
+        return self._reply(request, _encoded(kept))
 
     async def _may_read(self, viewer: Viewer, namespace: str) -> bool:
         return await self._door.may(viewer, "get", "pods", namespace, group="", subresource="log")

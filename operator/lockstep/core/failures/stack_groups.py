@@ -11,6 +11,7 @@ from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.spilled_config_map import immutable_config_map
 
 MAX_GROUPS = 64
+STACKS_KEY = "stacks.json"
 _VARIABLE = re.compile(r"0x[0-9a-fA-F]+|\b\d{3,}\b")
 """Addresses, process ids: what differs between ranks that stand at the same place. Line numbers do not matter."""
 
@@ -46,5 +47,5 @@ def stacks_config_map(run: RunView, attempt: int, taken: str, groups: list[Stack
     """Where people find them after the pods went on. ``taken`` names the request they answer."""
     name = f"{run.name}-{run.uid[:5]}-stacks-{attempt}"
     rows = [{"ranks": format_ranges(group.ranks), "stacks": group.text} for group in groups[:MAX_GROUPS]]
-    data = {"request": taken, "stacks.json": json.dumps(rows, indent=1)}
+    data = {"request": taken, STACKS_KEY: json.dumps(rows, indent=1)}
     return immutable_config_map(run.namespace, run.name, run.uid, name, data, optional=True)

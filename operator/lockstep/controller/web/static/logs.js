@@ -1,6 +1,6 @@
 // The log of one rank as it is written, and beside it what the operator knows of that rank.
 
-import { streamed } from "./api.js";
+import { fetched, streamed } from "./api.js";
 import { badge, h, runLink, section, show } from "./dom.js";
 import { count, plural } from "./format.js";
 
@@ -24,7 +24,7 @@ export function draw(root, body, first) {
   view.pod = body.pod;
   view.abort?.abort();
   view.abort = new AbortController();
-  void follow(view, path(body), view.abort.signal);
+  void follow(view, `${runPath(body)}/ranks/${body.rank}/log`, view.abort.signal);
 }
 
 export function leave() {
@@ -33,8 +33,8 @@ export function leave() {
   view = null;
 }
 
-function path({ namespace, name, rank }) {
-  return `runs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}/ranks/${rank}/log`;
+function runPath({ namespace, name }) {
+  return `runs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
 }
 
 function begin(root, body) {
@@ -45,7 +45,7 @@ function begin(root, body) {
     location.hash = `#/logs/${encodeURIComponent(body.namespace)}/${encodeURIComponent(body.name)}/${rank}`;
   };
   const rank = h("input", { type: "number", min: 0, max: body.world - 1, value: body.rank, "aria-label": "Rank", onchange: () => rank.validity.valid && to(rank.valueAsNumber) });
-  view = { text, filter, lines: [], part: "", pod: "", dropped: 0, timer: 0, abort: null, title: h("div", { class: "title" }), facts: h("dl", { class: "facts" }), aside: h("div", {}), said: h("p", { class: "hint", role: "status" }) };
+  view = { text, filter, lines: [], part: "", pod: "", dropped: 0, timer: 0, abort: null, earlier: new Map(), title: h("div", { class: "title" }), facts: h("dl", { class: "facts" }), aside: h("div", {}), said: h("p", { class: "hint", role: "status" }) };
   const tools = h("div", { class: "tools deeds" }, h("label", {}, "Rank ", rank), h("span", { class: "hint" }, `of ${plural(body.world, "rank")}`), filter);
   show(root, view.title, view.facts, tools, view.said, text, view.aside);
 }
@@ -113,8 +113,27 @@ function say(words, wrong) {
   if (view.said.textContent !== words) view.said.textContent = words;
 }
 
-function stacks({ stack, hangs, namespace }) {
-  const earlier = hangs.map((hang) => h("p", { class: "hint" }, `Stacks of attempt ${hang.attempt}: `, h("span", { class: "mono" }, `kubectl -n ${namespace} get configmap ${hang.configMap} -o yaml`)));
-  if (!stack && !earlier.length) return null;
-  return section("Stacks", stack && h("pre", {}, stack), ...earlier);
+function stacks(body) {
+  if (!body.stack && !body.hangs.length) return null;
+  return section("Stacks", body.stack && h("pre", {}, body.stack), body.hangs.map((attempt) => earlier(body, attempt)));
+}
+
+// Of a hang that is over. They are asked for when somebody opens them, and once.
+function earlier(body, attempt) {
+  if (view.earlier.has(attempt)) return view.earlier.get(attempt);
+  const place = h("div", {}, h("p", { class: "hint" }, "Loading …"));
+  const details = h("details", { ontoggle: () => details.open && !details.dataset.asked && void open() }, h("summary", { "data-key": `stacks ${attempt}` }, `When attempt ${attempt} hung`), place);
+  const open = async () => {
+    details.dataset.asked = "yes";
+    try {
+      const { groups } = await fetched(`${runPath(body)}/stacks/${attempt}`);
+      const none = h("p", { class: "hint" }, "What is kept of them cannot be read.");
+      show(place, groups.length ? groups.map(({ ranks, text }) => [h("h3", {}, `${/[-,]/.test(ranks) ? "Ranks" : "Rank"} ${ranks}`), h("pre", {}, clean(text))]) : none);
+    } catch (error) {
+      delete details.dataset.asked; // to be tried again
+      show(place, h("p", { class: "notice" }, `${error.message}.`));
+    }
+  };
+  view.earlier.set(attempt, details);
+  return details;
 }

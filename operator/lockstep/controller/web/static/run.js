@@ -3,7 +3,7 @@
 import { now, server } from "./api.js";
 import { ranks, stacked, timeline } from "./charts.js";
 import { bar } from "./deeds.js";
-import { arrayLink, badge, h, section, show, table } from "./dom.js";
+import { arrayLink, badge, h, runLink, section, show, table } from "./dom.js";
 import { ago, bytes, count, duration, figure, local, plural, seconds } from "./format.js";
 import { curves, lossOf } from "./losses.js";
 
@@ -40,9 +40,16 @@ function facts(body) {
     ["GPU-hours", goodput.gpuHours],
     ["Queue", body.queue.name],
     ["Array", body.set && arrayLink(body.namespace, body.set, body.set)],
+    ["Goes on from", another(body, body.before)],
+    ["Gone on from by", another(body, body.after)],
     ["Made", ago(body.created, now())],
   ].filter(([, value]) => value);
   return h("dl", { class: "facts" }, all.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+// One of its own name was deleted for it, and has no page.
+function another({ namespace, name }, other) {
+  return other && other !== name && runLink({ namespace, name: other }, other);
 }
 
 function rate(step) {

@@ -1,0 +1,266 @@
+"""What goes on from a run that has ended: the manifest of a new one, and the same in words.
+
+The CLI and the page make it alike, of the object as the API server has it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep.api.base import names
+from lockstep.core.checkpoints.origin import directory_of
+from lockstep.core.checkpoints.previous_saves import directory_of as directory_of_save
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.reasons import ConditionType
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.tiers import LOCAL, SHARED
+from lockstep.core.run.lineage import records_of
+from lockstep.present.amounts import duration, plural
+
+Json = dict[str, Any]
+MOST_NAMES = 100
+"""That are tried for a new run."""
+_MOUNT = f"{names.SHARED_CHECKPOINTS_MOUNT}/"
+_KUBECTLS = "kubectl.kubernetes.io/"
+_OVER = ("cancel", "suspend")
+_OF_ARRAYS = (names.ANNOTATION_ARRAY, names.ANNOTATION_ARRAY_JOB)
+_MET = ("dependsOn", "notBefore")
+_RETRIED = re.compile(r"(.+)-r([1-9][0-9]{0,2})")
+
+
+class CannotGoOnError(Exception):
+    """Nothing can be gone on from by itself, although something may have been saved. ``remedy``: what to type."""
+
+    def __init__(self, words: str, remedy: str) -> None:
+        super().__init__(words)
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, slots=True)
+class NextRun:
+    """A new run, to be created. ``words``: what it begins with; ``left``: what of the old one's spec is over."""
+
+    manifest: Json
+    words: str
+    left: list[str]
+
+
+def next_run(run: RunView, metadata: Mapping[str, Any], spec: Mapping[str, Any], name: str, now: float) -> NextRun:
+    """One beside the run, called ``name``, as that one was, from its newest checkpoint. Raises CannotGoOnError."""
+    manifest, left = again(run, metadata, spec, now)
+    manifest["metadata"]["name"] = name
+    forget_start(manifest)
+    words = start_after(manifest, run)
+    put_record(manifest, run)
+    return NextRun(manifest, words, left)
+
+
+def next_name(name: str, is_taken: Callable[[str], bool]) -> str:
+    """``llama-r2`` after ``llama``, ``llama-r3`` after that: no run of an array is called so. Empty where all that are
+    tried are taken."""
+    found = _RETRIED.fullmatch(name)
+    stem, first = (found[1], int(found[2]) + 1) if found else (name, 2)
+    for number in range(first, first + MOST_NAMES):
+        end = f"-r{number}"
+        tried = stem[: names.MAX_RUN_NAME - len(end)].rstrip("-.") + end
+        if not is_taken(tried):
+            return tried
+    return ""
+
+
+def foretold(run: RunView, name: str, now: float) -> Iterator[str]:
+    """What comes of a new run called ``name``, and what is lost. Raises CannotGoOnError."""
+    if run.spec is None:
+        return
+    made = next_run(run, {}, run.spec.dump_written(), name, now)
+    saved = newest_saved(run)
+    tier = ", in the shared tier" if saved is not None else ""
+    yield f"A new run, {name}, is made as {run.name} was. It {made.words}{tier}. {run.name} and its saves stay."
+    yield _repeats(run, saved)
+    local = max((each.step for each in run.status.checkpoint.latest if each.tier == LOCAL), default=None)
+    if local is not None and local > (saved or 0):
+        yield f"Step {local} is on its nodes' own disks, which no other run can start from."
+    yield f"{name} queues in {run.spec.queue} for {plural(run.spec.nodes, 'node')}."
+    if made.left:
+        yield f"{', '.join(made.left)} of {run.name} {'is' if len(made.left) == 1 else 'are'} over and left out."
+    if run.status.next is not None:
+        yield f"{run.status.next.name} went on from {run.name} before."
+    if not is_true(run.status, ConditionType.SUCCEEDED) and not run.spec.cancel:
+        yield f"Nothing is mended by that: {retry_of(run)} with -f FILE or flags changes what it runs."
+
+
+def _repeats(run: RunView, saved: int | None) -> str:
+    resume = run.status.checkpoint.resume
+    begun = resume.step if resume is not None else 0
+    steps = max(0, run.status.progress.step - (begun if saved is None else saved))
+    if not steps:
+        return "No step is lost."
+    seconds = steps * (run.status.progress.step_microseconds or 0) / 1e6
+    took = f" (about {duration(seconds)})" if seconds >= 1 else ""
+    since = f" since step {saved}" if saved is not None else ""
+    verb = "is" if steps == 1 else "are"
+    return f"{plural(steps, 'step')}{since}{took} {verb} lost, to be repeated."
+
+
+def again(run: RunView, metadata: Mapping[str, Any], spec: Mapping[str, Any], now: float) -> tuple[Json, list[str]]:
+    """The manifest of a run as it was, to be submitted once more, and what of it is left out as it is over."""
+    fields: Json = {field: value for field, value in spec.items() if field not in _OVER}
+    left = [field for field in _MET if run.status.attempt and fields.pop(field, None)]
+    if run.spec is not None and run.spec.deadline is not None and run.spec.deadline <= now:
+        left.append("deadline")
+        fields.pop("deadline", None)
+    theirs = {
+        "labels": _without(metadata.get("labels"), (names.LABEL_SET, names.LABEL_INDEX)),
+        "annotations": _without(metadata.get("annotations"), (f"{names.GROUP}/", _KUBECTLS)),
+    }
+    kept = {part: text for part, text in theirs.items() if text}
+    whose = {"name": run.name, "namespace": run.namespace}
+    return {"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "metadata": whose | kept, "spec": fields}, left
+
+
+def forget_start(manifest: Json) -> None:
+    """What the run before began from is behind it; that it may begin at step 0, or must not, holds on."""
+    checkpoint = manifest["spec"].get("checkpoint")
+    if isinstance(checkpoint, dict) and isinstance(checkpoint.get("start"), dict):
+        mode = {"mode": checkpoint["start"]["mode"]} if checkpoint["start"].get("mode") == "Require" else {}
+        manifest["spec"]["checkpoint"] = checkpoint | {"start": mode}
+
+
+def start_after(manifest: Json, run: RunView, *, step: int | None = None, fresh: bool = False) -> str:
+    """Have it begin where the run stopped, and say so in words. What the manifest itself says to start from stays.
+    Raises CannotGoOnError where there is nothing to go on from although something may have been saved."""
+    spec = manifest["spec"]
+    checkpoint = spec.get("checkpoint")
+    if fresh:
+        if isinstance(checkpoint, dict):
+            spec["checkpoint"] = checkpoint | {"start": {"mode": "Fresh"}}
+        return "begins at step 0"
+    start = start_of(checkpoint)
+    if start.get("run") or start.get("path") or (start.get("mode") == "Fresh" and step is None):
+        return in_words(start)
+    found, words = _source(run, manifest)
+    if found is None and step is not None:
+        raise CannotGoOnError(
+            f"{run.name} has no step {step} in a shared tier", f"{retry_of(run)} --fresh begins at step 0"
+        )
+    if found is None:
+        _refuse_silence(run)
+        if _was_to_be_fresh(run) and isinstance(checkpoint, dict):
+            spec["checkpoint"] = checkpoint | {"start": {"mode": "Fresh"}}
+        return "begins at step 0, as nothing was saved"
+    refuse_another_claim(run, checkpoint)
+    if step is None:
+        _refuse_what_went_wrong(run)
+    else:
+        found["step"], words = step, f"step {step} of {run.name}"
+    if start.get("mode") == "Require":
+        found["mode"] = "Require"
+    if _saves_in_the_same_directory(run, manifest) and step is None:
+        return f"goes on from {words}"  # it finds them by itself
+    spec["checkpoint"] = checkpoint | {"start": found}
+    return f"goes on from {words}"
+
+
+def put_record(manifest: Json, run: RunView) -> None:
+    """The record of the run that it goes on from goes with it, as that one's object may be about to be deleted; and
+    its index, where it was of an array, which its program reads."""
+    records = json.dumps([record.dump() for record in records_of(run)], separators=(",", ":"))
+    index = {name: run.annotations[name] for name in _OF_ARRAYS if name in run.annotations}
+    annotations = manifest["metadata"].get("annotations") or {}
+    manifest["metadata"]["annotations"] = index | annotations | {names.ANNOTATION_PREVIOUS: records}
+
+
+def newest_saved(run: RunView) -> int | None:
+    """The newest step that it has saved where every node sees it."""
+    return max((each.step for each in run.status.checkpoint.latest if each.tier == SHARED), default=None)
+
+
+def start_of(checkpoint: object) -> Json:
+    """``checkpoint.start`` of a manifest, whatever that is."""
+    start = checkpoint.get("start") if isinstance(checkpoint, dict) else None
+    return dict(start) if isinstance(start, dict) else {}
+
+
+def in_words(start: Mapping[str, Any]) -> str:
+    """The same for people."""
+    origin = start.get("run") or start.get("path")
+    return f"goes on from {origin}" if origin else "begins at step 0"
+
+
+def refuse_another_claim(run: RunView, checkpoint: object) -> None:
+    """Raise CannotGoOnError where a manifest saves elsewhere than the run did."""
+    theirs = run.spec.checkpoint.shared if run.spec is not None and run.spec.checkpoint is not None else None
+    shared = checkpoint.get("shared") if isinstance(checkpoint, dict) else None
+    claim = shared.get("claimName") if isinstance(shared, dict) else None
+    if theirs is not None and claim != theirs.claim_name:
+        saves = f"the new one on {claim}" if claim else "the new one names no shared tier"
+        raise CannotGoOnError(
+            f"{run.name} saved on claim {theirs.claim_name}, {saves}",
+            f"write checkpoint: {{shared: {{claimName: {theirs.claim_name}}}}}",
+        )
+
+
+def retry_of(run: RunView) -> str:
+    """The command."""
+    return f"lockstep retry {run.name}"
+
+
+def _source(run: RunView, manifest: Json) -> tuple[Json | None, str]:
+    """What ``checkpoint.start`` is to be, and the same in words. The run is named where its object stays."""
+    saved, before, root = newest_saved(run), run.status.checkpoint.previous_saves, run.status.resolved.start_root
+    if saved is not None or run.status.checkpoint.unrecognised:
+        stays = manifest["metadata"].get("name") != run.name
+        step = f"step {saved}" if saved is not None else "what is there"
+        return ({"run": run.name} if stays else {"path": _inside(directory_of(run))}), f"{step} of {run.name}"
+    if before:
+        return {"path": directory_of_save(before[0].path, before[0].uid)}, f"step {before[0].step} of an earlier run"
+    if root.startswith(_MOUNT) and run.spec is not None and run.spec.checkpoint is not None:
+        asked = run.spec.checkpoint.start
+        found: Json = {"path": _inside(root)}
+        found |= {"step": asked.step} if asked.step is not None else {}
+        found |= {"acceptCopy": True} if asked.accept_copy else {}
+        return found, f"what {run.name} was to start from"
+    return None, ""
+
+
+def _was_to_be_fresh(run: RunView) -> bool:
+    return run.spec is not None and run.spec.checkpoint is not None and run.spec.checkpoint.start.mode == "Fresh"
+
+
+def _refuse_what_went_wrong(run: RunView) -> None:
+    """Recovery had gone back, and the newest that is valid was saved after that."""
+    ceiling, saved = run.status.checkpoint.ceiling, newest_saved(run)
+    if ceiling is not None and saved is not None and saved > ceiling:
+        raise CannotGoOnError(
+            f"training went wrong after step {ceiling} of {run.name}, and its newest checkpoint is of step {saved}",
+            f"{retry_of(run)} --step {saved} takes it all the same, --step with an older one that one, --fresh step 0",
+        )
+
+
+def _refuse_silence(run: RunView) -> None:
+    """It has saved, and nothing of that can be started from."""
+    local = [each.step for each in run.status.checkpoint.latest if each.tier == LOCAL]
+    if local:
+        words = f"step {max(local)} of {run.name} is on its nodes' own disks, which no other run can start from"
+        raise CannotGoOnError(words, f"{retry_of(run)} --fresh begins at step 0; a shared tier would have kept it")
+
+
+def _saves_in_the_same_directory(run: RunView, manifest: Json) -> bool:
+    checkpoint = run.spec.checkpoint if run.spec is not None else None
+    theirs: Json = manifest["spec"]["checkpoint"]
+    if checkpoint is None or checkpoint.layout != "Shared" or theirs.get("layout") != "Shared":
+        return False
+    default = f"{manifest['metadata'].get('namespace')}/{manifest['metadata'].get('name')}"
+    return _inside(directory_of(run)) == (theirs["shared"].get("path") or default)
+
+
+def _inside(path: str) -> str:
+    return path.removeprefix(_MOUNT)
+
+
+def _without(texts: Mapping[str, str] | None, ours: tuple[str, ...]) -> Json:
+    return {key: text for key, text in (texts or {}).items() if not key.startswith(ours)}
