@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
+from lockstep.api.base import names
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiServerError, CliError, UsageError
@@ -195,6 +196,18 @@ def test_the_code_outlives_a_run_that_is_deleted_for_the_next_one(program: Path)
     assert made["metadata"]["ownerReferences"] == [], "it would go with the old run"
     code.adopt(cast(Cluster, server), run | {"metadata": {"name": "hello", "uid": "v"}})
     assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == ["v"]
+
+
+def test_a_run_that_only_asks_leaves_the_code_of_another_as_it_is(program: Path) -> None:
+    server, run = Server(), manifest()
+    packed = code.packed_for([run], str(program))
+    with code.sent_along(cast(Cluster, server), run, packed, dry_run=False, keep=True):
+        run["metadata"] |= {"uid": "u", "namespace": "team"}
+        code.adopt(cast(Cluster, server), run)
+    asks = {names.ANNOTATION_TEST_ONLY: "true"}
+    code.adopt(cast(Cluster, server), run | {"metadata": {"name": "hello-test-x", "uid": "v", "annotations": asks}})
+    [made] = server.maps.values()
+    assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == ["u"]
 
 
 def test_code_that_goes_along_anew_takes_the_place_of_what_did_before(program: Path) -> None:
