@@ -52,11 +52,11 @@ def submit(
     wait, test_only, creates = creation.wait, creation.test_only, creation.dry_run == "none"
     if array and (wait or test_only):
         raise UsageError("--wait and --test-only are for single runs", "leave --array out to ask for one of them")
-    cluster, batch, queue = None, None, flags.queue or names.DEFAULT_QUEUE
-    if arguments and creation.dry_run != "client" and not flags.image and not manifests.name_a_manifest(arguments):
+    cluster, batch, added, queue = None, {}, list[str](), flags.queue or names.DEFAULT_QUEUE
+    if arguments and creation.dry_run != "client" and not manifests.are_a_manifest(arguments, flags):
         cluster = target.connect()
         batch = queue_defaults.batch_of(cluster, queue)
-        flags = queue_defaults.with_image(flags, batch)
+        flags, added = queue_defaults.filled(flags, arguments, batch, has_origin=bool(origin))
     wanted = manifests.manifests_of(arguments or (), flags, name)
     for manifest in wanted:
         schedule.put_into(manifest, time.time())
@@ -82,10 +82,10 @@ def submit(
     if wait and len(wanted) > 1:
         raise UsageError("--wait needs a manifest with one run")
     cluster = cluster or target.connect()
-    for manifest in wanted if manifests.is_made_of_flags(arguments or (), flags) else ():
-        batch = queue_defaults.batch_of(cluster, queue) if batch is None else batch
-        if added := queue_defaults.put_into(manifest, batch):
-            note(f"queue {queue} adds {', '.join(added)}")
+    for manifest in wanted if batch else ():
+        added += queue_defaults.put_into(manifest, batch)
+    if added:
+        note(f"queue {queue} adds {', '.join(added)}")
     if creates:
         submit.name_user(cluster, wanted)
     created = []

@@ -61,6 +61,13 @@ def is_made_of_flags(arguments: Sequence[str], flags: Flags) -> bool:
     return bool(flags.image) and not (len(arguments) == 1 and is_named_as_a_manifest(arguments[0]))
 
 
+def are_a_manifest(arguments: Sequence[str], flags: Flags) -> bool:
+    """Whether they are a file, and no command; that of an image may be a file too, unless it is named as a manifest."""
+    if flags.image:
+        return not is_made_of_flags(arguments, flags)
+    return name_a_manifest(arguments)
+
+
 def name_a_manifest(arguments: Sequence[str]) -> bool:
     """Whether they are a file, and no command."""
     return len(arguments) == 1 and _may_be_a_manifest(arguments[0])
