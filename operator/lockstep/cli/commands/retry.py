@@ -64,7 +64,7 @@ def retry(
     array_manifests.refuse_outside_of_arrays(manifest)
     going_on.put_record(manifest, raw)
     in_place = retries.takes_its_place(raw, manifest)
-    packed = code.packed_for([manifest], flags.code)
+    packed = code.packed_for([manifest], flags.code, flags.code_claim)
     if creation.dry_run == "client":
         submit.show_unsent([*code.shown_with([manifest], packed), manifest], creation.output)
         return

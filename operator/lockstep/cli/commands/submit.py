@@ -75,7 +75,7 @@ def submit(
             raise UsageError("--stop-on-failure is for arrays", "add --array, or leave it out")
         if stop_on_failure:
             array_manifests.stop_on_failure(manifest)
-    packed = code.packed_for(wanted, flags.code)
+    packed = code.packed_for(wanted, flags.code, flags.code_claim)
     if creation.dry_run == "client":
         submit.show_unsent([*code.shown_with(wanted, packed), *wanted], creation.output)
         return

@@ -43,6 +43,9 @@ class Flags:
     ] = None  # fmt: skip
     volumes: Annotated[list[str] | None, flag("--volume CLAIM:PATH[:ro]", "Mount a claim; may be repeated.")] = None
     code: Annotated[str | None, flag("--code DIR", "Take a directory along, to /code, and start there.")] = None
+    code_claim: Annotated[
+        str | None, flag("--code-claim CLAIM[:PATH]", "Have --code copied to a claim: up to 30 MB, not 1 MB.")
+    ] = None
     workdir: Annotated[str | None, flag("--workdir PATH", "Where the command starts, in the container.")] = None
     shm_size: Annotated[str | None, flag("--shm-size SIZE", "E.g. 200Gi.")] = None
     env: Annotated[list[str] | None, flag("--env NAME=VALUE", "May be repeated.")] = None

@@ -44,7 +44,7 @@ def manifests_of(arguments: Sequence[str], flags: Flags, name: str | None) -> li
         raise _no_manifest(arguments)
     manifests = read_manifests(arguments[0])
     fields = flags.fields()
-    if (fields or flags.code) and len(manifests) > 1:
+    if (fields or flags.code or flags.code_claim) and len(manifests) > 1:
         raise UsageError("flags that say what a run is need a manifest with one run", "edit the manifest instead")
     for manifest in manifests:
         lay_over(manifest, fields)
