@@ -172,8 +172,9 @@ def test_code_of_a_directory_goes_along_and_goes_with_its_run(
 
 
 def test_code_goes_to_a_claim_by_a_pod_that_the_right_to_edit_is_enough_for(
-    user: User, cluster: LocalCluster, tmp_path: Path
+    user: User, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(claim_copies, "PATIENCE", 30.0)
     (tmp_path / "train.py").write_text("import os")
     (tmp_path / "tokens.bin").write_bytes(os.urandom(1_500_000))
     flags = ("submit", "--name", "carried", "--image", "X", "--code", str(tmp_path), "--code-claim", "data:team")
@@ -208,6 +209,8 @@ def test_code_goes_to_a_claim_by_a_pod_that_the_right_to_edit_is_enough_for(
     command = pod["spec"]["containers"][0]["command"]
     assert f"/lockstep-claim/{volume['subPath']}" in command
     wait_until(lambda: not of_the_copy("pods") and not of_the_copy("configmaps"))
+    user.types(*flags, "--", "train.py", code=1)
+    assert "there is a run carried" in user.notes, "which is told before anything is copied"
 
 
 def test_a_server_dry_run_creates_nothing(user: User) -> None:

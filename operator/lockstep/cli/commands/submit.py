@@ -95,6 +95,8 @@ def submit(
             raise UsageError(f"the manifest says namespace {named}, -n says {target.namespace}")
         cluster.namespace = named or cluster.namespace
         submit.refuse_wrong(cluster, manifest, look_up=not creation.no_wait, made=code.made_for(manifest, packed))
+        if packed is not None and packed.to is not None and creates and not test_only:
+            submit.create(cluster, manifest, dry_run=True)  # a name that is taken is told before anything is copied
         with code.sent_along(cluster, manifest, packed, dry_run=creation.asks_server, keep=not test_only):
             if test_only:
                 show_start(cluster, manifest, creation.output)
