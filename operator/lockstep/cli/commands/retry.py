@@ -32,9 +32,9 @@ def retry(
     *,
     flags: Flags,
     schedule: Schedule,
-    creation: Creation,
     step: Annotated[int | None, flag("--step STEP", "From this step, not the newest.", min=0)] = None,
     fresh: Annotated[bool, flag("--fresh", "From step 0.")] = False,
+    creation: Creation,
 ) -> None:
     """Go on from the newest checkpoint of a run that has ended: a new run takes its place, as it was or mended."""
     import time

@@ -32,12 +32,12 @@ def submit(
     *,
     flags: Flags,
     schedule: Schedule,
-    creation: Creation,
     origin: Annotated[str, flag("--from RUN", "Start from that run's newest checkpoint.")] = "",
     array: Annotated[str, flag("--array -a INDICES", "A run for each index: 0-99, 0-99:2 or 1,3,7-9%2.")] = "",
     stop_on_failure: Annotated[
         bool, flag("--stop-on-failure", "Of an array: once an index has failed, what waits is cancelled.")
     ] = False,
+    creation: Creation,
 ) -> None:
     """Create a run from a manifest (- for standard input), or from flags and a command after --."""
     from lockstep.api.base import names
