@@ -595,6 +595,8 @@ def test_a_name_that_pods_cannot_carry_is_refused(cluster: LocalCluster, name: s
             "spec.provisioningClass",
             "write a name such as queued-provisioning.gke.io",
         ),
+        ({"batch": {"launcher": "Slurm"}}, "spec.batch.launcher", 'supported values: "Plain", "Torchrun"'),
+        ({"batch": {"checkpointClaim": ""}}, "spec.batch.checkpointClaim", "at least 1 chars long"),
         ({"visibility": "None"}, "spec.visibility", 'supported values: "Full", "OwnNamespace"'),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import sys
 import threading
@@ -19,7 +20,7 @@ from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
 from lockstep.api.base import names
 from lockstep.cli.main import main
-from lockstep.cli.submission import verdicts
+from lockstep.cli.submission import claim_copies, verdicts
 from support import sample_runs as sample
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds_installed")]
@@ -170,6 +171,48 @@ def test_code_of_a_directory_goes_along_and_goes_with_its_run(
     assert len(maps["items"]) == 1, "what no run mounts does not stay"
 
 
+def test_code_goes_to_a_claim_by_a_pod_that_the_right_to_edit_is_enough_for(
+    user: User, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_copies, "PATIENCE", 30.0)
+    (tmp_path / "train.py").write_text("import os")
+    (tmp_path / "tokens.bin").write_bytes(os.urandom(1_500_000))
+    flags = ("submit", "--name", "carried", "--image", "X", "--code", str(tmp_path), "--code-claim", "data:team")
+    user.types(*flags, "--", "train.py", code=1)
+    assert "there is no PersistentVolumeClaim data" in user.notes
+    wanted = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": wanted}
+    cluster.kubectl("-n", user.namespace, "create", "-f", "-", input=json.dumps(claim))
+
+    def of_the_copy(kind: str) -> list[dict[str, Any]]:
+        path = f"/api/v1/namespaces/{user.namespace}/{kind}"
+        found: list[dict[str, Any]] = cluster.api.get(f"{path}?labelSelector={claim_copies.LABEL}")["items"]
+        return found
+
+    seen: list[dict[str, Any]] = []
+
+    def end_pod() -> None:
+        """As a kubelet would."""
+        wait_until(lambda: bool(of_the_copy("pods")))
+        seen.extend([*(pods := of_the_copy("pods")), *of_the_copy("configmaps")])
+        path = f"/api/v1/namespaces/{user.namespace}/pods/{pods[0]['metadata']['name']}/status"
+        cluster.api.send(Request("PATCH", path, {"status": {"phase": "Succeeded"}}, MERGE_PATCH))
+
+    thread = later(end_pod, 0.0)
+    assert user.types(*flags, "--", "train.py") == "trainingrun.lockstep.dev/carried created\n"
+    thread.join()
+    pod, *maps = seen
+    assert len(maps) == 2
+    run = json.loads(cluster.kubectl("-n", user.namespace, "get", "trun", "carried", "-o", "json"))
+    [volume] = run["spec"]["volumes"]
+    assert (volume["mountPath"], volume["readOnly"], run["spec"]["workingDir"]) == ("/code", True, "/code")
+    command = pod["spec"]["containers"][0]["command"]
+    assert f"/lockstep-claim/{volume['subPath']}" in command
+    wait_until(lambda: not of_the_copy("pods") and not of_the_copy("configmaps"))
+    user.types(*flags, "--", "train.py", code=1)
+    assert "there is a run carried" in user.notes, "which is told before anything is copied"
+
+
 def test_a_server_dry_run_creates_nothing(user: User) -> None:
     assert "created (server dry run)" in user.types("submit", HELLO, "--dry-run=server")
     assert user.types("queue") == ""
@@ -190,7 +233,7 @@ def test_what_a_client_dry_run_prints_is_taken_by_kubectl(user: User, cluster: L
     ("line", "words"),
     [
         ("nodes: 0", "spec.nodes: is 0; write 1 or more"),
-        ("gpuPerNode: 8", "spec.gpuPerNode: is no field; write gpusPerNode"),
+        ("gpuPerNode: 8", "spec.gpuPerNode: there is no such field; write gpusPerNode"),
         ("shmSize: 200GB", "write a size as 512Mi, 200Gi or 2Ti"),
         ("command: [torchrun, train.py]\n  launcher: {type: Torchrun}", "write command: [train.py]"),
         ("env: [{name: PET_NNODES, value: '1'}]", "spec.env[0]: PET_NNODES is set by Lockstep"),

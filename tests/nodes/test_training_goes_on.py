@@ -55,6 +55,11 @@ def test_a_run_that_failed_by_its_program_goes_on_from_its_checkpoint_under_its_
         api.send(Request("PATCH", failed.path, {"spec": {"image": "mended"}}, MERGE_PATCH))
 
     mended = ["python3", "-B", f"/app/{TRAINER.name}", "--steps=60", "--step-delay=0"]
+    asked = types("retry", NAME, "--test-only", "--", *mended)
+    assert f"goes on from step 40 of {NAME}" in asked
+    assert f"{NAME} would start now on" in asked
+    assert api.get(failed.path)["metadata"]["uid"] == failed.uid
+    assert "next" not in api.get(failed.path)["status"]
     said = types("retry", NAME, "--", *mended)
     assert f"goes on from step 40 of {NAME}" in said
     run = now_called_so()

@@ -9,11 +9,13 @@ from typing import Any, cast
 import pytest
 import yaml
 
+from lockstep.api.base import names
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.cli.main import main
-from lockstep.cli.submission import code
+from lockstep.cli.submission import code, packing
+from lockstep.cli.submission.packing import IN_A_CONFIG_MAP, pack
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def program(tmp_path: Path) -> Path:
         ".git/config": b"secret",
         ".env": b"TOKEN=1",
         "__pycache__/train.pyc": b"\x00",
-        "data/large.bin": b"0" * (code.MOST_BYTES + 1),
+        "data/large.bin": b"0" * (IN_A_CONFIG_MAP.size + 1),
     }
     for name, content in files.items():
         path = tmp_path / name
@@ -37,7 +39,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def test_sources_go_along_and_what_stays_behind_is_named(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    packed = code.pack(str(program))
+    packed = pack(str(program))
     assert [name for name, _ in packed.files] == ["model/net.py", "train.py", "vocab.bin"]
     assert dict(packed.left_out) == {
         ".env": "is made, or hidden",
@@ -53,7 +55,7 @@ def test_sources_go_along_and_what_stays_behind_is_named(program: Path, capsys: 
 
 
 def test_the_object_holds_text_as_text_and_the_run_has_each_file_at_its_path(program: Path) -> None:
-    packed = code.pack(str(program))
+    packed = pack(str(program))
     made = code.config_map(packed, "train")
     assert made["data"] == {"file-000": "x = 1\n", "file-001": "print('hello')\n"}
     assert base64.b64decode(made["binaryData"]["file-002"]) == b"\xff\x00"
@@ -71,36 +73,36 @@ def test_the_object_holds_text_as_text_and_the_run_has_each_file_at_its_path(pro
     ("make", "words"),
     [
         (lambda root: None, "holds no file that could go along"),
-        (lambda root: (root / "a.py").write_bytes(b"#" * (code.MOST_BYTES + 1)), "more than a ConfigMap holds"),
+        (lambda root: (root / "a.py").write_bytes(b"#" * (IN_A_CONFIG_MAP.size + 1)), "more than a ConfigMap holds"),
         (
-            lambda root: [(root / f"m{n}.py").write_text("1") for n in range(code.MOST_FILES + 1)],
-            f"{code.MOST_FILES + 1} source files",
+            lambda root: [(root / f"m{n}.py").write_text("1") for n in range(IN_A_CONFIG_MAP.files + 1)],
+            f"{IN_A_CONFIG_MAP.files + 1} source files",
         ),
     ],
 )
 def test_code_that_does_not_fit_is_refused_whole(tmp_path: Path, make: Any, words: str) -> None:
     make(tmp_path)
     with pytest.raises(CliError, match=words):
-        code.pack(str(tmp_path))
+        pack(str(tmp_path))
 
 
 def test_a_home_directory_is_not_walked_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code, "MOST_SEEN", 3)
+    monkeypatch.setattr(packing, "MOST_SEEN", 3)
     for n in range(9):
         (tmp_path / f"{n}.txt").write_text("x")
     with pytest.raises(CliError, match="more than 3 files"):
-        code.pack(str(tmp_path))
+        pack(str(tmp_path))
 
 
 def test_what_is_no_directory_is_a_mistake_of_the_command_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no directory"):
-        code.pack(str(tmp_path / "nope"))
+        pack(str(tmp_path / "nope"))
 
 
 def test_a_path_is_not_mounted_twice(program: Path) -> None:
     spec = {"volumes": [{"name": "x", "mountPath": "/code/"}]}
     with pytest.raises(UsageError, match="both want /code"):
-        code.mount(spec, code.pack(str(program)), "x")
+        code.mount(spec, pack(str(program)), "x")
 
 
 def test_a_client_dry_run_prints_what_kubectl_would_apply(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,6 +197,18 @@ def test_the_code_outlives_a_run_that_is_deleted_for_the_next_one(program: Path)
     assert made["metadata"]["ownerReferences"] == [], "it would go with the old run"
     code.adopt(cast(Cluster, server), run | {"metadata": {"name": "hello", "uid": "v"}})
     assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == ["v"]
+
+
+def test_a_run_that_only_asks_leaves_the_code_of_another_as_it_is(program: Path) -> None:
+    server, run = Server(), manifest()
+    packed = code.packed_for([run], str(program))
+    with code.sent_along(cast(Cluster, server), run, packed, dry_run=False, keep=True):
+        run["metadata"] |= {"uid": "u", "namespace": "team"}
+        code.adopt(cast(Cluster, server), run)
+    asks = {names.ANNOTATION_TEST_ONLY: "true"}
+    code.adopt(cast(Cluster, server), run | {"metadata": {"name": "hello-test-x", "uid": "v", "annotations": asks}})
+    [made] = server.maps.values()
+    assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == ["u"]
 
 
 def test_code_that_goes_along_anew_takes_the_place_of_what_did_before(program: Path) -> None:

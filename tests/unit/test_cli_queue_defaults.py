@@ -11,7 +11,7 @@ from lockstep.cli.errors import ApiServerError
 from lockstep.cli.main import main
 from lockstep.cli.options import Target
 from lockstep.cli.submission.flags import Flags
-from lockstep.cli.submission.queue_defaults import batch_of, put_into, with_image
+from lockstep.cli.submission.queue_defaults import batch_of, filled, put_into
 
 HOME = {"name": "home", "mountPath": "/home", "persistentVolumeClaim": {"claimName": "home"}}
 MADE = {"uid": "u1", "resourceVersion": "1", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
@@ -56,7 +56,42 @@ def test_another_refusal_is_told() -> None:
 
 @pytest.mark.parametrize(("own", "queues", "image"), [(None, "b", "b"), ("a", "b", "a"), ("a", None, "a"), (None,) * 3])
 def test_the_image_is_the_runs_own_or_the_queues(own: str | None, queues: str | None, image: str | None) -> None:
-    assert with_image(Flags(image=own), {"image": queues} if queues else {}).image == image
+    flags, added = filled(Flags(image=own), ["a"], {"image": queues} if queues else {}, has_origin=False)
+    assert flags.image == image
+    assert added == (["image b"] if image == "b" else [])
+
+
+@pytest.mark.parametrize(
+    ("own", "queues", "command", "launcher"),
+    [
+        (None, "Torchrun", "train.py", "Torchrun"),
+        ("Plain", "Torchrun", "train.py", "Plain"),
+        (None, "Torchrun", "torchrun", None),
+        (None, "Torchrun", "/venv/bin/torchrun", None),
+        (None, "Torchrun", "mpirun", None),
+        (None, "MPI", "mpirun", "MPI"),
+        (None, "MPI", "/opt/mpi/bin/mpiexec", "MPI"),
+        (None, "DeepSpeed", "deepspeed", "DeepSpeed"),
+        (None, "JAX", "accelerate", None),
+        (None, None, "train.py", None),
+    ],
+)
+def test_the_launcher_is_the_runs_own_or_the_queues_unless_the_command_is_one(
+    own: Any, queues: str | None, command: str, launcher: str | None
+) -> None:
+    flags, added = filled(Flags(launcher=own), [command], {"launcher": queues} if queues else {}, has_origin=False)
+    assert flags.launcher == launcher
+    assert added == ([f"launcher {launcher}"] if launcher and not own else [])
+
+
+@pytest.mark.parametrize(
+    ("own", "has_origin", "claim"), [(None, False, "lustre"), ("nfs", False, "nfs"), (None, True, None)]
+)
+def test_the_checkpoint_claim_is_the_runs_own_or_the_queues_or_that_of_the_run_it_starts_from(
+    own: str | None, has_origin: bool, claim: str | None
+) -> None:
+    flags, _ = filled(Flags(claim=own), ["a"], {"checkpointClaim": "lustre"}, has_origin=has_origin)
+    assert flags.claim == claim
 
 
 @pytest.mark.parametrize(
@@ -97,9 +132,22 @@ def test_flags_without_an_image_get_the_queues_and_what_was_added_is_told(
 ) -> None:
     server = Server(BATCH)
     assert types(server, monkeypatch, "-q", "research", "--", "torchrun", "train.py") == 0
-    assert "queue research adds volume home, env HF_HOME" in capsys.readouterr().err
+    assert "queue research adds image lab/train:3, volume home, env HF_HOME" in capsys.readouterr().err
     (created,) = server.created
     assert (created["spec"]["image"], created["spec"]["volumes"]) == ("lab/train:3", [HOME])
+
+
+def test_launcher_and_claim_of_the_queue_are_in_the_run_and_what_rests_on_them_is_judged_with_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Server({"image": "lab", "launcher": "Torchrun", "checkpointClaim": "lustre"})
+    words = ("-q", "research", "--checkpoint-format", "Orbax", "--", "train.py")
+    assert types(server, monkeypatch, *words) == 0
+    (created,) = server.created
+    assert created["spec"]["launcher"] == {"type": "Torchrun"}
+    assert created["spec"]["command"] == ["train.py"], "Torchrun takes scripts"
+    assert created["spec"]["checkpoint"] == {"shared": {"claimName": "lustre"}, "format": "Orbax"}
+    assert "queue research adds image lab, launcher Torchrun, checkpoint claim lustre" in capsys.readouterr().err
 
 
 def test_each_run_of_an_array_gets_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +163,7 @@ def test_a_manifest_is_what_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path: A
         "apiVersion: lockstep.dev/v1alpha1\nkind: TrainingRun\nmetadata: {name: one}\n"
         "spec: {nodes: 1, queue: research, image: mine, command: [train]}\n"
     )
-    server = Server(BATCH)
+    server = Server(BATCH | {"launcher": "Torchrun", "checkpointClaim": "lustre"})
     assert types(server, monkeypatch, str(file)) == 0
     assert server.created[0]["spec"].keys() == {"nodes", "queue", "image", "command"}
 

@@ -17,7 +17,7 @@ from lockstep.cli.commands import submit as submitting
 from lockstep.cli.errors import ApiServerError, CliError, Unreachable, UsageError
 from lockstep.cli.options import Target
 from lockstep.cli.submission import going_on, retry
-from lockstep.cli.submission.flags import Flags, Schedule
+from lockstep.cli.submission.flags import Creation, Flags, Schedule
 from support import sample_runs as sample
 
 SAVED = {
@@ -49,6 +49,7 @@ class Server:
         self.done: list[str] = []
         self.made: dict[str, Any] = {}
         self.fails: dict[str, BaseException] = {}
+        self.answer: dict[str, Any] = {}
 
     def get(self, path: str, **query: Any) -> dict[str, Any]:
         if "/namespaces/team" in path and "/trainingruns/" not in path and "/trainingrunsets" not in path:
@@ -75,13 +76,16 @@ class Server:
         if self.run is not None and body["metadata"].get("name") == self.run["metadata"]["name"]:
             raise ApiServerError(409, "already exists", name="llama")
         self.made = body
-        return body | {"metadata": {"namespace": "team"} | MADE | body["metadata"]}
+        metadata = {"namespace": "team", "name": body["metadata"].get("generateName", "")} | MADE | body["metadata"]
+        return body | {"metadata": metadata} | ({"status": self.answer} if self.answer else {})
 
     def delete(self, path: str, uid: str) -> dict[str, Any]:
         self.done.append("delete")
         if "delete" in self.fails:
             raise self.fails["delete"]
         assert self.run is not None
+        if path.endswith("-test-"):
+            return {}
         assert uid == self.run["metadata"]["uid"]
         self.run = None
         return {}
@@ -98,7 +102,9 @@ def retried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Se
         flags = given.pop("flags", Flags())
         schedule = given.pop("schedule", Schedule())
         verb = cast(Any, command.retry).__wrapped__
-        words = {"no_wait": not given.get("wait"), "flags": flags, "schedule": schedule, **given}
+        about = {key: given.pop(key) for key in ("wait", "test_only", "dry_run", "output") if key in given}
+        creation = Creation(no_wait=not about.get("wait"), **about)
+        words = {"creation": creation, "flags": flags, "schedule": schedule, **given}
         verb(Target(), words.pop("run", "llama"), words.pop("command", None), **words)
         return server
 
@@ -141,6 +147,42 @@ def test_it_is_mended_by_flags_a_command_or_a_file(retried: Callable[..., Server
     server = retried(Server(old), file=str(file))
     assert server.made["metadata"]["name"] == "llama"
     assert server.made["spec"] == spec | {"checkpoint": {"shared": {"claimName": "lustre"}, "start": {"path": OLD}}}
+
+
+@pytest.mark.parametrize("name", [None, "second"])
+def test_what_a_retry_would_go_on_from_and_when_it_would_start_is_asked_and_nothing_is_changed(
+    retried: Callable[..., Server], capsys: pytest.CaptureFixture[str], name: str | None
+) -> None:
+    server = Server(ended())
+    answer = {"at": sample.at(0), "observedGeneration": 1, "priority": 12, "start": sample.at(0), "nodes": ["gpu-1"]}
+    server.answer = {"conditions": [sample.ACCEPTED], "testOnly": answer}
+    retried(server, test_only=True, name=name)
+    assert server.done == ["create", "delete"], "the question, and the question alone, is deleted"
+    assert server.run is not None
+    assert server.made["metadata"]["generateName"] == f"{name or 'llama'}-test-"
+    assert server.made["metadata"]["annotations"][names.ANNOTATION_TEST_ONLY] == "true"
+    start = {"run": "llama"} if name else {"path": OLD}
+    assert server.made["spec"]["checkpoint"]["start"] == start
+    said = capsys.readouterr()
+    assert said.err == f"{name or 'llama'} goes on from step 400 of llama.\n"
+    assert said.out.startswith(f"{name or 'llama'} would start now on gpu-1")
+    assert kept() == []
+
+
+def test_a_retry_that_would_be_refused_is_said_before_the_old_run_is_touched(retried: Callable[..., Server]) -> None:
+    server = Server(ended())
+    refusal = sample.ACCEPTED | {"status": "False", "message": "spec.queue: there is no such queue"}
+    server.answer = {"conditions": [refusal]}
+    with pytest.raises(CliError, match=r"would not be accepted: spec\.queue"):
+        retried(server, test_only=True)
+    assert server.run is not None
+    assert server.done == ["create", "delete"]
+
+
+@pytest.mark.parametrize("words", [{"wait": True}, {"dry_run": "server"}])
+def test_a_question_starts_nothing_and_waits_for_no_end(retried: Callable[..., Server], words: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="--test-only starts nothing"):
+        retried(Server(ended()), test_only=True, **words)
 
 
 def test_with_a_name_of_its_own_the_old_run_stays_and_is_named(retried: Callable[..., Server]) -> None:
@@ -356,7 +398,12 @@ def test_submit_takes_from_as_a_flag_for_runs_and_arrays(monkeypatch: pytest.Mon
     server = Server(ended())
     monkeypatch.setattr(Target, "connect", lambda self: cast(Cluster, server))
     verb = cast(Any, submitting.submit).__wrapped__
-    words: Any = {"flags": Flags(image="x"), "schedule": Schedule(), "origin": "llama", "no_wait": True}
+    words: Any = {
+        "flags": Flags(image="x"),
+        "schedule": Schedule(),
+        "origin": "llama",
+        "creation": Creation(no_wait=True),
+    }
     verb(Target(), ["a"], "next", array=array, **words)
     spec = server.made["spec"]["template"]["spec"] if array else server.made["spec"]
     assert spec["checkpoint"]["start"] == {"run": "llama"}

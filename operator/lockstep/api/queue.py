@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from lockstep.api.base.core_shapes import EnvList, VolumeList
-from lockstep.api.base.schema import Duration, MapList, Rule, SetList, SpecModel, StatusModel, Timestamp
+from lockstep.api.base.schema import Duration, MapList, ObjectName, Rule, SetList, SpecModel, StatusModel, Timestamp
 from lockstep.api.run_status import Condition
 
 StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
@@ -17,6 +17,7 @@ GpuHoursAction = Literal["Warn", "Block"]
 WithinQueue = Literal["Never", "LowerPriority"]
 WithinCohort = Literal["Never", "LowerPriority", "Any"]
 ScaleUp = Literal["Disabled", "Enabled"]
+QueueLauncher = Literal["Plain", "Torchrun", "JAX", "MPI", "DeepSpeed", "Ray"]
 SelectorOperator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 LabelValue = Annotated[str, Field(max_length=63)]
 LabelKey = Annotated[str, Field(min_length=1, max_length=317)]
@@ -132,6 +133,12 @@ class BatchDefaults(SpecModel):
     ] = ()
     """Variables of the submitter's shell that go along, e.g. HF_TOKEN or WANDB_*; none when left out, whatever
     --export=ALL says, as they are those of another host."""
+    launcher: QueueLauncher | None = None
+    """What `--launcher` says where `lockstep submit` is given none, and the command does not begin with a launcher of
+    its own, such as torchrun or mpirun. Batch scripts start their own processes."""
+    checkpoint_claim: ObjectName | None = None
+    """What `--checkpoint-claim` says where `lockstep submit` is given none: a claim of the run's namespace. Batch
+    scripts save where they say themselves."""
     submit_from_inside: bool = False
     """Let a running batch job submit others, to this queue and for its own user (sbatch in a script)."""
 

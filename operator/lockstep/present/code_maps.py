@@ -18,10 +18,15 @@ def mounted_by(manifest: Mapping[str, Any]) -> Iterator[str]:
     """ConfigMaps of code that a run or array mounts, by their names: each is to be looked at for its label."""
     spec = section(manifest, "spec", "template", "spec") or section(manifest, "spec")
     for volume in items(spec, "volumes"):
-        for source in items(section(volume, "projected"), "sources"):
-            name = section(source, "configMap").get("name")
-            if volume.get("name") == VOLUME and isinstance(name, str) and _NAME.fullmatch(name):
-                yield name
+        yield from maps_of(volume)
+
+
+def maps_of(volume: Mapping[str, Any]) -> Iterator[str]:
+    """The same of one volume."""
+    for source in items(section(volume, "projected"), "sources"):
+        name = section(source, "configMap").get("name")
+        if volume.get("name") == VOLUME and isinstance(name, str) and _NAME.fullmatch(name):
+            yield name
 
 
 def adoption(config_map: Mapping[str, Any], owner: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from typer import Argument
 
 from lockstep.cli.errors import UsageError
-from lockstep.cli.options import ObjectOutput, Run, Target, flag, verb
-from lockstep.cli.submission.flags import Flags, Schedule
+from lockstep.cli.options import Run, Target, flag, verb
+from lockstep.cli.submission.flags import Creation, Flags, Schedule
 
 app = typer.Typer()
 
@@ -21,6 +21,7 @@ app = typer.Typer()
     "lockstep retry hello",
     "lockstep retry hello -f mended.yaml",
     "lockstep retry hello --image IMAGE -- torchrun train.py",
+    "lockstep retry hello -f mended.yaml --test-only",
 )
 def retry(
     target: Target,
@@ -33,15 +34,7 @@ def retry(
     schedule: Schedule,
     step: Annotated[int | None, flag("--step STEP", "From this step, not the newest.", min=0)] = None,
     fresh: Annotated[bool, flag("--fresh", "From step 0.")] = False,
-    hold: Annotated[bool, flag("--hold -H", "Wait until it is released.")] = False,
-    wait: Annotated[bool, flag("--wait", "Stay until the end; fail unless it succeeds.")] = False,
-    no_wait: Annotated[
-        bool, flag("--no-wait", "Create it whatever it lacks; don't see for 2 s what comes of it.")
-    ] = False,
-    dry_run: Annotated[
-        Literal["none", "client", "server"], flag("--dry-run", "client prints the manifest; server asks.")
-    ] = "none",
-    output: ObjectOutput = "name",
+    creation: Creation,
 ) -> None:
     """Go on from the newest checkpoint of a run that has ended: a new run takes its place, as it was or mended."""
     import time
@@ -50,11 +43,11 @@ def retry(
     from lockstep.cli.output import note, print_done
     from lockstep.cli.submission import array_manifests, code, going_on, manifests, submit
     from lockstep.cli.submission import retry as retries
+    from lockstep.cli.submission.test_only import show_start
     from lockstep.cli.submission.verdicts import tell_verdicts
     from lockstep.present.going_on import again, forget_start, put_record
 
-    if wait and no_wait:
-        raise UsageError("--wait stays until the end, --no-wait not at all: leave one of them out")
+    creation.check()
     cluster = target.connect()
     raw = retries.ended(cluster, run)
     ended, old = runs.view(raw), raw["metadata"]["name"]
@@ -72,31 +65,37 @@ def retry(
     if not file:
         forget_start(manifest)
     words = going_on.start_after(manifest, ended, step=step, fresh=fresh)
-    replace(schedule, hold=hold).put_into(manifest, time.time())
+    schedule.put_into(manifest, time.time())
     array_manifests.refuse_outside_of_arrays(manifest)
     put_record(manifest, ended)
     in_place = retries.takes_its_place(raw, manifest)
-    packed = code.packed_for([manifest], flags.code)
-    if dry_run == "client":
-        submit.show_unsent([*code.shown_with([manifest], packed), manifest], output)
+    packed = code.packed_for([manifest], flags.code, flags.code_claim)
+    if creation.dry_run == "client":
+        submit.show_unsent([*code.shown_with([manifest], packed), manifest], creation.output)
         return
-    submit.refuse_wrong(cluster, manifest, look_up=not no_wait, made=code.made_for(manifest, packed))
-    if dry_run == "none":
+    made_along = code.made_for(manifest, packed)
+    submit.refuse_wrong(cluster, manifest, look_up=not creation.no_wait, made=made_along)
+    if creation.dry_run == "none":
         submit.name_user(cluster, [manifest])
-    with code.sent_along(cluster, manifest, packed, dry_run=dry_run == "server", keep=True):
-        if dry_run == "server" and in_place:
+    over = f"; {', '.join(left)} of {old} is over and left out" if left else ""
+    told = f"{manifest['metadata']['name']} {words}{over}."
+    with code.sent_along(cluster, manifest, packed, dry_run=creation.asks_server, keep=not creation.test_only):
+        if creation.test_only:
+            note(told)
+            show_start(cluster, manifest, creation.output)
+            return
+        if creation.asks_server and in_place:
             retries.ask(cluster, manifest)
             made = manifest
         elif in_place:
             made = retries.replace_run(cluster, raw, manifest)
         else:
-            made = submit.create(cluster, manifest, dry_run=dry_run == "server")
-    print_done(made, output, "created (server dry run)" if dry_run == "server" else "created")
-    if dry_run == "server":
+            made = submit.create(cluster, manifest, dry_run=creation.asks_server)
+    print_done(made, creation.output, creation.done)
+    if creation.asks_server:
         return
-    over = f"; {', '.join(left)} of {old} is over and left out" if left else ""
-    note(f"{made['metadata']['name']} {words}{over}.")
-    if wait:
+    note(told)
+    if creation.wait:
         submit.await_end(cluster, made)
-    elif not no_wait and (verdict := tell_verdicts(cluster, [made])):
+    elif not creation.no_wait and (verdict := tell_verdicts(cluster, [made])):
         raise typer.Exit(verdict)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from typer import Argument
 
 from lockstep.cli.errors import UsageError
-from lockstep.cli.options import ObjectOutput, Target, flag, verb
-from lockstep.cli.submission.flags import Flags, Schedule
+from lockstep.cli.options import Target, flag, verb
+from lockstep.cli.submission.flags import Creation, Flags, Schedule
 from lockstep.cli.submission.slurm_flags import SubmitCommand
 
 app = typer.Typer()
@@ -38,16 +37,7 @@ def submit(
     stop_on_failure: Annotated[
         bool, flag("--stop-on-failure", "Of an array: once an index has failed, what waits is cancelled.")
     ] = False,
-    hold: Annotated[bool, flag("--hold -H", "Wait until it is released.")] = False,
-    test_only: Annotated[bool, flag("--test-only", "Dry run: when and where it would start.")] = False,
-    wait: Annotated[bool, flag("--wait", "Stay until the end; fail unless it succeeds.")] = False,
-    no_wait: Annotated[
-        bool, flag("--no-wait", "Create it whatever it lacks; don't see for 2 s what comes of it.")
-    ] = False,
-    dry_run: Annotated[
-        Literal["none", "client", "server"], flag("--dry-run", "client prints the manifest; server asks.")
-    ] = "none",
-    output: ObjectOutput = "name",
+    creation: Creation,
 ) -> None:
     """Create a run from a manifest (- for standard input), or from flags and a command after --."""
     from lockstep.api.base import names
@@ -58,20 +48,18 @@ def submit(
     from lockstep.cli.submission.test_only import show_start
     from lockstep.cli.submission.verdicts import tell_verdicts
 
-    if wait and no_wait:
-        raise UsageError("--wait stays until the end, --no-wait not at all: leave one of them out")
-    if test_only and (wait or dry_run != "none"):
-        raise UsageError("--test-only starts nothing: leave --wait and --dry-run out")
+    creation.check()
+    wait, test_only, creates = creation.wait, creation.test_only, creation.dry_run == "none"
     if array and (wait or test_only):
         raise UsageError("--wait and --test-only are for single runs", "leave --array out to ask for one of them")
-    cluster, batch, queue = None, None, flags.queue or names.DEFAULT_QUEUE
-    if arguments and dry_run != "client" and not flags.image and not manifests.name_a_manifest(arguments):
+    cluster, batch, added, queue = None, {}, list[str](), flags.queue or names.DEFAULT_QUEUE
+    if arguments and creation.dry_run != "client" and not manifests.are_a_manifest(arguments, flags):
         cluster = target.connect()
         batch = queue_defaults.batch_of(cluster, queue)
-        flags = queue_defaults.with_image(flags, batch)
+        flags, added = queue_defaults.filled(flags, arguments, batch, has_origin=bool(origin))
     wanted = manifests.manifests_of(arguments or (), flags, name)
     for manifest in wanted:
-        replace(schedule, hold=hold).put_into(manifest, time.time())
+        schedule.put_into(manifest, time.time())
     if origin:
         before = runs.fetch(target.connect(), origin)
         for manifest in wanted:
@@ -87,18 +75,18 @@ def submit(
             raise UsageError("--stop-on-failure is for arrays", "add --array, or leave it out")
         if stop_on_failure:
             array_manifests.stop_on_failure(manifest)
-    packed = code.packed_for(wanted, flags.code)
-    if dry_run == "client":
-        submit.show_unsent([*code.shown_with(wanted, packed), *wanted], output)
+    packed = code.packed_for(wanted, flags.code, flags.code_claim)
+    if creation.dry_run == "client":
+        submit.show_unsent([*code.shown_with(wanted, packed), *wanted], creation.output)
         return
     if wait and len(wanted) > 1:
         raise UsageError("--wait needs a manifest with one run")
     cluster = cluster or target.connect()
-    for manifest in wanted if manifests.is_made_of_flags(arguments or (), flags) else ():
-        batch = queue_defaults.batch_of(cluster, queue) if batch is None else batch
-        if added := queue_defaults.put_into(manifest, batch):
-            note(f"queue {queue} adds {', '.join(added)}")
-    if dry_run == "none":
+    for manifest in wanted if batch else ():
+        added += queue_defaults.put_into(manifest, batch)
+    if added:
+        note(f"queue {queue} adds {', '.join(added)}")
+    if creates:
         submit.name_user(cluster, wanted)
     created = []
     for manifest in wanted:
@@ -106,18 +94,20 @@ def submit(
         if target.namespace and named and target.namespace != named:
             raise UsageError(f"the manifest says namespace {named}, -n says {target.namespace}")
         cluster.namespace = named or cluster.namespace
-        submit.refuse_wrong(cluster, manifest, look_up=not no_wait, made=code.made_for(manifest, packed))
-        with code.sent_along(cluster, manifest, packed, dry_run=dry_run == "server", keep=not test_only):
+        submit.refuse_wrong(cluster, manifest, look_up=not creation.no_wait, made=code.made_for(manifest, packed))
+        if packed is not None and packed.to is not None and creates and not test_only:
+            submit.create(cluster, manifest, dry_run=True)  # a name that is taken is told before anything is copied
+        with code.sent_along(cluster, manifest, packed, dry_run=creation.asks_server, keep=not test_only):
             if test_only:
-                show_start(cluster, manifest, output)
+                show_start(cluster, manifest, creation.output)
                 continue
-            raw = submit.create(cluster, manifest, dry_run=dry_run == "server")
-        print_done(raw, output, "created (server dry run)" if dry_run == "server" else "created")
-        if dry_run == "none" and output == "name":
+            raw = submit.create(cluster, manifest, dry_run=creation.asks_server)
+        print_done(raw, creation.output, creation.done)
+        if creates and creation.output == "name":
             submit.tell_limit(raw)
-        if wait and dry_run == "none":
+        if creates and wait:
             submit.await_end(cluster, raw)
-        elif dry_run == "none":
+        elif creates:
             created.append(raw)
-    if created and not no_wait:
+    if created and not creation.no_wait:
         raise typer.Exit(tell_verdicts(cluster, created))

@@ -1,84 +1,32 @@
-"""`lockstep submit --code DIR`: a directory of code in a ConfigMap that the run mounts, and that goes with it."""
+"""`--code DIR`: a directory of code that the run mounts: in a ConfigMap that goes with it, or copied to a claim."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
+from lockstep.api.base import names
 from lockstep.cli.client import Cluster, Json, core_path
 from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.cli.output import note
+from lockstep.cli.submission import claim_copies
+from lockstep.cli.submission.array_manifests import is_set
+from lockstep.cli.submission.packing import IN_A_CONFIG_MAP, ON_A_CLAIM, Packed, kilobytes, pack
 from lockstep.present import code_maps
 from lockstep.present.amounts import plural
 
 MOUNT = "/code"
-MOST_BYTES, MOST_FILES, MOST_SEEN = 1_000_000, 500, 20_000
-"""A ConfigMap holds 1 MiB; each file has a line in the run; a home directory is none of a program."""
-MOST_PATH = 512
-_SOURCE = (
-    ".py", ".pyi", ".sh", ".bash", ".toml", ".cfg", ".ini", ".yaml", ".yml", ".json", ".jsonl", ".txt", ".md", ".c",
-    ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".jinja",
-)  # fmt: skip
-_SKIPPED = ("__pycache__", "node_modules", "venv", "site-packages", "wandb", "mlruns", "lightning_logs")
 _NAMED = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """What goes along, by its path below the directory, and what does not, with the reason."""
-
-    files: Sequence[tuple[str, bytes]]
-    left_out: Sequence[tuple[str, str]]
-
-
-def pack(directory: str) -> Packed:
-    """Sources first, then whatever else there is room for, the smallest first. Raises CliError where the sources alone
-    are too large, and on what is no directory."""
-    root = Path(directory)
-    if not root.is_dir():
-        raise UsageError(f"--code {directory} is no directory", "name the one that has your program, e.g. --code .")
-    found: list[tuple[str, Path]] = []
-    left_out: list[tuple[str, str]] = []
-    for path, why in _walk(root):
-        relative = path.relative_to(root).as_posix()
-        if len(found) + len(left_out) >= MOST_SEEN:
-            raise CliError(f"--code {directory} has more than {MOST_SEEN} files", "name the directory of your program")
-        if why:
-            left_out.append((relative, why))
-        else:
-            found.append((relative, path))
-    taken: list[tuple[str, bytes]] = []
-    room = MOST_BYTES
-    for is_source in (True, False):
-        kind = [pair for pair in found if (pair[1].suffix in _SOURCE) is is_source]
-        sizes = sorted((_size(path), relative, path) for relative, path in kind)
-        for size, relative, path in sizes:
-            if size > room or len(taken) >= MOST_FILES:
-                left_out.append((relative, f"{_kilobytes(size)}, too large"))
-                continue
-            content = _read(path)
-            room -= len(content)
-            taken.append((relative, content))
-        missing = [relative for _, relative, _ in sizes if relative not in {name for name, _ in taken}]
-        if is_source and missing:
-            raise CliError(
-                f"--code {directory}: {plural(len(sizes), 'source file')} of {_kilobytes(sum(s for s, _, _ in sizes))} "
-                f"are more than a ConfigMap holds ({MOST_FILES} files, {_kilobytes(MOST_BYTES)}), e.g. {missing[-1]}",
-                "have it in the image or on a claim: kubectl cp it there, then --volume CLAIM:/code --workdir /code",
-            )
-    if not taken:
-        raise CliError(f"--code {directory} holds no file that could go along", "name the directory of your program")
-    return Packed(sorted(taken), sorted(left_out))
 
 
 def tell(packed: Packed, directory: str) -> None:
     """Say what goes along and what does not."""
     size = sum(len(content) for _, content in packed.files)
-    note(f"{plural(len(packed.files), 'file')} of {directory} ({_kilobytes(size)}) are in {MOUNT}, where it starts.")
+    where = f"go to {packed.to.path} on claim {packed.to.claim}, which is" if packed.to else "are in"
+    note(f"{plural(len(packed.files), 'file')} of {directory} ({kilobytes(size)}) {where} {MOUNT}, where it starts.")
     if packed.left_out:
         named = ", ".join(f"{name} ({why})" for name, why in packed.left_out[:_NAMED])
         more = f" and {len(packed.left_out) - _NAMED} more" if len(packed.left_out) > _NAMED else ""
@@ -106,23 +54,34 @@ def config_map(packed: Packed, stem: str) -> Json:
 
 def mount(spec: Json, packed: Packed, config_map_name: str) -> None:
     """Have a run's spec mount it, and start there unless it says where."""
-    items = [{"key": _key(index), "path": path} for index, (path, _) in enumerate(packed.files)]
-    source = {"defaultMode": 0o555, "sources": [{"configMap": {"name": config_map_name, "items": items}}]}
     taken = [volume for volume in spec.get("volumes") or () if volume.get("mountPath", "").rstrip("/") == MOUNT]
     if taken:
         raise UsageError(f"--code and --volume both want {MOUNT}", f"mount the volume elsewhere than {MOUNT}")
-    volume = {"name": code_maps.VOLUME, "mountPath": MOUNT, "projected": source}
+    volume: Json = {"name": code_maps.VOLUME, "mountPath": MOUNT}
+    if packed.to is None:
+        items = [{"key": _key(index), "path": path} for index, (path, _) in enumerate(packed.files)]
+        source = {"defaultMode": 0o555, "sources": [{"configMap": {"name": config_map_name, "items": items}}]}
+        volume["projected"] = source
+    else:
+        volume |= {"readOnly": True, "subPath": packed.to.path}
+        volume["persistentVolumeClaim"] = {"claimName": packed.to.claim}
     spec["volumes"] = [*(spec.get("volumes") or ()), volume]
     spec.setdefault("workingDir", MOUNT)
 
 
-def packed_for(manifests: Sequence[Json], directory: str | None) -> Packed | None:
-    """What ``--code`` takes along, told and mounted in the one run that is to be created; None: nothing."""
+def packed_for(manifests: Sequence[Json], directory: str | None, claim: str | None = None) -> Packed | None:
+    """What ``--code`` takes along, told and mounted in the one run that is to be created; None: nothing. With
+    ``claim`` (``CLAIM[:PATH]``) it goes there."""
+    if directory is None and claim is not None:
+        raise UsageError("--code-claim says where code goes, and not which", "add --code DIR")
     if directory is None:
         return None
-    packed = pack(directory)
+    wanted = claim_copies.wanted_place(claim) if claim is not None else None
+    packed = pack(directory, IN_A_CONFIG_MAP if wanted is None else ON_A_CLAIM)
     for manifest in manifests:
         _forget(manifest)
+        if wanted is not None:
+            packed = replace(packed, to=claim_copies.destination(wanted, _stem(manifest), packed.files))
         mount(_run_spec(manifest), packed, _name_to_be(manifest))
     tell(packed, directory)
     return packed
@@ -130,12 +89,14 @@ def packed_for(manifests: Sequence[Json], directory: str | None) -> Packed | Non
 
 def made_for(manifest: Json, packed: Packed | None) -> frozenset[str]:
     """ConfigMaps that it names, and that are created with it."""
-    return frozenset() if packed is None else frozenset({_name_to_be(manifest)})
+    return frozenset() if packed is None or packed.to is not None else frozenset({_name_to_be(manifest)})
 
 
 def shown_with(manifests: Sequence[Json], packed: Packed | None) -> list[Json]:
     """The object, as a manifest beside those that mount it."""
-    if packed is None:
+    if packed is not None and packed.to is not None:
+        note("Nothing is copied by a dry run of the client: whoever creates it submits it with --code.")
+    if packed is None or packed.to is not None:
         return []
     shown = config_map(packed, _stem(manifests[0]))
     shown["metadata"] = {"name": _name_to_be(manifests[0]), "labels": shown["metadata"]["labels"]}
@@ -145,8 +106,13 @@ def shown_with(manifests: Sequence[Json], packed: Packed | None) -> list[Json]:
 @contextlib.contextmanager
 def sent_along(cluster: Cluster, manifest: Json, packed: Packed | None, *, dry_run: bool, keep: bool) -> Iterator[None]:
     """Create it before the run that is created inside, which mounts it by its name. It goes where nothing comes of
-    that, or nothing is to stay."""
-    if packed is None:
+    that, or nothing is to stay. What is on a claim stays: the next such run finds it there."""
+    if packed is not None and packed.to is not None:
+        below = _run_spec(manifest)
+        claim_copies.refuse_unfit(cluster, packed.to.claim, 2 if is_set(manifest) else below.get("nodes", 1))
+        if keep and not dry_run:
+            claim_copies.copy(cluster, packed.files, packed.to, below, _stem(manifest))
+    if packed is None or packed.to is not None:
         yield
         return
     name = send(cluster, packed, _stem(manifest), dry_run=dry_run)
@@ -189,9 +155,14 @@ def _carried(cluster: Cluster, owner: Json) -> Iterator[tuple[str, str, Json]]:
 
 def _forget(manifest: Json) -> None:
     """Code that went along before is replaced by what goes along now."""
-    spec, before = _run_spec(manifest), {*code_maps.mounted_by(manifest)}
-    if before:
-        spec["volumes"] = [volume for volume in spec["volumes"] if volume.get("name") != code_maps.VOLUME]
+    spec = _run_spec(manifest)
+    if volumes := spec.get("volumes"):
+        spec["volumes"] = [volume for volume in volumes if not _is_carried(volume)]
+
+
+def _is_carried(volume: Mapping[str, Any]) -> bool:
+    copied = "persistentVolumeClaim" in volume and claim_copies.is_copy(str(volume.get("subPath")))
+    return volume.get("name") == code_maps.VOLUME and (copied or any(code_maps.maps_of(volume)))
 
 
 def _name_to_be(manifest: Json) -> str:
@@ -227,54 +198,14 @@ def discard(cluster: Cluster, name: str) -> None:
 
 def adopt(cluster: Cluster, owner: Json) -> None:
     """Have the code that a new run or array mounts go once the last of those that mount it is gone. Where that may not
-    be written it stays, which harms nobody."""
+    be written it stays, which harms nobody. A run that only asks leaves what is another's as it is."""
+    asks = names.ANNOTATION_TEST_ONLY in (owner["metadata"].get("annotations") or {})
     for _, path, raw in _carried(cluster, owner):
+        if asks and raw["metadata"].get("ownerReferences"):
+            continue
         with contextlib.suppress(CliError):
             cluster.merge_patch(path, code_maps.adoption(raw, owner))
 
 
-def _walk(root: Path) -> Iterator[tuple[Path, str]]:
-    """Files, each with why it stays behind; directories that stay behind as one."""
-    for place, directories, files in os.walk(root):
-        kept = []
-        for name in sorted(directories):
-            path = Path(place) / name
-            if name.startswith(".") or name in _SKIPPED or name.endswith(".egg-info"):
-                yield path, "is made, or hidden"
-            elif path.is_symlink():
-                yield path, "is a link"
-            else:
-                kept.append(name)
-        directories[:] = kept
-        for name in sorted(files):
-            path = Path(place) / name
-            if path.is_symlink() or not path.is_file():
-                yield path, "is a link, or no plain file"
-            elif name.startswith(".") or name.endswith((".pyc", ".pyo")):
-                yield path, "is made, or hidden"
-            elif len(path.relative_to(root).as_posix()) > MOST_PATH or not name.isprintable():
-                yield path, "has a name that cannot be carried"
-            else:
-                yield path, ""
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CliError(f"cannot read {path}: {error.strerror}") from error
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError as error:
-        raise CliError(f"cannot read {path}: {error.strerror}") from error
-
-
 def _key(index: int) -> str:
     return f"file-{index:03d}"
-
-
-def _kilobytes(size: int) -> str:
-    return f"{size / 1e6:.1f} MB" if size >= 10**6 else f"{max(1, round(size / 1e3))} kB"

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from lockstep.api.base import names
 from lockstep.cli.client import Json
 from lockstep.cli.errors import UsageError
-from lockstep.cli.options import flag
+from lockstep.cli.options import ObjectOutput, flag
 from lockstep.cli.submission import array_manifests, slurm_syntax
 
 _LISTS = {"env": "name", "volumes": "mountPath"}
@@ -43,6 +43,9 @@ class Flags:
     ] = None  # fmt: skip
     volumes: Annotated[list[str] | None, flag("--volume CLAIM:PATH[:ro]", "Mount a claim; may be repeated.")] = None
     code: Annotated[str | None, flag("--code DIR", "Take a directory along, to /code, and start there.")] = None
+    code_claim: Annotated[
+        str | None, flag("--code-claim CLAIM[:PATH]", "Have --code copied to a claim: up to 30 MB, not 1 MB.")
+    ] = None
     workdir: Annotated[str | None, flag("--workdir PATH", "Where the command starts, in the container.")] = None
     shm_size: Annotated[str | None, flag("--shm-size SIZE", "E.g. 200Gi.")] = None
     env: Annotated[list[str] | None, flag("--env NAME=VALUE", "May be repeated.")] = None
@@ -98,7 +101,7 @@ class Schedule:
         Literal["Fail", "Requeue"] | None, flag("--on-time-limit", "After the save at its limit: end, or queue again.")
     ] = None
     requeue: Annotated[bool, flag("--requeue", "The same as --on-time-limit Requeue.")] = False
-    hold: bool = False
+    hold: Annotated[bool, flag("--hold -H", "Wait until it is released.")] = False
 
     def fields(self, now: float) -> Json:
         """Fields of the spec. Raises UsageError on what means nothing."""
@@ -124,6 +127,38 @@ class Schedule:
             array_manifests.put_fields(manifest, fields, laid_over)
         elif fields and isinstance(spec, dict):
             manifest["spec"] = laid_over(spec, fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """Whether runs are created or only asked about, and whether their end is waited for."""
+
+    test_only: Annotated[bool, flag("--test-only", "Dry run: when and where it would start.")] = False
+    wait: Annotated[bool, flag("--wait", "Stay until the end; fail unless it succeeds.")] = False
+    no_wait: Annotated[bool, flag("--no-wait", "Create it whatever it lacks; don't see for 2 s what comes of it.")] = (
+        False
+    )
+    dry_run: Annotated[
+        Literal["none", "client", "server"], flag("--dry-run", "client prints the manifest; server asks.")
+    ] = "none"
+    output: ObjectOutput = "name"
+
+    def check(self) -> None:
+        """Raise UsageError where its flags contradict each other."""
+        if self.wait and self.no_wait:
+            raise UsageError("--wait stays until the end, --no-wait not at all: leave one of them out")
+        if self.test_only and (self.wait or self.dry_run != "none"):
+            raise UsageError("--test-only starts nothing: leave --wait and --dry-run out")
+
+    @property
+    def asks_server(self) -> bool:
+        """Whether the API server is only asked."""
+        return self.dry_run == "server"
+
+    @property
+    def done(self) -> str:
+        """What was done, in words."""
+        return "created (server dry run)" if self.asks_server else "created"
 
 
 def laid_over(spec: Json, fields: Json) -> Json:

@@ -44,7 +44,7 @@ def manifests_of(arguments: Sequence[str], flags: Flags, name: str | None) -> li
         raise _no_manifest(arguments)
     manifests = read_manifests(arguments[0])
     fields = flags.fields()
-    if (fields or flags.code) and len(manifests) > 1:
+    if (fields or flags.code or flags.code_claim) and len(manifests) > 1:
         raise UsageError("flags that say what a run is need a manifest with one run", "edit the manifest instead")
     for manifest in manifests:
         lay_over(manifest, fields)
@@ -59,6 +59,13 @@ def manifests_of(arguments: Sequence[str], flags: Flags, name: str | None) -> li
 def is_made_of_flags(arguments: Sequence[str], flags: Flags) -> bool:
     """Whether what is to be created is what flags and a command say, and lies in no file."""
     return bool(flags.image) and not (len(arguments) == 1 and is_named_as_a_manifest(arguments[0]))
+
+
+def are_a_manifest(arguments: Sequence[str], flags: Flags) -> bool:
+    """Whether they are a file, and no command; that of an image may be a file too, unless it is named as a manifest."""
+    if flags.image:
+        return not is_made_of_flags(arguments, flags)
+    return name_a_manifest(arguments)
 
 
 def name_a_manifest(arguments: Sequence[str]) -> bool:

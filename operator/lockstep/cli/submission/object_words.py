@@ -7,20 +7,26 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from lockstep.api.base import names
+from lockstep.api.base.schema import ApiModel
 from lockstep.cli.client import Json
 from lockstep.cli.submission.array_manifests import is_set
 from lockstep.cli.submission.field_words import wrong_type
+from lockstep.cli.submission.near_fields import places_of
 
 _NAME = re.compile("[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _PARTS = ("apiVersion", "kind", "metadata", "spec", "status")
 
 
-def object_problems(manifest: Json) -> Iterator[tuple[str, str]]:
-    """By field. What is wrong is taken out of ``manifest``, so that the rest can be judged."""
+def object_problems(manifest: Json, root: type[ApiModel]) -> Iterator[tuple[str, str]]:
+    """By field. What is wrong is taken out of ``manifest``, so that the rest can be judged. ``root``: its spec."""
     for part in [part for part in manifest if part not in _PARTS]:
         del manifest[part]
         near = get_close_matches(str(part), _PARTS, 1)
-        yield str(part), f"is no field; {f'write {near[0]}' if near else 'move it below spec'}"
+        places = places_of(str(part), root)
+        if near or not places:
+            yield str(part), f"there is no such field; {f'write {near[0]}' if near else 'move it below spec'}"
+        else:
+            yield str(part), f"there is no such field here; write it as {places}"
     yield from _name_problems(manifest)
     metadata = manifest["metadata"]
     for kind in ("labels", "annotations"):

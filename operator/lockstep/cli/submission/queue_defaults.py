@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,6 +11,17 @@ from lockstep.cli.client import Cluster, Json, resource_path
 from lockstep.cli.errors import ApiServerError
 from lockstep.cli.submission.array_manifests import is_set
 from lockstep.cli.submission.flags import Flags
+
+_STARTED_BY = {
+    "torchrun": "Plain",
+    "accelerate": "Plain",
+    "mpirun": "MPI",
+    "mpiexec": "MPI",
+    "mpiexec.hydra": "MPI",
+    "deepspeed": "DeepSpeed",
+}
+"""The launcher under which such a command works as typed."""
+_WORDS = {"claim": "checkpoint claim"}
 
 
 def batch_of(cluster: Cluster, queue: str) -> Json:
@@ -24,9 +36,25 @@ def batch_of(cluster: Cluster, queue: str) -> Json:
     return batch
 
 
-def with_image(flags: Flags, batch: Json) -> Flags:
-    """The flags' own image, or the queue's."""
-    return replace(flags, image=flags.image or batch.get("image"))
+def filled(flags: Flags, command: Sequence[str], batch: Json, *, has_origin: bool) -> tuple[Flags, list[str]]:
+    """The flags, with the queue's image, launcher and checkpoint claim where they name none, and what was added, in
+    words. A command that is a launcher itself gets no other; with ``has_origin`` the checkpoints are where those are
+    that the run starts from."""
+    program = posixpath.basename(command[0]) if command else ""
+    launcher, claim = batch.get("launcher"), batch.get("checkpointClaim")
+    defaults = {
+        "image": batch.get("image"),
+        "launcher": launcher if _STARTED_BY.get(program, launcher) == launcher else None,
+        "claim": None if has_origin else claim,
+    }
+    added = {field: value for field, value in defaults.items() if value and not getattr(flags, field)}
+    made = replace(
+        flags,
+        image=added.get("image", flags.image),
+        launcher=added.get("launcher", flags.launcher),
+        claim=added.get("claim", flags.claim),
+    )
+    return made, [f"{_WORDS.get(field, field)} {value}" for field, value in added.items()]
 
 
 def put_into(manifest: Json, batch: Json) -> list[str]:

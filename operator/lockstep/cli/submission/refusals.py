@@ -6,7 +6,6 @@ import copy
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,13 +19,13 @@ from lockstep.cli.client import Json
 from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.cli.submission.array_manifests import called, is_set
 from lockstep.cli.submission.field_words import words_of_model, words_of_server
+from lockstep.cli.submission.near_fields import model_at, no_such_field, without_indices
 from lockstep.cli.submission.object_words import object_problems
 from lockstep.core.pods.validation import validate
 
 Told = tuple[str, str]
 """A field, and what is wrong with it."""
 _UNKNOWN_FIELD = re.compile('unknown field "([^"]+)"')
-_INDEX = re.compile(r"\[[^]]*\]")
 _PART = re.compile(r"[^.[\]]+")
 _STAND_INS: Mapping[str, Any] = {"nodes": 1, "image": "x", "command": ["x"], "indices": "0"}
 """What the rest is judged with where one of these is wrong."""
@@ -43,7 +42,7 @@ def refuse_bad(manifest: Json, namespace_labels: Mapping[str, str] | None) -> No
 def problems_of(manifest: Json, namespace_labels: Mapping[str, str] | None) -> tuple[list[Told], Json]:
     """All that is wrong as far as no server is asked, and the manifest without it: what remains can be judged too."""
     rest = copy.deepcopy(manifest)
-    found = list(object_problems(rest))
+    found = list(object_problems(rest, _model_of(rest)))
     found += _mended(rest)
     try:
         spec = _model_of(rest).model_validate(rest["spec"])
@@ -59,8 +58,8 @@ def problems_of(manifest: Json, namespace_labels: Mapping[str, str] | None) -> t
 
 def unsaid(more: Sequence[Told], said: Sequence[Told]) -> list[Told]:
     """Those of ``more`` that are about other fields."""
-    fields = [_INDEX.sub("", field) for field, _ in said]
-    return [each for each in more if not any(_is_within(_INDEX.sub("", each[0]), field) for field in fields)]
+    fields = [without_indices(field) for field, _ in said]
+    return [each for each in more if not any(_is_within(without_indices(each[0]), field) for field in fields)]
 
 
 def in_fields(error: ApiServerError, manifest: Json, namespace: str) -> CliError:
@@ -87,8 +86,7 @@ def server_problems(error: ApiServerError, manifest: Json) -> list[Told]:
     """The same as problems; none where it speaks of no field."""
     unknown = _UNKNOWN_FIELD.findall(str(error))
     if unknown:
-        model = _model_of(manifest)
-        return [(field, f"is no field; {_nearest(field, model)}") for field in unknown]
+        return [(field, no_such_field(field, _model_of(manifest))) for field in unknown]
     return [(field, words_of_server(field, words, _value_at(manifest, field))) for field, words in error.causes]
 
 
@@ -136,7 +134,7 @@ def _problems_of(errors: Sequence[Any], root: type[ApiModel]) -> Iterator[Told]:
             continue
         told.add(field)
         if problem["type"] == "extra_forbidden":
-            yield field, f"is no field; {_nearest(field, root)}"
+            yield field, no_such_field(field, root)
         else:
             yield field, words_of_model(field, problem, _form_of(field, root))
 
@@ -196,25 +194,8 @@ def _is_within(field: str, other: str) -> bool:
 
 def _form_of(field: str, root: type[ApiModel]) -> str:
     """How its text is to be written, where there is a rule for it."""
-    *parents, last = _INDEX.sub("", field).split(".")
-    model = _model_at(parents, root)
+    *parents, last = without_indices(field).split(".")
+    model = model_at(parents, root)
     found = next((f.type for f in fields_of(model) if f.name == last), None) if model is not None else None
     rules = (found.item or found).all(Rule) if found is not None else []
     return rules[0].message if rules else ""
-
-
-def _model_at(parents: Sequence[str], root: type[ApiModel]) -> type[ApiModel] | None:
-    model: type[ApiModel] | None = root if parents else None
-    for parent in parents[1:]:
-        found = next((f.type for f in fields_of(model) if f.name == parent), None) if model is not None else None
-        inner = found.item or found if found is not None else None
-        model = inner.model if inner is not None else None
-    return model
-
-
-def _nearest(field: str, root: type[ApiModel]) -> str:
-    """The field that was probably meant."""
-    *parents, wrong = _INDEX.sub("", field).split(".")
-    model = _model_at(parents, root)
-    near = get_close_matches(wrong, [f.name for f in fields_of(model)], 1) if model is not None else []
-    return f"write {near[0]}" if near else "docs/api.md and kubectl explain trainingrun.spec list those there are"

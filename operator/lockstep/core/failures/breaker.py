@@ -7,6 +7,7 @@ together on nodes that are Ready, are slow (``ClusterSlow``), for a time that wh
 from collections.abc import Iterable
 
 from lockstep.api.base import names
+from lockstep.core.model.plural import plural
 from lockstep.core.model.reasons import AttemptCause
 from lockstep.core.model.settings import Breaker
 from lockstep.core.model.snapshot import ClusterSnapshot, Lag, NodeView
@@ -24,7 +25,7 @@ def is_slow(late: int, of: int, limits: Breaker) -> bool:
 def slow_in_words(late: int, of: int, what: str, lag: Lag) -> str:
     """What is late together, as one thing."""
     return (
-        f"{late} of {of} ranks are late together: {what}; the operator's loop runs {lag.loop:.1f} s late, "
+        f"{late} of {plural(of, 'rank')} are late together: {what}; the operator's loop runs {lag.loop:.1f} s late, "
         f"a write takes the API server {lag.write:.1f} s; nobody is replaced for it"
     )
 
@@ -43,12 +44,13 @@ def disruption(snapshot: ClusterSnapshot, tunables: Tunables, now: float) -> str
     together = _most_within(limits.window, (node.ready_changed_at for node in down))
     if together >= limits.min_nodes and together > limits.node_share * len(snapshot.nodes):
         return (
-            f"{together} of {len(snapshot.nodes)} nodes turned NotReady within {limits.window:.0f} s and are not back "
+            f"{together} of {plural(len(snapshot.nodes), 'node')} turned NotReady within {limits.window:.0f} s and did "
+            "not come back "
             f"(breaker: {limits.node_share:.0%}, at least {limits.min_nodes})"
         )
     hit = _most_within(limits.window, _losses(snapshot, tunables, now))
     if hit >= limits.runs:
-        return f"{hit} runs lost a node within {limits.window:.0f} s (breaker: {limits.runs})"
+        return f"{plural(hit, 'run')} lost a node within {limits.window:.0f} s (breaker: {limits.runs})"
     return ""
 
 

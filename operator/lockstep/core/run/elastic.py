@@ -20,6 +20,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import without_condition
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.plural import plural
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
 from lockstep.core.model.reasons import (
     ActionWord,
@@ -64,7 +65,7 @@ def _obey(plan: PlanBuilder) -> str:
     trains = plan.phase is Phase.RUNNING
     why_not = _cannot_take_along(plan, len(seats)) if trains else _cannot_load(plan, smaller, len(seats))
     if why_not:
-        return f"cannot go on with {len(seats)} nodes: {why_not}"
+        return f"cannot go on with {plural(len(seats), 'node')}: {why_not}"
     if trains and not _ensure_saved(plan):
         return ""
     words = f"spec.nodes is {len(seats)} now"
@@ -88,13 +89,13 @@ def _shrink(plan: PlanBuilder) -> str:
     seated = [slot for slot in plan.ranked_slots() if slot not in lacking]
     size = world_size(plan.spec, len(seated))
     if not size:
-        return f"{len(seated)} nodes are left, and elastic.min is {elastic.min}"
+        return f"{plural(len(seated), 'node')} can go on, and elastic.min is {elastic.min}"
     if any(at.stage is not Stage.READY for at in stages_of_ranks(plan) if at.slot not in lacking):
         return ""  # what there is to resume from is known when they are there
     smaller = slots.resized(assignment, seated[:size])
     why_not = _cannot_load(plan, smaller, size)
     if why_not:
-        return f"cannot go on with {size} nodes: {why_not}"
+        return f"cannot go on with {plural(size, 'node')}: {why_not}"
     before = plan.world
     _take_size(plan, seated[:size])
     plan.status = changed(plan.status, attempt=plan.status.attempt + 1)
@@ -118,7 +119,7 @@ def _grow(plan: PlanBuilder) -> str:
     if not _ensure_saved(plan):
         return ""
     before = plan.world
-    _end_attempt(plan, f"{len(ready)} further nodes are ready")
+    _end_attempt(plan, f"{plural(len(ready), 'further node')} can join")
     _take_size(plan, _joined(plan, ready[: size - before]))
     plan.event(
         EventReason.GROWN,

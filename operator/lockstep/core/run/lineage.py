@@ -18,6 +18,7 @@ from lockstep.core.model.reasons import ConditionType, Outcome, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.sanitise import line
 from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.test_only import is_test_only
 from lockstep.core.model.tiers import SHARED
 
 MOST_READ = 8192
@@ -86,6 +87,8 @@ def record_next(plan: PlanBuilder) -> None:
 
 def _latest(state: RunState) -> RunView | None:
     going_on: Iterable[RunView] = (
-        run for run in state.snapshot.successors if run.status.resolved.start_run_uid == state.run.uid
+        run
+        for run in state.snapshot.successors
+        if run.status.resolved.start_run_uid == state.run.uid and not is_test_only(run)
     )
     return max(going_on, key=lambda run: (run.created_at, run.uid), default=None)

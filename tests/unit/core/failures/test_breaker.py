@@ -9,6 +9,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.failures.breaker import disruption, is_slow, slow_in_words
+from lockstep.core.model.settings import Breaker
 from lockstep.core.model.snapshot import ClusterSnapshot, Lag, Taint
 from lockstep.core.model.tunables import Tunables
 from support.world import spec, world
@@ -55,6 +56,14 @@ def test_nodes_declared_out_of_service_are_no_riddle() -> None:
     snapshot = cluster(down={0: 10.0, 1: 20.0, 2: 30.0})
     declared = replace(snapshot.nodes["n0"], taints=(Taint(names.TAINT_OUT_OF_SERVICE, "NoExecute"),))
     assert disruption(replace(snapshot, nodes={**snapshot.nodes, "n0": declared}), LIMITS, NOW) == ""
+
+
+def test_one_node_and_one_run_are_told_as_one() -> None:
+    strict = replace(LIMITS, breaker=Breaker(min_nodes=1, runs=1))
+    words = disruption(cluster(1, down={0: 10.0}), strict, NOW)
+    assert words.startswith("1 of 1 node turned NotReady within 120 s and did not come back (breaker: ")
+    assert disruption(losing(1, ago=10.0, down=False), strict, NOW).startswith("1 run lost a node within 120 s")
+    assert slow_in_words(1, 1, "no heartbeat", Lag()).startswith("1 of 1 rank ")
 
 
 def losing(runs: int, *, ago: float, down: bool) -> ClusterSnapshot:

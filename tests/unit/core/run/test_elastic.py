@@ -100,9 +100,26 @@ def test_below_the_minimum_it_waits_and_gives_its_nodes_back_in_the_end() -> Non
     w.lose_ranks("llama", 1)
     w.pass_time(100, step=5)
     condition = not_none(find(w.status("llama"), "AtFullSize"))
-    assert (condition.reason, condition.message) == ("CannotResize", "3 nodes are left, and elastic.min is 4")
+    assert (condition.reason, condition.message) == ("CannotResize", "3 nodes can go on, and elastic.min is 4")
     w.pass_time(600, step=20)
     assert w.status("llama").state == "Pending"
+
+
+def test_one_node_that_is_left_is_told_as_one() -> None:
+    w = running(world(2), 2, elastic={"min": 2})
+    save(w)
+    w.lose_ranks("llama", 1)
+    w.pass_time(100, step=5)
+    assert not_none(find(w.status("llama"), "AtFullSize")).message == "1 node can go on, and elastic.min is 2"
+
+
+def test_a_checkpoint_that_a_single_node_cannot_load_is_told_in_the_singular() -> None:
+    w = running(world(2, saved_as="Manifest"), 2, elastic={"min": 1})
+    save(w)
+    w.lose_ranks("llama", 1)
+    w.pass_time(100, step=5)
+    words = not_none(find(w.status("llama"), "AtFullSize")).message
+    assert words.startswith("cannot go on with 1 node: ")
 
 
 def test_a_checkpoint_that_the_smaller_gang_cannot_load_keeps_it_waiting() -> None:

@@ -41,6 +41,15 @@ def test_a_run_that_starts_from_another_has_its_record_and_the_other_one_a_link(
     assert w.status("base").next == link, "it was gone on from, whatever became of that run"
 
 
+def test_a_run_that_only_asks_when_it_would_start_is_nobodys_successor() -> None:
+    w = ended()
+    w.apply("question", spec(1, checkpoint=SHARED_TIER | {"start": {"run": "base"}}))
+    w.annotate("question", test_only="true")
+    w.settle()
+    assert w.status("question").resolved.start_run_uid == "uid-base"
+    assert w.status("base").next is None
+
+
 def test_the_record_of_a_run_that_was_deleted_is_what_the_command_told() -> None:
     w = world(1)
     w.apply("one", spec(1))
