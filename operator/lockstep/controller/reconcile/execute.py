@@ -63,6 +63,7 @@ from lockstep.core.model.plan import (
 )
 from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.snapshot import DryRunResult, PlaceholderView, PodView, RefusedCreate, RunView
+from lockstep.core.pods.named_objects import absent_problems
 
 log = logging.getLogger("lockstep.execute")
 _CONCURRENT_ADMISSIONS = 16  # more of them only make each other, and the lease, wait longer
@@ -308,6 +309,8 @@ class Executor:
         run = self._store.run_by_uid(write.uid)
         if run is None or run.resource_version != write.resource_version:
             return True  # it has changed since: another cycle will see
+        if _gives_nodes(run, write) and await self._misses_something(run):
+            return True
         of_status = False
         try:
             for config_map in write.config_maps:
@@ -328,6 +331,15 @@ class Executor:
                 raise
             self._store.refusals.note(run, refused.message, of_status=of_status)  # nobody else is to wait for it
         return True
+
+    async def _misses_something(self, run: RunView) -> bool:
+        """What the run names was there when it was accepted and is gone: it waits for that, and not on nodes."""
+        found = await self._look_ups.gone(run)
+        if found.missing:
+            words = "; ".join(f"{each.field}: {each.message}" for each in absent_problems(found.missing, run.namespace))
+            self._store.refusals.note(run, words, of_status=False)
+            self._store.set_dry_run(run.uid, DryRunResult(run.generation, True, "", self._clock.now(), found))
+        return bool(found.missing)
 
     async def _book_until_known(self, run: RunView, settles_at: float) -> None:
         """The nodes stay booked until a quorum read, begun late enough, shows what became of the write."""
@@ -606,6 +618,13 @@ class Executor:
         if reply is not None:
             self._store.apply_pod(reply)
         log.info("deleted pod", extra={"pod": f"{pod.namespace}/{pod.name}", "cause": pod.reason})
+
+
+def _gives_nodes(run: RunView, write: StatusWrite) -> bool:
+    """It waited, and gets nodes of its own, or has some kept, for which others may have to leave."""
+    if is_held(run.status.assignment):
+        return False
+    return is_held(write.status.assignment) or (run.status.reservation is None and write.status.reservation is not None)
 
 
 async def _all_of(work: Sequence[Awaitable[None]]) -> None:

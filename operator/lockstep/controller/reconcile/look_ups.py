@@ -21,6 +21,8 @@ from lockstep.controller.runtime.resources import (
 )
 from lockstep.core.model.named_objects import LookedUp, MissingObject, NamedObject, ObjectKind
 from lockstep.core.model.near_names import MOST_COMPARED, nearest
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.pods.named_objects import named_objects
 
 T = TypeVar("T")
 Place = tuple[ObjectKind, str, str]  # and the namespace, and the name
@@ -34,6 +36,8 @@ NAMES_SECONDS = 30.0
 FORBIDDEN_SECONDS = 300.0
 """Until a kind is asked for again that we may not read in a namespace."""
 _WITHIN = 5.0
+_AGAIN_WITHIN = 2.0
+"""Nodes wait no longer to hear whether what their run names is there still."""
 _AT_ONCE = 16
 _MOST_REMEMBERED = 20_000
 _RESOURCES: Mapping[ObjectKind, Resource] = {
@@ -70,6 +74,15 @@ class LookUps:
             tuple(map(MissingObject, missing, near)),
             tuple(each for each, there in zip(named, found, strict=True) if there is None),
         )
+
+    async def gone(self, run: RunView) -> LookedUp:
+        """What is missing by now of what an accepted run names. What is not known soon holds up nobody."""
+        named = named_objects(run.spec) if run.spec is not None else ()
+        try:
+            async with asyncio.timeout(_AGAIN_WITHIN):
+                return await self.look_up(run.namespace, named)
+        except TimeoutError:
+            return LookedUp()
 
     async def _is_there(self, namespace: str, named: NamedObject) -> bool | None:
         if named.kind not in _RESOURCES:
