@@ -266,6 +266,8 @@ def run_by_http(asked: list[str], claims: int) -> Any:
         asked.append(f"{request.command} {request.path.partition('?')[0]}")
         if "persistentvolumeclaims/" in request.path and claims == 404:
             refuses(404, "NotFound", "not found", name="lustre")(request)
+        elif "/trainingrunsets/" in request.path:
+            refuses(404, "NotFound", "not found", name="llama")(request)
         elif request.path.partition("?")[0].endswith("/trainingruns/llama"):
             says(200, sample.run("llama", status=status("PodRefused", "False")))(request)
         else:

@@ -197,6 +197,10 @@ class _Draft:
 
     def make_runs(self) -> None:
         """The next ones, as many as may have nodes and as the queue is to see."""
+        if self.snapshot.namesake and not is_true(self.run_set.status, ConditionType.ACCEPTED):
+            name = self.run_set.name
+            self._refuse(SetReason.NAME_TAKEN, f"a run is called {name} as well; create this array under another name")
+            return
         problems = [f"{p.field}: {p.message}" for p in self._problems()]
         if problems:
             self._refuse(SetReason.INVALID_SPEC, "; ".join(problems).replace("spec.", "spec.template.spec."))

@@ -211,6 +211,7 @@ class ConditionReason(AnyReason):
     SECRET_NOT_FOUND = "SecretNotFound"
     SERVICE_ACCOUNT_NOT_FOUND = "ServiceAccountNotFound"
     STORAGE_CLASS_NOT_FOUND = "StorageClassNotFound"
+    NAME_TAKEN = "NameTaken"
     # Admitted, KueueReservation
     ADMITTED = "Admitted"
     # GangReady
