@@ -209,7 +209,7 @@ def test_a_manifest_of_an_array_is_taken_and_flags_go_where_they_belong(
     assert made["spec"]["template"]["spec"]["timeLimit"] == "1h30m"
     body["spec"]["template"]["spec"] = sample.SPEC | {"gpuPerNode": 8}
     file.write_text(json.dumps(body))
-    assert "spec.template.spec.gpuPerNode: is no field; write gpusPerNode" in refused(capsys, str(file))
+    assert "spec.template.spec.gpuPerNode: unknown field; write gpusPerNode" in refused(capsys, str(file))
     body["spec"]["template"]["spec"] = sample.SPEC | {"resourcesPerNode": {"gpu": 8}}
     file.write_text(json.dumps(body))
     assert "spec.template.spec.resourcesPerNode[gpu]: is no resource" in refused(capsys, str(file))

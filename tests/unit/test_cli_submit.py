@@ -206,10 +206,10 @@ def test_a_file_that_holds_no_run_is_said_to(tmp_path: Path, text: str, words: s
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"gpuPerNode": 8}, "spec.gpuPerNode: is no field; write gpusPerNode"),
-        ({"checkpoint": {"shared": {"claim": "x"}}}, "spec.checkpoint.shared.claim: is no field; write claimName"),
-        ({"env": [{"nam": "x"}]}, r"spec.env\[0\].nam: is no field; write name"),
-        ({"zzz": 1}, "spec.zzz: is no field; docs/api.md"),
+        ({"gpuPerNode": 8}, "spec.gpuPerNode: unknown field; write gpusPerNode"),
+        ({"checkpoint": {"shared": {"claim": "x"}}}, "spec.checkpoint.shared.claim: unknown field; write claimName"),
+        ({"env": [{"nam": "x"}]}, r"spec.env\[0\].nam: unknown field; write name"),
+        ({"zzz": 1}, "spec.zzz: unknown field; docs/api.md"),
         ({"nodes": "two"}, "spec.nodes: "),
         ({"resourcesPerNode": {"gpu": 8}}, r"spec.resourcesPerNode\[gpu\]: is no resource.*write nvidia.com/gpu"),
     ],

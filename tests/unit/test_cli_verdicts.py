@@ -202,7 +202,7 @@ BECOMES: dict[str, tuple[list[dict[str, Any] | CliError], str, ExitCode]] = {
     ),
     "is refused": (
         [status("ClaimNotFound", "False")],
-        "llama is refused: words\n  It stays, and goes on once that is mended. lockstep cancel llama ends it.",
+        "llama is refused: words\n  It stays, and goes on once that is corrected. lockstep cancel llama ends it.",
         ExitCode.REFUSED,
     ),
     "names no queue": (

@@ -19,14 +19,14 @@ app = typer.Typer()
     app,
     "retry",
     "lockstep retry hello",
-    "lockstep retry hello -f mended.yaml",
+    "lockstep retry hello -f corrected.yaml",
     "lockstep retry hello --image IMAGE -- torchrun train.py",
 )
 def retry(
     target: Target,
     run: Run,
     command: Annotated[list[str] | None, Argument(metavar="-- COMMAND...", show_default=False)] = None,
-    file: Annotated[str | None, flag("--filename -f FILE", "The mended manifest; - for standard input.")] = None,
+    file: Annotated[str | None, flag("--filename -f FILE", "The corrected manifest; - for standard input.")] = None,
     name: Annotated[str | None, flag("--name", "A name of its own; the old run stays.")] = None,
     *,
     flags: Flags,
@@ -43,7 +43,7 @@ def retry(
     ] = "none",
     output: ObjectOutput = "name",
 ) -> None:
-    """Go on from the newest checkpoint of a run that has ended: a new run takes its place, as it was or mended."""
+    """Go on from the newest checkpoint of a run that has ended: a new run takes its place, as it was or corrected."""
     import time
 
     from lockstep.cli.output import note, print_done

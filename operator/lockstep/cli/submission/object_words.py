@@ -20,7 +20,7 @@ def object_problems(manifest: Json) -> Iterator[tuple[str, str]]:
     for part in [part for part in manifest if part not in _PARTS]:
         del manifest[part]
         near = get_close_matches(str(part), _PARTS, 1)
-        yield str(part), f"is no field; {f'write {near[0]}' if near else 'move it below spec'}"
+        yield str(part), f"unknown field; {f'write {near[0]}' if near else 'move it below spec'}"
     yield from _name_problems(manifest)
     metadata = manifest["metadata"]
     for kind in ("labels", "annotations"):

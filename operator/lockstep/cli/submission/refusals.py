@@ -88,7 +88,7 @@ def server_problems(error: ApiServerError, manifest: Json) -> list[Told]:
     unknown = _UNKNOWN_FIELD.findall(str(error))
     if unknown:
         model = _model_of(manifest)
-        return [(field, f"is no field; {_nearest(field, model)}") for field in unknown]
+        return [(field, f"unknown field; {_nearest(field, model)}") for field in unknown]
     return [(field, words_of_server(field, words, _value_at(manifest, field))) for field, words in error.causes]
 
 
@@ -136,7 +136,7 @@ def _problems_of(errors: Sequence[Any], root: type[ApiModel]) -> Iterator[Told]:
             continue
         told.add(field)
         if problem["type"] == "extra_forbidden":
-            yield field, f"is no field; {_nearest(field, root)}"
+            yield field, f"unknown field; {_nearest(field, root)}"
         else:
             yield field, words_of_model(field, problem, _form_of(field, root))
 

@@ -44,7 +44,7 @@ def decide_run_set(snapshot: RunSetSnapshot, tunables: Tunables, now: float) -> 
     if run_set.deleting or looks_on:
         return RunSetPlan()
     if run_set.status_error:  # a write would wipe out what is on record, and a run would be a second one
-        note = f"{run_set.status_error[:900]}; nothing is made until it is mended, or another set created"
+        note = f"{run_set.status_error[:900]}; nothing is made until it is corrected, or another set created"
         return RunSetPlan(events=(Event("Warning", EventReason.STATE_REGRESSION, ActionWord.RECORD, note),))
     draft = _Draft(snapshot, tunables, now)
     if draft.is_over():

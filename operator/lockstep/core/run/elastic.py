@@ -20,6 +20,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import without_condition
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.plural import plural
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
 from lockstep.core.model.reasons import (
     ActionWord,
@@ -88,13 +89,14 @@ def _shrink(plan: PlanBuilder) -> str:
     seated = [slot for slot in plan.ranked_slots() if slot not in lacking]
     size = world_size(plan.spec, len(seated))
     if not size:
-        return f"{len(seated)} nodes are left, and elastic.min is {elastic.min}"
+        are = "is" if len(seated) == 1 else "are"
+        return f"{plural(len(seated), 'node')} {are} left, and elastic.min is {elastic.min}"
     if any(at.stage is not Stage.READY for at in stages_of_ranks(plan) if at.slot not in lacking):
         return ""  # what there is to resume from is known when they are there
     smaller = slots.resized(assignment, seated[:size])
     why_not = _cannot_load(plan, smaller, size)
     if why_not:
-        return f"cannot go on with {size} nodes: {why_not}"
+        return f"cannot go on with {plural(size, 'node')}: {why_not}"
     before = plan.world
     _take_size(plan, seated[:size])
     plan.status = changed(plan.status, attempt=plan.status.attempt + 1)
@@ -118,11 +120,11 @@ def _grow(plan: PlanBuilder) -> str:
     if not _ensure_saved(plan):
         return ""
     before = plan.world
-    _end_attempt(plan, f"{len(ready)} further nodes are ready")
+    _end_attempt(plan, f"{plural(len(ready), 'further node')} ready")
     _take_size(plan, _joined(plan, ready[: size - before]))
     plan.event(
         EventReason.GROWN,
-        f"attempt {plan.status.attempt} has {size} ranks instead of {before}",
+        f"attempt {plan.status.attempt} has {plural(size, 'rank')} instead of {before}",
         action=ActionWord.RESTART,
     )
     return ""
