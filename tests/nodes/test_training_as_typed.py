@@ -34,8 +34,9 @@ def types(site: TrainingSite, capsys: pytest.CaptureFixture[str]) -> Types:
     def typed(*words: str, code: int = 0) -> str:
         capsys.readouterr()
         where = () if words[0] == "nodes" else ("-n", NAMESPACE)
+        split = words.index("--") if "--" in words else len(words)
         with pytest.raises(SystemExit) as end:
-            main([*words, *where, "--kubeconfig", kubeconfig(site)])
+            main([*words[:split], *where, "--kubeconfig", kubeconfig(site), *words[split:]])
         said = capsys.readouterr()
         assert (end.value.code or 0) == code, said
         return said.out + said.err
@@ -174,3 +175,92 @@ def test_jax_finds_its_processes_on_all_nodes_as_the_page_shows_it(site: Trainin
     assert [line for rank in range(3) for line in run.log(rank).splitlines() if line.startswith("process ")] == [
         f"process {rank} of 3" for rank in range(3)
     ]
+
+
+COMMAND = ("--", "sleep", "1000")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["--gpu-type", "a100"], 3, ["gpuTypes", "a100"]),
+        (["-q", "reserch"], 3, ["QueueNotFound", "reserch"]),
+        (["--priority-class", "hgih"], 3, ["PriorityClassNotFound", "hgih"]),
+        (["-N", "500"], 3, ["needs 500 nodes", "Placement"]),
+        (["--checkpoint-claim", "checkpoint"], 1, ["there is no PersistentVolumeClaim checkpoint", "checkpoints?"]),
+        (["--volume", "dta:/data"], 1, ["there is no PersistentVolumeClaim dta"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_what_cannot_run_is_told_when_it_is_submitted_and_by_the_exit_code(
+    site: TrainingSite, types: Types, words: list[str], code: int, told: list[str]
+) -> None:
+    said = types("submit", "--name", "typo", "--image", "none", "--gpus-per-node", "0", *words, *COMMAND, code=code)
+    for word in told:
+        assert word in said
+    if code == 3:
+        submitted(site, "typo", 1)
+    else:
+        assert "typo" not in types("queue", "--finished")
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"command": "python train.py"}, ["spec.command", "list"]),
+        ({"command": ["python", "train.py", "--lr", 0.1]}, ["spec.command[3]", "0.1"]),
+        ({"env": {"FOO": "bar"}}, ["spec.env", "name", "value"]),
+        ({"nodes": 0, "nice": -5}, ["spec.nodes", "spec.nice"]),
+        ({"checkpoint": {"shared": {"claimName": "nope"}, "format": "Pickle"}}, ["claimName", "nope", "format"]),
+    ],
+    ids=["a string", "a number", "a map", "two of the schema", "of two kinds"],
+)
+def test_mistakes_of_a_manifest_are_told_together_in_words_of_ours(
+    site: TrainingSite, types: Types, tmp_path: Path, spec: dict[str, Any], told: list[str]
+) -> None:
+    said = types("submit", manifest(tmp_path, "Llama_70B", **spec), code=1)
+    for word in [*told, "metadata.name", "Llama_70B"]:
+        assert word in said
+    for raw in ("in body", "Invalid value", "must be of type", "a-z0-9"):
+        assert raw not in said
+
+
+def test_one_that_is_held_one_that_is_suspended_and_one_that_stops_differ_in_every_list(
+    site: TrainingSite, types: Types
+) -> None:
+    flags = ("--image", "none", "--gpus-per-node", "0")
+    types("submit", "--name", "held", *flags, "-H", *COMMAND)
+    held = submitted(site, "held", 1)
+    paused = site.apply("paused", 1, ["sleep", "1000"], checkpoint=None)
+    ends = site.apply("ends", 1, ["sh", "-c", "trap '' TERM; sleep 1000"], checkpoint=None)
+    for run in (paused, ends):
+        run.wait("it runs", lambda run=run: run.status.get("state") == "Running")
+    types("suspend", "paused")
+    paused.wait("it is suspended", lambda: paused.is_true("Suspended"))
+    types("cancel", "ends")
+    held.wait("it is held", lambda: held.status.get("state"))
+    rows = {line.split()[0]: line for line in types("queue").splitlines() if line}
+    assert "Held" in rows["held"]
+    assert "Suspended" in rows["paused"]
+    assert "Held" not in rows["paused"]
+    assert "lockstep release held" in types("explain", "held")
+    assert "lockstep resume paused" in types("explain", "paused")
+    types("release", "held")
+    held.wait("it runs", lambda: held.status.get("state") == "Running")
+
+
+def test_a_start_is_the_same_moment_wherever_it_is_shown(site: TrainingSite, types: Types) -> None:
+    first = site.apply("first", 4, ["sleep", "1000"], checkpoint=None, timeLimit="1h")
+    first.wait("it runs", lambda: first.status.get("state") == "Running")
+    second = site.apply("second", 2, ["sleep", "1000"], checkpoint=None, timeLimit="30m")
+    third = site.apply("third", 3, ["sleep", "1000"], checkpoint=None, timeLimit="30m")
+    for run in (second, third):
+        run.wait("its start is known", lambda run=run: run.status.get("queue", {}).get("estimatedStart"))
+        shown = types("queue", "--start")
+        told = {
+            re.search(r"\d\d:\d\d:\d\d", line)[0]  # type: ignore[index]
+            for said in (types("explain", run.name), types("info", run.name), shown)
+            for line in said.splitlines()
+            if ("expected to start" in line or line.startswith(("Starts", run.name))) and re.search(r":\d\d:\d\d", line)
+        }
+        assert len(told) == 1, told
