@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -119,12 +120,23 @@ def test_a_program_that_fails_everywhere_leaves_nothing_on_nodes_and_no_number_i
         metadata = site.world.cluster.api.get(f"/api/v1/nodes/{node}")["metadata"]
         assert "usrerr" not in json.dumps(metadata.get("annotations", {}))
     assert "Suspect" not in types("nodes")
+    assert types("explain", "usrerr").count("ValueError: lr") == 1, "each thing is said once"
     said = "\n".join([types("explain", "usrerr", "--all"), types("history", "usrerr"), types("events", "usrerr")])
     assert "costs" in said, said
     assert not re.search(r"(?<![\w-])-\d+(\.\d+)? ?(s|steps?)\b", said), said
     assert run.status["goodput"].get("stepsLost", 0) >= 0
     last = run.attempts[-1]
     assert last["resumeStep"] <= max(line["step"] for line in run.lineage(1, 0)), "what is saved was trained"
+
+
+def test_what_hung_on_the_way_is_told_of_a_run_that_succeeded(site: TrainingSite, types: Types) -> None:
+    options = ("--listen", "--patience=600", "--step-delay=0.05", "--later-delay=0")
+    run = site.train("hung", 2, 100, *options, recovery={"hangTimeout": "8s"})
+    run.wait_until_saved(1, 10)
+    run.signal_process(1, signal.SIGSTOP)
+    run.wait_until_succeeded(SLOW)
+    assert run.attempts[0]["cause"] == "Hang"
+    assert "On the way ended attempt 1 Hang (lockstep history hung)." in types("explain", "hung")
 
 
 def test_logs_typed_right_after_submit_wait_for_the_first_line_and_end_with_the_pipe(
