@@ -114,6 +114,19 @@ async def test_of_a_run_and_an_array_of_one_name_the_later_waits_until_the_other
     assert run_key("team", "sweep") in await drained(operator.queue)
 
 
+@pytest.mark.parametrize("accepted", [False, True])
+async def test_of_a_run_and_an_array_of_one_name_and_second_the_run_waits_unless_it_is_accepted(
+    operator: Operator, accepted: bool
+) -> None:
+    said = {**SUCCEEDED[0], "type": "Accepted", "reason": "Accepted"}
+    run = operator.api.put("run", spec=RUN, status={"conditions": [said] if accepted else []})
+    operator.store.apply_run(run | {"metadata": run["metadata"] | {"name": "sweep", "uid": "uid-run"}})
+    operator.apply()
+    await operator.look()
+    assert (operator.status().reason == "NameTaken") is accepted
+    assert bool(operator.api.created) is not accepted
+
+
 async def test_a_change_of_any_of_its_runs_has_a_set_looked_at_soon(operator: Operator) -> None:
     operator.apply()
     await operator.look()

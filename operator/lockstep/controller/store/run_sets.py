@@ -78,13 +78,18 @@ class RunSets:
         return owner if owner is not None and is_member(run, owner) else None
 
     def has_taken(self, run: RunView) -> bool:
-        """An array was called as the run is before it, and has not ended. Of two of one second the array was first."""
+        """An array was called as the run is before it, and has not ended. Of two of one second the array was first,
+        unless the run is accepted already."""
         found = self.named(run.namespace, run.name)
         return found is not None and found.created_at <= run.created_at and not is_true(found.status, _FINISHED)
 
     def _is_taken(self, run_set: RunSetView) -> bool:
         run = self._run(self._uid_named(run_set.key))
-        return run is not None and run.created_at < run_set.created_at and not is_true(run.status, _FINISHED)
+        if run is None or is_true(run.status, _FINISHED):
+            return False
+        if run.created_at == run_set.created_at:
+            return is_true(run.status, ConditionType.ACCEPTED)
+        return run.created_at < run_set.created_at
 
     def snapshot(
         self, run_set: RunSetView, namespace_labels: Mapping[str, str], indices: frozenset[int]
