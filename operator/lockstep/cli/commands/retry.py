@@ -49,6 +49,7 @@ def retry(
     from lockstep.cli.output import note, print_done
     from lockstep.cli.submission import array_manifests, code, going_on, manifests, submit
     from lockstep.cli.submission import retry as retries
+    from lockstep.cli.submission.taken_names import refuse_taken
     from lockstep.cli.submission.verdicts import tell_verdicts
 
     if wait and no_wait:
@@ -75,6 +76,7 @@ def retry(
     if dry_run == "client":
         submit.show_unsent([*code.shown_with([manifest], packed), manifest], output)
         return
+    refuse_taken(cluster, manifest)  # before the old one is deleted
     submit.refuse_wrong(cluster, manifest, look_up=not no_wait, made=code.made_for(manifest, packed))
     if dry_run == "none":
         submit.name_user(cluster, [manifest])
