@@ -126,7 +126,7 @@ def reader(documented: TrainingRun, training_site: KindSite, tmp_path_factory: p
     for name in ("charts", "crds", "manifests"):
         (folder / name).symlink_to(REPOSITORY / name)
     (folder / "run.yaml").write_text(RUN_FILE)
-    (folder / "mended.yaml").write_text(RUN_FILE.replace("llama", "mended"))
+    (folder / "corrected.yaml").write_text(RUN_FILE.replace("llama", "corrected"))
     (folder / "claim.yaml").write_text(CLAIM_FILE)
     (folder / "site.yaml").write_text(filled_in(block_on(REPOSITORY / "docs" / "air-gapped.md", "yaml", "digest:")))
     (folder / "history.jsonl").touch()

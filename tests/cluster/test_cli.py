@@ -233,7 +233,7 @@ def test_what_a_client_dry_run_prints_is_taken_by_kubectl(user: User, cluster: L
     ("line", "words"),
     [
         ("nodes: 0", "spec.nodes: is 0; write 1 or more"),
-        ("gpuPerNode: 8", "spec.gpuPerNode: there is no such field; write gpusPerNode"),
+        ("gpuPerNode: 8", "spec.gpuPerNode: unknown field; write gpusPerNode"),
         ("shmSize: 200GB", "write a size as 512Mi, 200Gi or 2Ti"),
         ("command: [torchrun, train.py]\n  launcher: {type: Torchrun}", "write command: [train.py]"),
         ("env: [{name: PET_NNODES, value: '1'}]", "spec.env[0]: PET_NNODES is set by Lockstep"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +12,8 @@ import pytest
 from harness.site import Run, Site
 from localcluster import LocalCluster
 from localcluster.api import Request
+from lockstep.api.base.times import to_rfc3339
+from lockstep.controller.reconcile.look_ups import THERE_SECONDS
 
 pytestmark = pytest.mark.cluster
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
@@ -70,6 +74,44 @@ def test_a_run_that_names_what_is_not_there_books_no_node_and_goes_on_by_itself_
     site.make_claim(namespace, "lustr")
     run.wait_until_running(1)
     assert run.condition("Accepted")["status"] == "True"
+    run.delete()
+
+
+def test_a_run_that_wants_an_entry_which_its_config_map_lacks_waits_for_it_without_nodes(
+    site: Site, namespace: str
+) -> None:
+    code = f"/api/v1/namespaces/{namespace}/configmaps/code"
+    make(site, namespace, "configmaps", "ConfigMap", "code")
+    patch = partial(Request, "PATCH", code, content_type="application/merge-patch+json")
+    site.cluster.api.send(patch({"data": {"train.py": "print(1)"}}))
+    items = [{"key": "trian.py", "path": "train.py"}]
+    code_volume = {"name": "code", "mountPath": "/code", "configMap": {"name": "code", "items": items}}
+    run = site.apply(namespace, "llama", nodes=1, volumes=[code_volume])
+    words = refused(run, "ConfigMapKeyNotFound")
+    assert "spec.volumes[0].configMap.items[0].key" in words
+    assert f"ConfigMap code in namespace {namespace} has no key trian.py; did you mean train.py?" in words
+    assert run.pods == []
+    site.cluster.api.send(patch({"data": {"trian.py": "print(1)"}}))
+    run.wait_until_running(1)
+    run.delete()
+
+
+def test_a_claim_that_goes_away_while_its_run_waits_is_missed_before_the_run_gets_nodes(
+    site: Site, namespace: str
+) -> None:
+    site.make_claim(namespace, "lustre")
+    run = site.apply(
+        namespace,
+        "llama",
+        nodes=1,
+        notBefore=to_rfc3339(time.time() + THERE_SECONDS + 5),
+        checkpoint={"shared": {"claimName": "lustre"}},
+    )
+    run.wait("it is accepted", lambda: run.condition("Accepted").get("status") == "True")
+    site.cluster.api.send(Request("DELETE", f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/lustre"))
+    assert "there is no PersistentVolumeClaim lustre" in refused(run, "ClaimNotFound")
+    assert run.pods == []
+    assert not run.status.get("assignment")
     run.delete()
 
 

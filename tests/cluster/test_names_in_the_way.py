@@ -8,6 +8,7 @@ import pytest
 
 from harness.site import Site
 from localcluster.api import Request
+from lockstep.api.base import names
 
 pytestmark = pytest.mark.cluster
 PATIENCE = 120.0
@@ -36,4 +37,26 @@ def test_a_pod_of_somebody_else_is_told_and_left_alone_until_its_owner_takes_it_
     assert site.workers.running(run.uid, 1) == 0
     site.cluster.api.send(Request("DELETE", f"{pods}/{name}"))
     run.wait_until_running(1, PATIENCE)
+    run.delete()
+
+
+def test_of_a_run_and_an_array_of_one_name_the_second_waits_until_the_first_has_ended(
+    site: Site, namespace: str
+) -> None:
+    run = site.apply(namespace, "sweep", nodes=1)
+    run.wait_until_running(1, PATIENCE)  # and more than a second old
+    sets = f"/apis/{names.API_VERSION}/namespaces/{namespace}/{names.RUN_SETS}"
+    template = {"spec": {"nodes": 1, "image": "trainer", "command": ["train"]}}
+    head = {"apiVersion": names.API_VERSION, "kind": names.RUN_SET_KIND, "metadata": {"name": "sweep"}}
+    site.cluster.api.send(Request("POST", sets, head | {"spec": {"indices": "0-1", "template": template}}))
+
+    def array() -> dict[str, Any]:
+        found: dict[str, Any] = site.cluster.api.get(f"{sets}/sweep").get("status", {})
+        return found
+
+    run.wait("the array is told", lambda: array().get("reason") == "NameTaken", PATIENCE)
+    assert run.condition("Accepted")["status"] == "True"
+    run.patch_spec({"cancel": True})
+    run.wait("it makes its runs", lambda: array().get("indices", {}).get("active") == "0-1", PATIENCE)
+    site.cluster.api.send(Request("DELETE", f"{sets}/sweep"))
     run.delete()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.cli.main import main
 from lockstep.cli.options import Chosen
 from lockstep.cli.submission import refusals
+from lockstep.cli.submission.taken_names import refuse_taken
 from lockstep.cli.views import array_status, queue
 from lockstep.core.model.own_objects import parse_run_set
 from lockstep.present.arrays import folded
@@ -207,7 +209,7 @@ def test_a_manifest_of_an_array_is_taken_and_flags_go_where_they_belong(
     assert made["spec"]["template"]["spec"]["timeLimit"] == "1h30m"
     body["spec"]["template"]["spec"] = sample.SPEC | {"gpuPerNode": 8}
     file.write_text(json.dumps(body))
-    assert "spec.template.spec.gpuPerNode: there is no such field; write gpusPerNode" in refused(capsys, str(file))
+    assert "spec.template.spec.gpuPerNode: unknown field; write gpusPerNode" in refused(capsys, str(file))
     body["spec"]["template"]["spec"] = sample.SPEC | {"resourcesPerNode": {"gpu": 8}}
     file.write_text(json.dumps(body))
     assert "spec.template.spec.resourcesPerNode[gpu]: is no resource" in refused(capsys, str(file))
@@ -291,6 +293,41 @@ def test_what_a_word_names_is_changed(word: str, what: change.Change, place: str
     apply(server, word, what)
     [(patched, body)] = server.patches
     assert (patched, body["spec"]) == (place, spec)
+
+
+def test_of_an_ended_run_and_an_array_of_one_name_the_array_is_meant() -> None:
+    server = Server()
+    server.objects["trainingruns/sweep"] = sample.run(
+        "sweep", status={"conditions": [sample.condition("Finished", "True", "Succeeded")]}
+    )
+    apply(server, "sweep")
+    assert server.patches == [("trainingrunsets/sweep", {"spec": {"cancel": True}})]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "words"),
+    [
+        ({"kind": "TrainingRun", "name": "sweep"}, "there is an array sweep in namespace team, and a run needs a name"),
+        ({"kind": "TrainingRun", "name": "sweep-60"}, "sweep-60 is the name of a run of the array sweep"),
+        ({"kind": "TrainingRunSet", "name": "big"}, "there is a run big in namespace team, and an array needs a name"),
+        ({"kind": "TrainingRun", "name": "sweep-43"}, ""),  # the API server says that there is one
+        ({"kind": "TrainingRun", "name": "sweep-200"}, ""),
+        ({"kind": "TrainingRun", "name": "big"}, ""),
+        ({"kind": "TrainingRun", "name": "other-1"}, ""),
+        ({"kind": "TrainingRunSet", "name": "sweep"}, ""),
+        ({"kind": "TrainingRunSet", "name": "ended"}, ""),
+        ({"kind": "TrainingRun", "name": None}, ""),
+    ],
+)
+def test_a_run_and_an_array_do_not_get_one_name(manifest: dict[str, Any], words: str) -> None:
+    server = Server()
+    server.objects["trainingruns/big"] = sample.run("big")
+    server.objects["trainingruns/ended"] = sample.run(
+        "ended", status={"conditions": [sample.condition("Finished", "True", "Succeeded")]}
+    )
+    body = {"apiVersion": names.API_VERSION, "kind": manifest["kind"], "metadata": {"name": manifest["name"]}}
+    with pytest.raises(CliError, match=words) if words else nullcontext():
+        refuse_taken(cast(Cluster, server), body)
 
 
 def test_indices_that_are_cancelled_already_stay_so_whoever_writes_meanwhile(

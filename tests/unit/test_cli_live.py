@@ -100,6 +100,17 @@ def test_holders_of_nodes_and_what_lacks_are_computed_by_the_admission_pass() ->
     assert found.nodes == 5
 
 
+def test_holders_that_report_steps_are_named_with_their_end_by_that_pace() -> None:
+    nodes, paced = [node(f"gpu-{n}") for n in (1, 2, 10, 11, 12)], holder()
+    paced["status"]["progress"] |= {"stepMicroseconds": 500_000, "expectedEnd": sample.at(-2400)}
+    found = admission(Server(nodes=nodes, trainingruns=[sample.pending(), paced]), sample.pending())
+    assert found.ends["team/holder"].startswith("in 40m (")
+    assert found.queue.estimated_start is None, "it has no limit: by its pace nothing is promised"
+    assert "which at its pace ends in 40m" in "".join(explain.explanation(runs.view(sample.pending()), found, NOW))
+    nothing = admission(Server(nodes=nodes, trainingruns=[sample.pending(), holder()]), sample.pending())
+    assert nothing.ends == {}
+
+
 def test_what_pods_of_others_use_is_counted() -> None:
     nodes = [node(f"gpu-{n}") for n in range(4)]
     server = Server(nodes=nodes, pods=[daemon("gpu-2", "1")], trainingruns=[sample.pending()])

@@ -9,8 +9,8 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.cli.submission.near_fields import no_such_field
 from lockstep.cli.submission.object_words import object_problems
 
-HERE, ELSEWHERE = "there is no such field; write {}", "there is no such field here; write it as {}"
-NOWHERE = "there is no such field; kubectl explain {} and docs/api.md list those there are"
+HERE, ELSEWHERE = "unknown field; write {}", "unknown field here; write it as {}"
+NOWHERE = "unknown field; kubectl explain {} and docs/api.md list those there are"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_of_an_array_the_place_is_in_its_template(field: str, words: str) -> Non
     [
         ("nodes", ELSEWHERE.format("spec.nodes")),
         ("metdata", HERE.format("metadata")),
-        ("zzz", "there is no such field; move it below spec"),
+        ("zzz", "unknown field; move it below spec"),
     ],
 )
 def test_what_stands_beside_the_spec_belongs_into_it(part: str, words: str) -> None:

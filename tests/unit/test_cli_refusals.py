@@ -64,7 +64,7 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "nodes left out": ({"nodes": LEFT_OUT}, "spec.nodes: is missing; write it"),
     "a negative nice": ({"nice": -5}, "spec.nice: is -5; write 0 or more"),
     "a yes": ({"suspend": "yes"}, 'spec.suspend: is "yes"; write true or false, without quotes'),
-    "an unknown field": ({"gpuPerNode": 8}, "spec.gpuPerNode: there is no such field; write gpusPerNode"),
+    "an unknown field": ({"gpuPerNode": 8}, "spec.gpuPerNode: unknown field; write gpusPerNode"),
     "a choice in other letters": (
         {"launcher": {"type": "torchrun"}},
         'spec.launcher.type: is "torchrun"; write Torchrun; there are Plain, Torchrun,',
@@ -138,7 +138,7 @@ def test_an_array_has_less_room_for_its_name_and_the_fields_of_its_template_are_
         f"write {'a' * 34}",
         "spec.indices: is 3",
         "spec.template.spec.command: is a list; write [python, train.py]",
-        "spec.template.spec.gpuPerNode: there is no such field; write gpusPerNode",
+        "spec.template.spec.gpuPerNode: unknown field; write gpusPerNode",
         "spec.template.spec.resourcesPerNode[gpu]: is no resource of Kubernetes; write nvidia.com/gpu",
     ):
         assert words in found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,55 @@ def test_what_ended_before_is_left_out_and_what_was_made_before_is_told() -> Non
     found = summed(past(end("1", 40.0), end("2", 29.5), end("3", 1.0)).ended(), "user", SINCE, NOW, ["by a test"])
     assert found.total.figures()["runs"] == 2
     assert "by a test" in found.notes[0]
-    assert found.notes[1] == "1 run of these was made before, and counts whole."
+    assert found.notes[1] == "1 run of these was made before: of it counts what lies in this time."
+    assert found.notes[2] == "Not all attempts of 1 run are known: taken for evenly spread over its time."
+
+
+def attempt(uid: str, number: int, began: float, ended: float, nodes: int = 1, **said: Any) -> str:
+    """The record of one that trained between these days before now."""
+    times = {"startedAt": to_rfc3339(NOW - began * DAY), "endedAt": to_rfc3339(NOW - ended * DAY)}
+    return failure(uid, number, said.pop("cause", "Succeeded"), ended, nodes=nodes, **{"rank": None} | times | said)
+
+
+LONG = {"createdAt": to_rfc3339(NOW - 60 * DAY), "goodput": goodput(1000, 4000, 400, 3, "100.00")}
+
+
+@pytest.mark.parametrize(
+    ("attempts", "hours", "failures"),
+    [
+        # Within are ten days on two nodes, of 20 on two and 10 on one.
+        ([attempt("1", 1, 50, 40, cause="Hang", rank=1), attempt("1", 2, 40, 20, 2, cause="Hang", rank=0)], 40.0, 1),
+        ([attempt("1", 1, 50, 30.5), attempt("1", 2, 29, 1)], 100 * 28 / 47.5, 0),
+        ([attempt("1", 1, 50, 40), attempt("1", 2, 40, 31, cause="NodeLost", rank=1)], 0.0, 0),
+        ([attempt("1", 1, 29, 1)], 100.0, 3),
+        ([], 100 * 29 / 59, 3),
+        ([attempt("1", 2, 29, 1, cause="Hang", rank=0)], 100 * 29 / 59, 3),
+        ([attempt("1", 2, 40, 31, cause="Hang", rank=0)], 100 * 29 / 59, 0),
+    ],
+    ids=["across", "of two", "before", "after", "none known", "the first forgotten", "all before"],
+)
+def test_of_a_run_that_began_before_as_much_counts_as_lies_within(
+    attempts: list[str], hours: float, failures: int
+) -> None:
+    row = figures(*attempts, end("1", **LONG))["ada"]
+    assert row["gpuHours"] == pytest.approx(hours, abs=0.01)
+    assert row["failures"] == failures
+    assert row["waitP50Seconds"] == 1000, "it has waited for as long as it has"
+    assert row["goodput"] == (pytest.approx(4000 / 4400, abs=0.01) if hours else None)
+
+
+def test_a_run_that_still_trains_counts_from_then_on_until_now() -> None:
+    begun = to_rfc3339(NOW - 40 * DAY)
+    status = {
+        "conditions": [sample.condition("Admitted", "True", "Admitted")],
+        "attempts": [{"number": 1, "startedAt": begun, "nodes": 1}],
+        "goodput": goodput(0, 4000, 0, 0, "80.00"),
+    }
+    raw = sample.run(status=status)
+    raw["metadata"]["creationTimestamp"] = begun
+    found = summed([use_of(runs.view(raw), NOW)], "user", SINCE, NOW, ())
+    assert found.total.figures()["gpuHours"] == pytest.approx(60.0)
+    assert len(found.notes) == 2
 
 
 def test_a_run_that_is_still_there_counts_by_its_status() -> None:
@@ -161,9 +210,10 @@ def test_a_run_that_only_waits_has_waited_until_now(admitted: bool, suspended: b
 
 def test_failures_that_status_has_forgotten_are_those_of_the_history() -> None:
     use = use_of(runs.view(sample.recovering()), NOW)
-    lines = [failure(use.uid, number, "Hang") for number in range(20)]
-    assert past(*lines).told_of(use).causes == {"Hang": 20}
-    assert past().told_of(use) is use
+    first = max(use.attempts) + 1
+    lines = [failure(use.uid, number, "Hang") for number in range(first, first + 20)]
+    assert past(*lines).told_of(use).causes == use.causes + Counter({"Hang": 20})
+    assert past().told_of(use) == use
 
 
 def test_csv_has_numbers_for_programs_and_no_formula_for_spreadsheets() -> None:

@@ -133,6 +133,20 @@ def test_a_new_run_takes_the_place_of_the_old_one_and_goes_on_from_its_newest_ch
     assert kept() == []
 
 
+def test_where_an_array_has_the_name_by_now_the_old_run_is_not_deleted(retried: Callable[..., Server]) -> None:
+    class Taken(Server):
+        def get(self, path: str, **query: Any) -> dict[str, Any]:
+            if "/trainingrunsets/" in path:
+                spec = {"indices": "0-3", "template": {"spec": sample.SPEC}}
+                return {"metadata": sample.run("llama")["metadata"], "spec": spec}
+            return super().get(path, **query)
+
+    server = Taken(ended())
+    with pytest.raises(CliError, match="there is an array llama"):
+        retried(server)
+    assert server.done == []
+
+
 def test_it_is_mended_by_flags_a_command_or_a_file(retried: Callable[..., Server], tmp_path: Path) -> None:
     old = ended(spec={"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]})
     made = retried(Server(old), flags=Flags(image="new", env=["B=3", "C=4"]), schedule=Schedule(time="2h")).made["spec"]

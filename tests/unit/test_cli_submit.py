@@ -206,10 +206,10 @@ def test_a_file_that_holds_no_run_is_said_to(tmp_path: Path, text: str, words: s
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"gpuPerNode": 8}, "spec.gpuPerNode: there is no such field; write gpusPerNode"),
-        ({"checkpoint": {"shared": {"claim": "x"}}}, "shared.claim: there is no such field; write claimName"),
-        ({"env": [{"nam": "x"}]}, r"spec.env\[0\].nam: there is no such field; write name"),
-        ({"zzz": 1}, "spec.zzz: there is no such field; kubectl explain trainingrun.spec and docs/api.md"),
+        ({"gpuPerNode": 8}, "spec.gpuPerNode: unknown field; write gpusPerNode"),
+        ({"checkpoint": {"shared": {"claim": "x"}}}, "shared.claim: unknown field; write claimName"),
+        ({"env": [{"nam": "x"}]}, r"spec.env\[0\].nam: unknown field; write name"),
+        ({"zzz": 1}, "spec.zzz: unknown field; kubectl explain trainingrun.spec and docs/api.md"),
         ({"nodes": "two"}, "spec.nodes: "),
         ({"resourcesPerNode": {"gpu": 8}}, r"spec.resourcesPerNode\[gpu\]: is no resource.*write nvidia.com/gpu"),
     ],

@@ -35,6 +35,11 @@ class Server:
         self.tried: list[dict[str, Any]] = []
 
     def get(self, path: str, **_: Any) -> dict[str, Any]:
+        plural, name = path.split("/")[-2:]
+        if plural in ("configmaps", "secrets"):
+            if f"{plural} {name}" not in self.there or plural in self.forbidden:
+                raise FORBIDDEN if plural in self.forbidden else ApiServerError(404, "not found", name=name)
+            return {"metadata": {"name": name}, "data": {"train.py": "x"}, "binaryData": {"model.bin": "AA=="}}
         if "/trainingruns/" not in path:
             return {"metadata": {"labels": {}}}
         status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
@@ -93,6 +98,44 @@ def test_what_is_missing_is_found_by_ones_own_rights_with_what_may_be_meant() ->
         ),
     ]
     assert "configmaps nowhere" not in server.asked
+
+
+ENTRIES = {
+    "env": [
+        {"name": "A", "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "tokn"}}},
+        {"name": "B", "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "train.py"}}},
+        {"name": "C", "valueFrom": {"configMapKeyRef": {"name": "nowhere", "key": "x"}}},
+    ],
+    "volumes": [
+        {
+            "name": "code",
+            "mountPath": "/code",
+            "configMap": {"name": "code", "items": [{"key": each, "path": each} for each in ("trian.py", "model.bin")]},
+        }
+    ],
+}
+
+
+def test_entries_that_config_maps_and_secrets_lack_are_found_by_ones_own_rights_too() -> None:
+    server = Server(there=THERE)
+    assert missing_problems(cast(Cluster, server), manifest(**ENTRIES)) == [
+        (
+            "spec.env[2].valueFrom.configMapKeyRef.name",
+            "there is no ConfigMap nowhere in namespace team; create it, or name another",
+        ),
+        (
+            "spec.env[0].valueFrom.secretKeyRef.key",
+            "Secret hf-token in namespace team has no key tokn; add it, or name another",
+        ),
+        (
+            "spec.volumes[0].configMap.items[0].key",
+            "ConfigMap code in namespace team has no key trian.py; did you mean train.py? Else add it, or name another",
+        ),
+    ]
+    server.forbidden = ("secrets", "configmaps")
+    assert missing_problems(cast(Cluster, server), manifest(**ENTRIES)) == []
+    made = missing_problems(cast(Cluster, Server(there=THERE)), manifest(**ENTRIES), ["code", "nowhere"])
+    assert [field for field, _ in made] == ["spec.env[0].valueFrom.secretKeyRef.key"], "who makes them knows them"
 
 
 def test_what_one_may_not_see_is_left_to_the_operator_and_what_one_may_not_list_has_no_names() -> None:
@@ -159,7 +202,7 @@ BECOMES: dict[str, tuple[list[dict[str, Any] | CliError], str, ExitCode]] = {
     ),
     "is refused": (
         [status("ClaimNotFound", "False")],
-        "llama is refused: words\n  It stays, and goes on once that is mended. lockstep cancel llama ends it.",
+        "llama is refused: words\n  It stays, and goes on once that is corrected. lockstep cancel llama ends it.",
         ExitCode.REFUSED,
     ),
     "names no queue": (
@@ -223,6 +266,8 @@ def run_by_http(asked: list[str], claims: int) -> Any:
         asked.append(f"{request.command} {request.path.partition('?')[0]}")
         if "persistentvolumeclaims/" in request.path and claims == 404:
             refuses(404, "NotFound", "not found", name="lustre")(request)
+        elif "/trainingrunsets/" in request.path:
+            refuses(404, "NotFound", "not found", name="llama")(request)
         elif request.path.partition("?")[0].endswith("/trainingruns/llama"):
             says(200, sample.run("llama", status=status("PodRefused", "False")))(request)
         else:

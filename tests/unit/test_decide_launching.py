@@ -449,6 +449,21 @@ def test_what_was_missing_is_looked_up_again_and_the_pod_only_where_it_was_refus
     assert (again.body is None) is accepted
 
 
+def test_a_run_that_is_called_like_an_array_gets_no_nodes_and_one_that_was_accepted_before_does() -> None:
+    w = World({"n0": node("n0")})
+    w.apply("one", spec(1))
+    plan = decide(replace(w.snapshot("one"), namesake=True), w.tunables, w.now)
+    assert plan.status is not None
+    found = find(plan.status, ConditionType.ACCEPTED)
+    assert found is not None
+    assert (found.status, found.reason) == ("False", "NameTaken")
+    assert found.message == "an array is called one as well; create this run under another name"
+    w.reconcile("one")
+    w.reconcile("one")
+    after = decide(replace(w.snapshot("one"), namesake=True), w.tunables, w.now)
+    assert is_true(after.status or w.status("one"), ConditionType.ACCEPTED)
+
+
 def test_once_it_is_there_the_run_gets_its_nodes_and_what_nobody_could_see_holds_up_nothing() -> None:
     w = World({"n0": node("n0"), "n1": node("n1")})
     w.apply("one", spec(2))

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import Counter
-from typing import cast
+from typing import Any, cast
 
+import orjson
 import pytest
 
 from lockstep.controller.kube.client import KubeClient
@@ -21,6 +22,7 @@ BY_A_WEBHOOK = ApiError(403, "Forbidden", "denied by a policy")
 class Kube:
     def __init__(self) -> None:
         self.there = {("persistentvolumeclaims", "team", "data"), ("storageclasses", "", "fast")}
+        self.content: dict[str, Any] = {"data": {"train.py": "import x"}, "binaryData": {"m.bin": "AA=="}}
         self.error: KubeError | None = None
         self.asked: Counter[str] = Counter()
         self.answering = asyncio.Event()
@@ -36,6 +38,13 @@ class Kube:
         if self.error is not None:
             raise self.error
         return (resource.plural, namespace, name) in self.there
+
+    async def get(self, resource: Resource, name: str, namespace: str, *, within: float) -> bytes:
+        self.asked[f"read {resource.plural} {namespace} {name}"] += 1
+        await self.answering.wait()
+        if self.error is not None:
+            raise self.error
+        return orjson.dumps({"metadata": {"name": name}} | self.content)
 
     async def names_of(self, resource: Resource, namespace: str, most: int, *, within: float) -> list[str]:
         self.asked[f"list {resource.plural} {namespace}"] += 1
@@ -85,6 +94,65 @@ async def test_secrets_are_unknown_and_not_asked_for_where_they_may_not_be() -> 
     found = await looking.up(ObjectKind.SECRET, "token")
     assert ([each.name for each in found.unknown], found.missing) == (["token"], ())
     assert not looking.kube.asked
+
+
+def entries(*keys: str, kind: ObjectKind = ObjectKind.CONFIG_MAP, name: str = "code") -> list[NamedObject]:
+    return [NamedObject(kind, name, f"spec.{key}", key) for key in keys]
+
+
+async def test_entries_of_a_config_map_are_looked_for_by_one_read_of_it_whoever_asks() -> None:
+    looking = Looking()
+    looking.kube.there.add(("configmaps", "team", "code"))
+    looking.kube.answering.clear()
+    wanted = entries("train.py", "m.bin", "trian.py", "other")
+    runs = [asyncio.create_task(looking.look_ups.look_up("team", wanted)) for _ in range(300)]
+    await asyncio.sleep(0)
+    looking.kube.answering.set()
+    for found in await asyncio.gather(*runs):
+        assert [(each.named.key, each.near) for each in found.missing] == [("trian.py", ("train.py",)), ("other", ())]
+        assert found.unknown == ()
+    assert looking.kube.asked == {"get configmaps team code": 1, "read configmaps team code": 1}
+    looking.kube.content = {}
+    await looking.clock.advance(look_ups.MISSING_SECONDS)
+    assert len((await looking.look_ups.look_up("team", wanted)).missing) == 4
+
+
+async def test_of_a_config_map_that_is_not_there_its_entries_are_not_told_and_secrets_are_never_read() -> None:
+    looking = Looking(secrets=True)
+    looking.kube.there.add(("secrets", "team", "code"))
+    wanted = [*entries("train.py"), *entries("token", kind=ObjectKind.SECRET)]
+    assert await looking.look_ups.look_up("team", wanted) == LookedUp()
+    assert not [each for each in looking.kube.asked if each.startswith("read")]
+
+
+@pytest.mark.parametrize("content", [None, {"data": ["x"]}, {"data": "x"}])
+async def test_entries_that_cannot_be_read_are_unknown(content: Any) -> None:
+    looking = Looking()
+    looking.kube.there.add(("configmaps", "team", "code"))
+    await looking.up(ObjectKind.CONFIG_MAP, "code")
+    if content is None:
+        looking.kube.error = UnreachableError("no answer")
+    else:
+        looking.kube.content = content
+    found = await looking.look_ups.look_up("team", entries("train.py"))
+    assert ([each.key for each in found.unknown], found.missing) == (["train.py"], ())
+
+
+async def test_entries_are_remembered_of_so_many_and_of_none_that_has_very_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(look_ups, "_MOST_WITH_KEYS", 3)
+    looking = Looking()
+    for name in (f"c{n}" for n in range(10)):
+        looking.kube.there.add(("configmaps", "team", name))
+        await looking.look_ups.look_up("team", entries("train.py", name=name))
+    assert len(looking.look_ups._keys) == 3
+    await looking.clock.advance(look_ups.MISSING_SECONDS)
+    await looking.look_ups.look_up("team", entries("train.py", name="c9"))
+    assert len(looking.look_ups._keys) == 1
+    looking.kube.content = {"data": {f"{n:040}": "" for n in range(1000)}}
+    await looking.look_ups.look_up("team", entries("train.py", name="c8"))
+    assert len(looking.look_ups._keys) == 1
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def test_the_same_crash_at_the_same_step_on_other_nodes_ends_the_run_with_what_t
     fail(w, 2, stderr="RuntimeError: token 7 out of range")
     assert (state(w), status(w).reason) == ("Failed", "Deterministic")
     ended = not_none(find(status(w), "Succeeded"))
-    assert "mend it" in ended.message
+    assert "correct it" in ended.message
 
 
 def test_gpu_memory_before_the_first_step_ends_the_run_at_the_second_node() -> None:

@@ -1,5 +1,6 @@
 """A run whose admission the API server would not take is left alone for a while: nobody else waits for it."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,15 +10,21 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import AssignmentStatus
 from lockstep.controller.kube.errors import ApiError
+from lockstep.controller.kube.workqueue import run_key
+from lockstep.controller.reconcile import look_ups
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.model.assignment import assigned, vacated
+from lockstep.core.model.conditions import find
 from lockstep.core.model.plan import ClusterPlan, EnsureConfigMap, StatusWrite
+from lockstep.core.model.reasons import ConditionType
+from lockstep.core.model.reservation import reservation_of
 from lockstep.core.model.snapshot import Leadership, RefusedAdmission
 from lockstep.core.model.tunables import Tunables
 from support import admission
 from support.admission import NOW, reason, statuses
 from support.stored_runs import run, stored
+from support.values import not_none
 from unit.test_execute import World
 
 FORBIDDEN = ApiError(403, "Forbidden", 'admission webhook "names.example" denied the request')
@@ -100,6 +107,56 @@ async def test_an_edited_run_is_judged_anew(world: World) -> None:
     world.kube.write = None
     await carry_out(world, admitting(world))
     assert world.kube.writes == 2
+
+
+NAMING = {"nodes": 2, "image": "i", "command": ["train"], "checkpoint": {"shared": {"claimName": "data"}}}
+
+
+async def test_a_run_whose_claim_went_away_while_it_waited_is_refused_for_that_and_books_no_node(world: World) -> None:
+    world.store.apply_run(run(11, generation=2, spec=NAMING))
+    world.kube.existing = {"dta"}
+    await carry_out(world, admitting(world))
+    await carry_out(world, admitting(world))  # by a pass that comes before the run is looked at
+    assert world.kube.writes == 0
+    assert "PersistentVolumeClaim data" in refused(world)["u1"].message
+    await world.reconciler.reconcile(run_key("team", "llama"))
+    accepted = not_none(find(stored(world.store).status, ConditionType.ACCEPTED))
+    assert (accepted.status, accepted.reason) == ("False", "ClaimNotFound")
+    assert "did you mean dta?" in accepted.message
+
+
+async def test_a_run_whose_claim_went_away_has_nobody_leave_for_it(world: World) -> None:
+    world.store.apply_run(run(11, generation=2, spec=NAMING))
+    world.kube.existing = set()
+    view = stored(world.store)
+    status = changed(view.status, reservation=reservation_of(("n1",), ("other",), 0.0, 60.0))
+    write = StatusWrite("team", "llama", "u1", view.resource_version, status, frozenset())
+    await carry_out(world, ClusterPlan(writes=(write,)))
+    assert world.kube.writes == 0
+
+
+async def test_where_nobody_knows_whether_the_claim_is_there_still_the_run_gets_its_nodes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(*_: Any, **__: Any) -> bool:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(world.kube, "exists", silent)
+    monkeypatch.setattr(look_ups, "_AGAIN_WITHIN", 0.01)
+    world.store.apply_run(run(11, generation=2, spec=NAMING))
+    await carry_out(world, admitting(world))
+    assert (world.kube.writes, refused(world)) == (1, {})
+
+
+async def test_of_a_run_that_has_its_nodes_nothing_is_looked_up_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.kube.existing = set()
+    status = changed(stored(world.store).status, assignment=assigned(AssignmentStatus(), ["n1"]))
+    world.store.apply_run(run(11, generation=2, spec=NAMING, status=status.dump()))
+    await carry_out(world, admitting(world))
+    assert world.kube.writes == 1
 
 
 def test_the_nodes_of_a_refused_run_go_to_others_until_it_is_tried_again() -> None:

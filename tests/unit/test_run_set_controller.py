@@ -75,6 +75,58 @@ async def test_a_run_that_is_there_already_is_taken_for_what_it_is(operator: Ope
     assert operator.api.deleted == []
 
 
+async def drained(queue: WorkQueue) -> set[str]:
+    """What is due."""
+    keys = set()
+    while len(queue):
+        keys.add(key := await asyncio.wait_for(queue.get(), 20))
+        queue.done(key)
+    return keys
+
+
+async def test_of_a_run_and_an_array_of_one_name_the_later_waits_until_the_other_has_ended(operator: Operator) -> None:
+    def is_taken() -> bool:
+        return not_none(operator.store.snapshot_run("team", "sweep", {}, LEADER)).namesake
+
+    run = operator.api.put("run", spec=RUN)
+    metadata = run["metadata"] | {"name": "sweep", "uid": "uid-run", "creationTimestamp": "2025-12-31T00:00:00Z"}
+    operator.store.apply_run(run | {"metadata": metadata})
+    operator.apply()
+    await operator.look()
+    assert (operator.api.created, operator.status().reason) == ([], "NameTaken")
+    assert not is_taken()
+    operator.queue.clear()
+    metadata = metadata | {"resourceVersion": "900"}
+    operator.store.apply_run(run | {"metadata": metadata, "status": {"conditions": SUCCEEDED}})
+    await operator.clock.advance(3.0)
+    assert set_key("team", "sweep") in await drained(operator.queue)
+    await operator.look()
+    assert operator.api.created
+
+    operator.store.remove_run("team", "sweep", "uid-run")
+    metadata = metadata | {"uid": "later", "resourceVersion": "901", "creationTimestamp": "2026-02-01T00:00:00Z"}
+    operator.store.apply_run(run | {"metadata": metadata})
+    assert is_taken()
+    operator.queue.clear()
+    over = operator.api.put("sweep", **operator.api.objects["sweep"] | {"status": {"conditions": SUCCEEDED}})
+    operator.store.run_sets.apply(over)
+    assert not is_taken()
+    assert run_key("team", "sweep") in await drained(operator.queue)
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+async def test_of_a_run_and_an_array_of_one_name_and_second_the_run_waits_unless_it_is_accepted(
+    operator: Operator, accepted: bool
+) -> None:
+    said = {**SUCCEEDED[0], "type": "Accepted", "reason": "Accepted"}
+    run = operator.api.put("run", spec=RUN, status={"conditions": [said] if accepted else []})
+    operator.store.apply_run(run | {"metadata": run["metadata"] | {"name": "sweep", "uid": "uid-run"}})
+    operator.apply()
+    await operator.look()
+    assert (operator.status().reason == "NameTaken") is accepted
+    assert bool(operator.api.created) is not accepted
+
+
 async def test_a_change_of_any_of_its_runs_has_a_set_looked_at_soon(operator: Operator) -> None:
     operator.apply()
     await operator.look()

@@ -23,7 +23,7 @@ from lockstep.core.failures.failure_memory import forget_earlier_refusals
 from lockstep.core.failures.node_memory import to_forgive, to_remember
 from lockstep.core.failures.step_evidence import has_succeeded, success_in_words
 from lockstep.core.kueue.choice import choice_of, kueue_problems
-from lockstep.core.model.conditions import find
+from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.job_ids import has_job_id
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DryRunPod, Plan
@@ -202,6 +202,10 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
     if problems:
         words = "; ".join(f"{problem.field}: {problem.message}" for problem in problems)
         plan.condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID_SPEC, words)
+        return not plan.spec.cancel
+    if plan.snapshot.namesake and not is_true(plan.status, ConditionType.ACCEPTED):
+        words = f"an array is called {plan.run.name} as well; create this run under another name"
+        plan.condition(ConditionType.ACCEPTED, False, ConditionReason.NAME_TAKEN, words)
         return not plan.spec.cancel
     if plan.tunables.pod_groups.lack and not plan.tunables.pod_groups.is_optional:
         plan.condition(

@@ -55,6 +55,8 @@ class LiveAdmission:
     """Who holds nodes, as namespace/name, with the nodes; most nodes first."""
     ended: Mapping[str, float] = field(default_factory=dict)
     """When the pods of those holders that have ended are deleted at the latest, as far as they don't leave before."""
+    ends: Mapping[str, str] = field(default_factory=dict)
+    """When those of them that report steps end by their pace, in words: sooner than others may count on."""
     unread: str = ""
     """Why it was decided with the default settings; empty: it was with those of the operator."""
 
@@ -207,7 +209,8 @@ def _holders(found: LiveAdmission, now: float) -> Iterator[str]:
         gone = found.ended.get(holder)
         left = duration(max(0.0, gone - now)) if gone is not None else ""
         ended = f", which has ended; its pods are deleted in {left} at the latest" if left else ""
-        yield f"  {plural(len(nodes), 'node')} held by {holder}{ended}: {named}"
+        pace = f", which at its pace ends {found.ends[holder]}" if holder in found.ends else ""
+        yield f"  {plural(len(nodes), 'node')} held by {holder}{ended or pace}: {named}"
     if len(found.holders) > _HOLDERS_NAMED:
         yield f"  and by {plural(len(found.holders) - _HOLDERS_NAMED, 'more run')}"
 

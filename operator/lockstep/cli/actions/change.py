@@ -12,6 +12,8 @@ from lockstep.cli.actions import change_array
 from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import ApiServerError, CliError, Unreachable
 from lockstep.cli.options import Chosen
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.reasons import ConditionType
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,11 @@ def _apply_to(cluster: Cluster, name: str, change: Change, form: str) -> None:
         if change_array.change(cluster, name, change.spec, change.done, form):
             return
         raise
+    if is_true(runs.view(raw).status, ConditionType.FINISHED):
+        array = arrays.fetch_if_allowed(cluster, name)  # of that name, which the ended run is not in the way of
+        if array is not None:
+            change_array.change_set(cluster, array, change.spec, change.done, form)
+            return
     if not runs.has_finished(runs.view(raw)):
         if any((raw["spec"].get(field) or False) != value for field, value in change.spec.items()):
             try:

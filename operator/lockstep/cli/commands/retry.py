@@ -19,7 +19,7 @@ app = typer.Typer()
     app,
     "retry",
     "lockstep retry hello",
-    "lockstep retry hello -f mended.yaml",
+    "lockstep retry hello -f corrected.yaml",
     "lockstep retry hello --image IMAGE -- torchrun train.py",
     "lockstep retry hello -f mended.yaml --test-only",
 )
@@ -27,7 +27,7 @@ def retry(
     target: Target,
     run: Run,
     command: Annotated[list[str] | None, Argument(metavar="-- COMMAND...", show_default=False)] = None,
-    file: Annotated[str | None, flag("--filename -f FILE", "The mended manifest; - for standard input.")] = None,
+    file: Annotated[str | None, flag("--filename -f FILE", "The corrected manifest; - for standard input.")] = None,
     name: Annotated[str | None, flag("--name", "A name of its own; the old run stays.")] = None,
     *,
     flags: Flags,
@@ -36,13 +36,14 @@ def retry(
     fresh: Annotated[bool, flag("--fresh", "From step 0.")] = False,
     creation: Creation,
 ) -> None:
-    """Go on from the newest checkpoint of a run that has ended: a new run takes its place, as it was or mended."""
+    """Go on from the newest checkpoint of a run that has ended: a new run takes its place, as it was or corrected."""
     import time
 
     from lockstep.cli import runs
     from lockstep.cli.output import note, print_done
     from lockstep.cli.submission import array_manifests, code, going_on, manifests, submit
     from lockstep.cli.submission import retry as retries
+    from lockstep.cli.submission.taken_names import refuse_taken
     from lockstep.cli.submission.test_only import show_start
     from lockstep.cli.submission.verdicts import tell_verdicts
     from lockstep.present.going_on import again, forget_start, put_record
@@ -73,6 +74,7 @@ def retry(
     if creation.dry_run == "client":
         submit.show_unsent([*code.shown_with([manifest], packed), manifest], creation.output)
         return
+    refuse_taken(cluster, manifest)  # before the old one is deleted
     made_along = code.made_for(manifest, packed)
     submit.refuse_wrong(cluster, manifest, look_up=not creation.no_wait, made=made_along)
     if creation.dry_run == "none":

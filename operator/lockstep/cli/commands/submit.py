@@ -45,6 +45,7 @@ def submit(
     from lockstep.cli.output import note, print_done
     from lockstep.cli.submission import array_manifests, code, manifests, queue_defaults, submit
     from lockstep.cli.submission.going_on import start_from
+    from lockstep.cli.submission.taken_names import refuse_taken
     from lockstep.cli.submission.test_only import show_start
     from lockstep.cli.submission.verdicts import tell_verdicts
 
@@ -94,6 +95,7 @@ def submit(
         if target.namespace and named and target.namespace != named:
             raise UsageError(f"the manifest says namespace {named}, -n says {target.namespace}")
         cluster.namespace = named or cluster.namespace
+        refuse_taken(cluster, manifest)
         submit.refuse_wrong(cluster, manifest, look_up=not creation.no_wait, made=code.made_for(manifest, packed))
         if packed is not None and packed.to is not None and creates and not test_only:
             submit.create(cluster, manifest, dry_run=True)  # a name that is taken is told before anything is copied

@@ -1,6 +1,7 @@
 """Whether what a run names is there, by its user's own rights and before anything is created.
 
-The operator looks as well, but for Secrets by default, and may list less. Where a right is lacking nothing is said.
+The operator looks as well, but for Secrets by default and for what is in them ever, and may list less. Where a right
+is lacking nothing is said.
 """
 
 from __future__ import annotations
@@ -42,9 +43,7 @@ def missing_problems(cluster: Cluster, manifest: Json, made: Collection[str] = (
         return []
     namespace = cluster.namespace
     with ThreadPoolExecutor(min(_AT_ONCE, len(named))) as looking:
-        there = list(looking.map(lambda each: _is_there(cluster, each), named))
-        gone = [each for each, is_there in zip(named, there, strict=True) if is_there is False]
-        missing = list(looking.map(lambda each: MissingObject(each, _near(cluster, each)), gone))
+        missing = [each for each in looking.map(lambda each: _missing(cluster, each), named) if each is not None]
     return [
         (above + problem.field.removeprefix("spec"), problem.message) for problem in absent_problems(missing, namespace)
     ]
@@ -60,13 +59,19 @@ def _run_spec(manifest: Json) -> tuple[TrainingRunSpec | None, str]:
         return None, "spec"
 
 
-def _is_there(cluster: Cluster, named: NamedObject) -> bool | None:
-    """None: it is not for this user to see."""
+def _missing(cluster: Cluster, named: NamedObject) -> MissingObject | None:
+    """None: it is there, or not for this user to see."""
+    path = _path(cluster, named, named.name)
     try:
-        cluster.metadata(_path(cluster, named, named.name))
+        if not named.key:
+            cluster.metadata(path)
+            return None
+        found = cluster.get(path)
     except ApiServerError as error:
-        return False if error.status == 404 and error.name == named.name else None
-    return True
+        gone = error.status == 404 and error.name == named.name and not named.key
+        return MissingObject(named, _near(cluster, named)) if gone else None
+    keys = sorted((found.get("data") or {}) | (found.get("binaryData") or {}))
+    return None if named.key in keys else MissingObject(named, nearest(named.key, keys))
 
 
 def _near(cluster: Cluster, named: NamedObject) -> tuple[str, ...]:

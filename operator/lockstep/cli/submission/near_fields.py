@@ -24,14 +24,14 @@ def no_such_field(field: str, root: type[ApiModel]) -> str:
     model = model_at(parents, root)
     here = [each.name for each in fields_of(model)] if model is not None else []
     if near := _nearest(wrong, here, _MUCH_ALIKE):
-        return f"there is no such field; write {near}"
+        return f"unknown field; write {near}"
     if places := places_of(wrong, root, ".".join(parents)):
-        return f"there is no such field here; write it as {places}"
+        return f"unknown field here; write it as {places}"
     if near := _nearest(wrong, here, _ALIKE):
-        return f"there is no such field; write {near}"
+        return f"unknown field; write {near}"
     kind = "trainingrunset" if root is TrainingRunSetSpec else "trainingrun"
     below = ".".join([kind, *parents]) if model is not None else f"{kind}.spec"
-    return f"there is no such field; kubectl explain {below} and docs/api.md list those there are"
+    return f"unknown field; kubectl explain {below} and docs/api.md list those there are"
 
 
 def places_of(wrong: str, root: type[ApiModel], below: str = "spec") -> str:

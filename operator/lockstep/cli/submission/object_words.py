@@ -24,9 +24,9 @@ def object_problems(manifest: Json, root: type[ApiModel]) -> Iterator[tuple[str,
         near = get_close_matches(str(part), _PARTS, 1)
         places = places_of(str(part), root)
         if near or not places:
-            yield str(part), f"there is no such field; {f'write {near[0]}' if near else 'move it below spec'}"
+            yield str(part), f"unknown field; {f'write {near[0]}' if near else 'move it below spec'}"
         else:
-            yield str(part), f"there is no such field here; write it as {places}"
+            yield str(part), f"unknown field here; write it as {places}"
     yield from _name_problems(manifest)
     metadata = manifest["metadata"]
     for kind in ("labels", "annotations"):

@@ -69,7 +69,7 @@ def _words(raw: Json) -> tuple[str, ExitCode]:
     view = parse_run_set(raw) if is_set(raw) else parse_run(raw)
     name, accepted = view.name, find(view.status, ConditionType.ACCEPTED)
     if accepted is not None and accepted.status == "False" and accepted.observed_generation == view.generation:
-        stays = f"\n  It stays, and goes on once that is mended. lockstep cancel {name} ends it."
+        stays = f"\n  It stays, and goes on once that is corrected. lockstep cancel {name} ends it."
         return f"{name} is refused: {accepted.message}{stays}", ExitCode.REFUSED
     if accepted is None or accepted.status != "True":
         return "", ExitCode.OK

@@ -40,9 +40,19 @@ _FORMULA = ("=", "+", "-", "@")  # what a spreadsheet would compute
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """When one trained, on how many nodes, and what ended it, where a rank did. ``ended`` is None while it goes on."""
+
+    began: float | None
+    ended: float | None
+    nodes: int
+    cause: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Use:
-    """What one run used. Times are Unix seconds; ``ended`` is None while it has not. ``causes`` may be of some of its
-    ``failures`` only."""
+    """What one run used. Times are Unix seconds; ``ended`` is None while it has not. ``attempts``, by number, are
+    those that somebody remembers."""
 
     namespace: str
     uid: str
@@ -55,7 +65,18 @@ class Use:
     gpu_hours: float
     seconds: Mapping[Bucket, int]
     failures: int
-    causes: Counter[str]
+    attempts: Mapping[int, Attempt]
+
+    @property
+    def causes(self) -> Counter[str]:
+        """Of its ``failures``, as far as they are remembered."""
+        return Counter(each.cause for each in self.attempts.values() if each.cause is not None)
+
+    @property
+    def is_remembered(self) -> bool:
+        """Every attempt is, with its times."""
+        known = all(each.began is not None for each in self.attempts.values())
+        return known and bool(self.attempts) and set(self.attempts) == {*range(1, max(self.attempts) + 1)}
 
 
 @dataclass(slots=True)
@@ -139,21 +160,49 @@ def show(
 
 
 def summed(uses: Iterable[Use], by: By, since: float, now: float, sources: Sequence[str]) -> UsageReport:
-    """Of all that ended after ``since``, or has not."""
+    """Of all that ended after ``since``, or has not: what of it lies between that and ``now``."""
     sums: dict[str, Sum] = {}
-    total, older = Sum(), 0
+    total, older, evenly = Sum(), 0, 0
     for use in uses:
         if use.ended is not None and use.ended < since:
             continue
+        if use.created < since:
+            older, evenly = older + 1, evenly + (not use.is_remembered)
+            use = within(use, since, now)
         sums.setdefault(getattr(use, by), Sum()).add(use)
         total.add(use)
-        older += use.created < since
     rows = sorted(sums.items(), key=lambda row: (-row[1].gpu_hours, row[0]))
     notes = [f"Runs since {local_time(since)} that ended, or have not yet; {'; '.join(sources)}."]
     if older:
-        was, count = ("was", "counts") if older == 1 else ("were", "count")
-        notes.append(f"{plural(older, 'run')} of these {was} made before, and {count} whole.")
+        was, them = ("was", "it") if older == 1 else ("were", "them")
+        notes.append(f"{plural(older, 'run')} of these {was} made before: of {them} counts what lies in this time.")
+    if evenly:
+        notes.append(f"Not all attempts of {plural(evenly, 'run')} are known: taken for evenly spread over its time.")
     return UsageReport(by, since, now, rows, total, notes)
+
+
+def within(use: Use, since: float, now: float) -> Use:
+    """What a run used that was made before ``since``, from then on. It has waited for as long as it has."""
+    attempts = use.attempts.values()
+    if use.is_remembered:
+        parts = [_parts(each.began or 0.0, each.ended, each.nodes, since, now) for each in attempts]
+    else:
+        parts = [_parts(use.created, use.ended, 1, since, now)]
+    inside, whole = (sum(part) for part in zip(*parts, strict=True))
+    share = inside / whole if whole else 0.0
+    seconds = {bucket: each if bucket is Bucket.QUEUE else round(each * share) for bucket, each in use.seconds.items()}
+    late = {number: each for number, each in use.attempts.items() if each.ended is None or each.ended >= since}
+    # Those that nobody remembers came before all that somebody does.
+    forgotten = 0 if len(late) < len(use.attempts) else max(0, use.failures - use.causes.total())
+    failures = forgotten + sum(each.cause is not None for each in late.values())
+    hours = use.gpu_hours * share
+    return replace(use, gpu_hours=hours, seconds=seconds, failures=failures, attempts=late)
+
+
+def _parts(began: float, ended: float | None, nodes: int, since: float, now: float) -> tuple[float, float]:
+    """Node-seconds (from ``since`` on, all)."""
+    until = now if ended is None else ended
+    return nodes * max(0.0, until - max(began, since)), nodes * max(0.0, until - began)
 
 
 def use_of(run: RunView, now: float) -> Use:
@@ -164,9 +213,17 @@ def use_of(run: RunView, now: float) -> Use:
     if is_true(status, ConditionType.FINISHED) and finished is not None and succeeded is not None:
         outcome, ended = _outcome(succeeded.status == "True", succeeded.reason), finished.last_transition_time
     queue, namespace, user = share_key(run)
-    causes = Counter(entry.cause for entry in status.attempts if entry.ended_at is not None and entry.rank is not None)
+    attempts = {
+        entry.number: Attempt(
+            entry.started_at,
+            entry.ended_at,
+            entry.nodes or status.resolved.nodes,
+            entry.cause if entry.ended_at is not None and entry.rank is not None else None,
+        )
+        for entry in status.attempts
+    }
     nodes = status.resolved.nodes or (run.spec.nodes if run.spec is not None else 0)
-    use = _use(namespace, run.uid, user, queue, outcome, run.created_at, ended, nodes, status.goodput, causes)
+    use = _use(namespace, run.uid, user, queue, outcome, run.created_at, ended, nodes, status.goodput, attempts)
     if ended is not None or any(is_true(status, each) for each in (ConditionType.ADMITTED, ConditionType.SUSPENDED)):
         return use
     since = status.goodput.time or run.created_at
@@ -179,7 +236,7 @@ class Past:
 
     def __init__(self) -> None:
         self._ends: dict[str, Json] = {}
-        self._causes: dict[str, dict[int, tuple[str, str]]] = {}  # by uid and attempt: when recorded, cause
+        self._attempts: dict[str, dict[int, tuple[str, Attempt]]] = {}  # by uid and number, and when recorded
 
     @classmethod
     def read(cls, paths: Iterable[str]) -> Past:
@@ -202,25 +259,25 @@ class Past:
             uid, recorded = str(record["uid"]), str(record["recordedAt"])
             if record["kind"] == "run":
                 if recorded >= self._ends.get(uid, {}).get("recordedAt", ""):
-                    _use_of_record(record, Counter())  # or it is none
+                    _use_of_record(record, {})  # or it is none
                     self._ends[uid] = record
-            elif record.get("rank") is not None:
-                known, number = self._causes.setdefault(uid, {}), int(record["attempt"])
-                known[number] = max(known.get(number, ("", "")), (recorded, str(record.get("cause", ""))))
+            else:
+                known, number, found = self._attempts.setdefault(uid, {}), int(record["attempt"]), _attempt_of(record)
+                if number not in known or recorded >= known[number][0]:
+                    known[number] = recorded, found
         except (ValueError, KeyError, TypeError, AttributeError):
             return
 
     def ended(self) -> list[Use]:
         """Every run that has ended."""
-        return [_use_of_record(record, self._causes_of(uid)) for uid, record in self._ends.items()]
+        return [_use_of_record(record, self._attempts_of(uid)) for uid, record in self._ends.items()]
 
     def told_of(self, use: Use) -> Use:
-        """With the causes of failures that status has forgotten."""
-        causes = self._causes_of(use.uid)
-        return replace(use, causes=causes) if causes.total() > use.causes.total() else use
+        """With the attempts that status has forgotten."""
+        return replace(use, attempts={**self._attempts_of(use.uid), **use.attempts})
 
-    def _causes_of(self, uid: str) -> Counter[str]:
-        return Counter(cause for _, cause in self._causes.get(uid, {}).values())
+    def _attempts_of(self, uid: str) -> dict[int, Attempt]:
+        return {number: attempt for number, (_, attempt) in self._attempts.get(uid, {}).items()}
 
 
 def listing(report: UsageReport) -> list[str]:
@@ -264,7 +321,14 @@ def _shown(figures: Mapping[str, Any]) -> list[str]:
     return [*counts, f"{figures['gpuHours']:.1f}", goodput, *waits, str(figures["failures"]), causes]
 
 
-def _use_of_record(record: Json, causes: Counter[str]) -> Use:
+def _attempt_of(record: Json) -> Attempt:
+    """Raises what a record raises that is none."""
+    began, ended = record.get("startedAt"), record.get("endedAt") or record["recordedAt"]
+    cause = str(record.get("cause", "")) if record.get("rank") is not None else None
+    return Attempt(to_unix(began) if began else None, to_unix(ended), int(record.get("nodes") or 0), cause)
+
+
+def _use_of_record(record: Json, attempts: Mapping[int, Attempt]) -> Use:
     """Raises what a record raises that is none."""
     return _use(
         str(record["namespace"]),
@@ -276,7 +340,7 @@ def _use_of_record(record: Json, causes: Counter[str]) -> Use:
         to_unix(record["recordedAt"]),
         int(record.get("nodes") or 0),
         GoodputStatus.load(record["goodput"]),
-        causes,
+        attempts,
     )
 
 
@@ -290,11 +354,11 @@ def _use(
     ended: float | None,
     nodes: int,
     goodput: GoodputStatus,
-    causes: Counter[str],
+    attempts: Mapping[int, Attempt],
 ) -> Use:
     seconds = {bucket: int(getattr(goodput.buckets, bucket.value)) for bucket in Bucket}
     hours = _number(goodput.gpu_hours)
-    return Use(namespace, uid, user, queue, outcome, created, ended, nodes, hours, seconds, goodput.failures, causes)
+    return Use(namespace, uid, user, queue, outcome, created, ended, nodes, hours, seconds, goodput.failures, attempts)
 
 
 def _number(text: str) -> float:

@@ -12,6 +12,7 @@ from lockstep.api.base import nesting
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, DroppedError, KubeError, UnknownOutcome
 from lockstep.controller.kube.events import EventRecorder
+from lockstep.controller.reconcile.look_ups import LookUps
 from lockstep.controller.reconcile.queue_status_writer import QueueStatusWriter, is_queue_status
 from lockstep.controller.reconcile.run_writer import CONCURRENT_WRITES, RunWriter, StaleError, all_of, log_decision
 from lockstep.controller.runtime.clock import Clock
@@ -19,7 +20,8 @@ from lockstep.controller.runtime.resources import QUEUES
 from lockstep.controller.store.store import Store
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.plan import ClusterPlan, QueueStatusWrite, StatusWrite
-from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.snapshot import DryRunResult, RunView
+from lockstep.core.pods.named_objects import absent_problems
 
 log = logging.getLogger("lockstep.execute")
 _REFRESH_PAUSE = 1.0
@@ -29,8 +31,11 @@ _REFRESH_PAUSE_MAX = 30.0
 class AdmissionWriter:
     """Writes what cycles decide, many runs at once."""
 
-    def __init__(self, kube: KubeClient, store: Store, runs: RunWriter, events: EventRecorder, clock: Clock) -> None:
+    def __init__(
+        self, kube: KubeClient, store: Store, runs: RunWriter, look_ups: LookUps, events: EventRecorder, clock: Clock
+    ) -> None:
         self._kube = kube
+        self._look_ups = look_ups
         self._store = store
         self._runs = runs
         self._events = events
@@ -169,6 +174,8 @@ class AdmissionWriter:
         run = self._store.run_by_uid(write.uid)
         if run is None or run.resource_version != write.resource_version:
             return True  # it has changed since: another cycle will see
+        if _gives_nodes(run, write) and await self._misses_something(run):
+            return True
         of_status = False
         try:
             for config_map in write.config_maps:
@@ -190,6 +197,15 @@ class AdmissionWriter:
             self._store.refusals.note(run, refused.message, of_status=of_status)  # nobody else is to wait for it
         return True
 
+    async def _misses_something(self, run: RunView) -> bool:
+        """What the run names was there when it was accepted and is gone: it waits for that, and not on nodes."""
+        found = await self._look_ups.gone(run)
+        if found.missing:
+            words = "; ".join(f"{each.field}: {each.message}" for each in absent_problems(found.missing, run.namespace))
+            self._store.refusals.note(run, words, of_status=False)
+            self._store.set_dry_run(run.uid, DryRunResult(run.generation, True, "", self._clock.now(), found))
+        return bool(found.missing)
+
     async def _book_until_known(self, run: RunView, settles_at: float) -> None:
         """The nodes stay booked until a quorum read, begun late enough, shows what became of the write."""
         await self._clock.sleep(settles_at - self._clock.now())
@@ -203,3 +219,10 @@ class AdmissionWriter:
                 await self._clock.sleep(pause)
                 pause = min(2 * pause, _REFRESH_PAUSE_MAX)
         self._store.writes.release(run.uid)
+
+
+def _gives_nodes(run: RunView, write: StatusWrite) -> bool:
+    """It waited, and gets nodes of its own, or has some kept, for which others may have to leave."""
+    if is_held(run.status.assignment):
+        return False
+    return is_held(write.status.assignment) or (run.status.reservation is None and write.status.reservation is not None)

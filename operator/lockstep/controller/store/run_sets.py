@@ -21,7 +21,7 @@ from lockstep.core.arrays.members import (
 )
 from lockstep.core.model.array_views import RunSetSnapshot, RunSetView
 from lockstep.core.model.cluster_objects import Unread, Versioned
-from lockstep.core.model.conditions import find
+from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.own_objects import parse_run_set
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
@@ -30,6 +30,7 @@ from lockstep.core.run.waiting import over_at
 _SOON = 0.2  # the runs of a set change by the dozen: one reconcile for all of them is enough …
 _SOON_PER_RUN = 0.0002  # … and costs the more, the more there are
 _SOON_AT_MOST = 2.0
+_FINISHED = ConditionType.FINISHED
 
 
 class RunSets:
@@ -76,6 +77,20 @@ class RunSets:
         owner = self.cache.get(run.set_uid) if run.set_uid else None
         return owner if owner is not None and is_member(run, owner) else None
 
+    def has_taken(self, run: RunView) -> bool:
+        """An array was called as the run is before it, and has not ended. Of two of one second the array was first,
+        unless the run is accepted already."""
+        found = self.named(run.namespace, run.name)
+        return found is not None and found.created_at <= run.created_at and not is_true(found.status, _FINISHED)
+
+    def _is_taken(self, run_set: RunSetView) -> bool:
+        run = self._run(self._uid_named(run_set.key))
+        if run is None or is_true(run.status, _FINISHED):
+            return False
+        if run.created_at == run_set.created_at:
+            return is_true(run.status, ConditionType.ACCEPTED)
+        return run.created_at < run_set.created_at
+
     def snapshot(
         self, run_set: RunSetView, namespace_labels: Mapping[str, str], indices: frozenset[int]
     ) -> RunSetSnapshot:
@@ -98,6 +113,7 @@ class RunSets:
                 if view.namespace == run_set.namespace and self._uids.get(view.key) == view.uid
             },
             namespace_labels=namespace_labels,
+            namesake=self._is_taken(run_set),
         )
 
     def note_made(self, uid: str, refused: Mapping[int, str], *, taken: bool, is_news: bool) -> None:
@@ -191,10 +207,12 @@ class RunSets:
         self._reconcile_soon(run)
 
     def _reconcile_soon(self, run: RunView) -> None:
-        """Have the set reconciled whose run this is, or whose run it is in the way of."""
+        """Have the set reconciled whose run this is, or that it is in the way of."""
         found = split_run_name(run.name)
-        owner = self.named(run.namespace, found[0]) if found is not None else None
-        if owner is not None:
+        for name in (run.name, *((found[0],) if found is not None else ())):
+            owner = self.named(run.namespace, name)
+            if owner is None:
+                continue
             delay = min(_SOON_AT_MOST, _SOON + _SOON_PER_RUN * len(self._members.get(owner.uid, ())))
             self._queue.wake_at(set_key(owner.namespace, owner.name), self._clock.now() + delay)
 
@@ -214,6 +232,8 @@ class RunSets:
             for uid in list(self._members.get(view.uid, ())):
                 self._govern(uid)
         self._reconcile_recorded(old, new)
+        if self._uid_named(view.key):
+            self._queue.add(run_key(view.namespace, view.name))
         if new is None and not self._members.get(view.uid):
             self._members.pop(view.uid, None)
         self._queue.add(set_key(view.namespace, view.name))

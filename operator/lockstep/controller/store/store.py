@@ -362,6 +362,7 @@ class Store:
             placeholder_gone_at=self._placeholder_gone.get(run.uid, 0.0),
             provisioning=self.scale_ups.seen(run),
             job_id=self.job_id_of(run.uid),
+            namesake=self.run_sets.has_taken(run),
             **self._submissions(run, reports),
         )
 

@@ -16,7 +16,7 @@ from lockstep.core.admission.cache.maintenance_windows import nodes_of, overrun
 from lockstep.core.admission.cache.pending_reasons import ASSUMPTION, names_of, preempts_later, queue_status, reason_of
 from lockstep.core.admission.cache.reported_reasons import ClassReason, ReportedReasons
 from lockstep.core.admission.cache.run_index import RunRow
-from lockstep.core.admission.cache.status_throttle import COUNTED, DueUpdate, chosen, due_update
+from lockstep.core.admission.cache.status_throttle import COUNTED, DueUpdate, chosen, contradicts, due_update
 from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.engine.cycle_result import Foreseen, Wait
 from lockstep.core.admission.engine.jobs import Job, NodeClaim, Option
@@ -108,13 +108,16 @@ class PendingStatus:
             self._report(row, reason, position)
         self._reported.estimated = [*estimated]
         self._cycle.memory.reported = self._reported
-        for row in self._cycle.run_index.to_report.values() if left else ():
-            if row in left and row.due is not None:
-                if row.due.at <= now:
-                    row.entry.reason, row.entry.position = row.reported, row.position
-                    self._due.append((row.due, row.place, row.entry))
-                else:
-                    self._wake(row.due.at)
+        to_report = [row for row in self._cycle.run_index.to_report.values() if row in left and row.due is not None]
+        told = {row.queue for row in to_report if row.due is not None and row.due.at <= now}
+        for row in to_report:
+            assert row.due is not None
+            assert row.reported is not None
+            if row.due.at <= now or (row.queue in told and contradicts(row.entry, row.reported, row.position, now)):
+                row.entry.reason, row.entry.position = row.reported, row.position
+                self._due.append((row.due, row.place, row.entry))
+            else:
+                self._wake(row.due.at)
 
     def hold(self, row: RunRow, reason: PendingReason) -> None:
         """A run is held back for ``reason``, or lacks nodes that it had."""

@@ -44,7 +44,7 @@ def decide_run_set(snapshot: RunSetSnapshot, tunables: Tunables, now: float) -> 
     if run_set.deleting or looks_on:
         return RunSetPlan()
     if run_set.status_error:  # a write would wipe out what is on record, and a run would be a second one
-        note = f"{run_set.status_error[:900]}; nothing is made until it is mended, or another set created"
+        note = f"{run_set.status_error[:900]}; nothing is made until it is corrected, or another set created"
         return RunSetPlan(events=(Event("Warning", EventReason.STATE_REGRESSION, ActionWord.RECORD, note),))
     draft = _Draft(snapshot, tunables, now)
     if draft.is_over():
@@ -197,6 +197,10 @@ class _Draft:
 
     def make_runs(self) -> None:
         """The next ones, as many as may have nodes and as the queue is to see."""
+        if self.snapshot.namesake and not is_true(self.run_set.status, ConditionType.ACCEPTED):
+            name = self.run_set.name
+            self._refuse(SetReason.NAME_TAKEN, f"a run is called {name} as well; create this array under another name")
+            return
         problems = [f"{p.field}: {p.message}" for p in self._problems()]
         if problems:
             self._refuse(SetReason.INVALID_SPEC, "; ".join(problems).replace("spec.", "spec.template.spec."))

@@ -41,7 +41,8 @@ class RunSetSnapshot:
     in ``taken`` have a run of their name that is not the set's. ``refused`` is what the API server said, by index, of
     runs that it would not take and that are not on record yet; ``fruitless`` is how often in a row it was asked for
     runs that were new to it, and took none. ``sets`` are all of the namespace, by name. ``job_id`` is a
-    number that was taken for it and is in no status yet; 0: none was.
+    number that was taken for it and is in no status yet; 0: none was. ``namesake``: a run was called so before it, and
+    has not ended.
     """
 
     run_set: RunSetView
@@ -53,6 +54,7 @@ class RunSetSnapshot:
     sets: Mapping[str, RunSetView] = field(default_factory=dict)
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     job_id: int = 0
+    namesake: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""Objects that a run names and nobody makes for it, and what was found of them. Their content is nobody's to read."""
+"""Objects that a run names and nobody makes for it, and what was found of them. Of their content nobody reads more than
+the names of its entries."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,16 +22,18 @@ class ObjectKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NamedObject:
-    """An object that the field of a spec names."""
+    """An object that the field of a spec names; with ``key``, an entry that it is to have."""
 
     kind: ObjectKind
     name: str
     field: str
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class MissingObject:
-    """One that is not there. ``near``: names that are, and that may have been meant."""
+    """One that is not there. ``near``: names that are, and that may have been meant. Of one with a ``key`` the object
+    is there, and has no such entry."""
 
     named: NamedObject
     near: tuple[str, ...] = ()

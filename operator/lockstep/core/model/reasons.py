@@ -207,9 +207,11 @@ class ConditionReason(AnyReason):
     POD_GROUPS_NOT_SERVED = "PodGroupsNotServed"
     CLAIM_NOT_FOUND = "ClaimNotFound"
     CONFIG_MAP_NOT_FOUND = "ConfigMapNotFound"
+    CONFIG_MAP_KEY_NOT_FOUND = "ConfigMapKeyNotFound"
     SECRET_NOT_FOUND = "SecretNotFound"
     SERVICE_ACCOUNT_NOT_FOUND = "ServiceAccountNotFound"
     STORAGE_CLASS_NOT_FOUND = "StorageClassNotFound"
+    NAME_TAKEN = "NameTaken"
     # Admitted, KueueReservation
     ADMITTED = "Admitted"
     # GangReady

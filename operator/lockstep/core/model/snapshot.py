@@ -554,6 +554,7 @@ class RunSnapshot:
     submitted: Mapping[str, RunView] = field(default_factory=dict)  # what it asks to submit, by name, as far as there
     numbers: Mapping[int, tuple[str, bool]] = field(default_factory=dict)  # then: jobs by number: name, is an array
     job_id: int = 0  # a number that was taken for it and is in no status yet; 0: none was
+    namesake: bool = False  # an array was called so before it, and has not ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,10 @@ from lockstep.core.model.snapshot import DryRunResult
 from lockstep.core.pods.pod_template import items, section
 
 MOST_LOOKED_UP = 64
-"""Objects of one run. A podTemplate may name any number; what is beyond is left for the kubelet to find missing."""
+"""Objects of one run, and entries of them. A podTemplate may name any number; what is beyond is left for the kubelet to
+find missing."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _REASONS = {
     ObjectKind.CLAIM: ConditionReason.CLAIM_NOT_FOUND,
     ObjectKind.CONFIG_MAP: ConditionReason.CONFIG_MAP_NOT_FOUND,
@@ -32,12 +34,15 @@ _AGAIN_FIRST, _AGAIN_LAST, _SHARE = 5.0, 60.0, 0.25
 
 
 def named_objects(spec: TrainingRunSpec) -> tuple[NamedObject, ...]:
-    """Each once, by the first field that names it. What may be missing, and what is no name at all, is left out."""
-    found: dict[tuple[ObjectKind, str], NamedObject] = {}
+    """Each once, by the first field that names it, and after them the entries that they are to have. What may be
+    missing, and what is no name at all, is left out."""
+    objects: dict[tuple[ObjectKind, str, str], NamedObject] = {}
+    entries: dict[tuple[ObjectKind, str, str], NamedObject] = {}
     for named in _named(spec):
-        if _NAME.fullmatch(named.name) and len(found) < MOST_LOOKED_UP:
-            found.setdefault((named.kind, named.name), named)
-    return tuple(found.values())
+        found, legible = (entries, _KEY.fullmatch(named.key)) if named.key else (objects, True)
+        if legible and _NAME.fullmatch(named.name) and len(found) < MOST_LOOKED_UP:
+            found.setdefault((named.kind, named.name, named.key), named)
+    return (*objects.values(), *entries.values())
 
 
 def absent_problems(missing: Iterable[MissingObject], namespace: str) -> Iterator[Problem]:
@@ -45,7 +50,11 @@ def absent_problems(missing: Iterable[MissingObject], namespace: str) -> Iterato
     for each in missing:
         named = each.named
         where = f" in namespace {namespace}" if named.kind.is_namespaced else ""
-        meant = suggestion(named.name, each.near)
+        meant = suggestion(named.key or named.name, each.near)
+        if named.key:
+            words = f"{named.kind} {named.name}{where} has no key {named.key}; {meant}add it, or name another"
+            yield Problem(named.field, words)
+            continue
         yield Problem(named.field, f"there is no {named.kind} {named.name}{where}; {meant}create it, or name another")
 
 
@@ -62,14 +71,20 @@ def missing_account(spec: TrainingRunSpec, answer: DryRunResult) -> tuple[Missin
 
 def reason_of(missing: MissingObject) -> ConditionReason:
     """Of its kind."""
+    if missing.named.key:
+        return ConditionReason.CONFIG_MAP_KEY_NOT_FOUND
     return _REASONS[missing.named.kind]
 
 
 def unknown_words(looked_up: LookedUp) -> str:
     """What nobody has looked for; empty where that is nothing."""
-    unknown = ", ".join(f"{each.kind} {each.name} ({each.field})" for each in looked_up.unknown[:3])
+    unknown = ", ".join(f"{_shown(each)} ({each.field})" for each in looked_up.unknown[:3])
     more = f" and {len(looked_up.unknown) - 3} more" if len(looked_up.unknown) > 3 else ""
     return f"; not looked up, as the operator cannot: {unknown}{more}" if unknown else ""
+
+
+def _shown(named: NamedObject) -> str:
+    return f"key {named.key} of {named.kind} {named.name}" if named.key else f"{named.kind} {named.name}"
 
 
 def look_again_after(waited: float) -> float:
@@ -117,7 +132,8 @@ def _of_container(container: Mapping[str, Any], at: str) -> Iterator[NamedObject
     for index, variable in enumerate(_first(container, "env")):
         field, source = f"{at}.env[{index}].valueFrom", section(variable, "valueFrom")
         for kind, key in ((ObjectKind.CONFIG_MAP, "configMapKeyRef"), (ObjectKind.SECRET, "secretKeyRef")):
-            yield from _needed(kind, section(source, key), "name", f"{field}.{key}")
+            wanted = section(source, key)
+            yield from _needed(kind, wanted, "name", f"{field}.{key}", (("key", wanted.get("key")),))
 
 
 def _of_volumes(volumes: Sequence[Mapping[str, Any]], at: str) -> Iterator[NamedObject]:
@@ -125,20 +141,36 @@ def _of_volumes(volumes: Sequence[Mapping[str, Any]], at: str) -> Iterator[Named
         field = f"{at}[{index}]"
         claim = section(volume, "persistentVolumeClaim")
         yield from _of(ObjectKind.CLAIM, claim, "claimName", f"{field}.persistentVolumeClaim")
-        yield from _needed(ObjectKind.CONFIG_MAP, section(volume, "configMap"), "name", f"{field}.configMap")
-        yield from _needed(ObjectKind.SECRET, section(volume, "secret"), "secretName", f"{field}.secret")
+        yield from _with_items(ObjectKind.CONFIG_MAP, section(volume, "configMap"), "name", f"{field}.configMap")
+        yield from _with_items(ObjectKind.SECRET, section(volume, "secret"), "secretName", f"{field}.secret")
         for number, source in enumerate(_first(section(volume, "projected"), "sources")):
             where = f"{field}.projected.sources[{number}]"
-            yield from _needed(ObjectKind.CONFIG_MAP, section(source, "configMap"), "name", f"{where}.configMap")
-            yield from _needed(ObjectKind.SECRET, section(source, "secret"), "name", f"{where}.secret")
+            yield from _with_items(ObjectKind.CONFIG_MAP, section(source, "configMap"), "name", f"{where}.configMap")
+            yield from _with_items(ObjectKind.SECRET, section(source, "secret"), "name", f"{where}.secret")
         template = section(volume, "ephemeral", "volumeClaimTemplate", "spec")
         where = f"{field}.ephemeral.volumeClaimTemplate.spec"
         yield from _of(ObjectKind.STORAGE_CLASS, template, "storageClassName", where)
 
 
-def _needed(kind: ObjectKind, owner: Mapping[str, Any], key: str, at: str) -> Iterator[NamedObject]:
-    if owner.get("optional") is not True:
-        yield from _of(kind, owner, key, at)
+def _with_items(kind: ObjectKind, owner: Mapping[str, Any], key: str, at: str) -> Iterator[NamedObject]:
+    """What is mounted, whole or by entry."""
+    entries = ((f"items[{number}].key", item.get("key")) for number, item in enumerate(_first(owner, "items")))
+    yield from _needed(kind, owner, key, at, entries)
+
+
+def _needed(
+    kind: ObjectKind, owner: Mapping[str, Any], key: str, at: str, entries: Iterable[tuple[str, object]] = ()
+) -> Iterator[NamedObject]:
+    """The object that ``key`` of ``owner`` names, and those of its ``entries`` that are needed, by their fields."""
+    if owner.get("optional") is True:
+        return
+    for named in _of(kind, owner, key, at):
+        yield named
+        yield from (
+            NamedObject(kind, named.name, f"{at}.{field}", entry)
+            for field, entry in entries
+            if isinstance(entry, str) and entry
+        )
 
 
 def _of(kind: ObjectKind, owner: Mapping[str, Any], key: str, at: str) -> Iterator[NamedObject]:

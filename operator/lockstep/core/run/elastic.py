@@ -89,7 +89,8 @@ def _shrink(plan: PlanBuilder) -> str:
     seated = [slot for slot in plan.ranked_slots() if slot not in lacking]
     size = world_size(plan.spec, len(seated))
     if not size:
-        return f"{plural(len(seated), 'node')} can go on, and elastic.min is {elastic.min}"
+        are = "is" if len(seated) == 1 else "are"
+        return f"{plural(len(seated), 'node')} {are} left, and elastic.min is {elastic.min}"
     if any(at.stage is not Stage.READY for at in stages_of_ranks(plan) if at.slot not in lacking):
         return ""  # what there is to resume from is known when they are there
     smaller = slots.resized(assignment, seated[:size])
@@ -119,11 +120,11 @@ def _grow(plan: PlanBuilder) -> str:
     if not _ensure_saved(plan):
         return ""
     before = plan.world
-    _end_attempt(plan, f"{plural(len(ready), 'further node')} can join")
+    _end_attempt(plan, f"{plural(len(ready), 'further node')} ready")
     _take_size(plan, _joined(plan, ready[: size - before]))
     plan.event(
         EventReason.GROWN,
-        f"attempt {plan.status.attempt} has {size} ranks instead of {before}",
+        f"attempt {plan.status.attempt} has {plural(size, 'rank')} instead of {before}",
         action=ActionWord.RESTART,
     )
     return ""

@@ -137,6 +137,21 @@ def test_who_was_told_is_told_again_when_it_is_due_and_not_before() -> None:
     assert told(passed(better, NOW + 10)).message.startswith("needs 4 nodes, 2 fit")
 
 
+def test_amounts_that_two_runs_of_a_queue_are_told_are_of_one_moment() -> None:
+    quota: dict[str, Any] = {"default": {"quotas": [{"gpuType": "Any", "nominalNodes": 4}]}}
+    nodes = [node(f"n{number}") for number in range(8)]
+    first = world([has("r", "n0", "n1", "n2", limit=None), run("q2", 2, at=1.0)], nodes, queues=quota)
+    plan = passed(first)
+    assert "uses 3 of its 4 nodes" in told(plan, "q2").message
+    backfilled = replace(first, runs=(*after(first, plan).runs, has("q4", "n3", limit=None)))
+    assert not statuses(passed(backfilled, NOW + 2)), "words about amounts alone come now and then"
+    comes = replace(backfilled, runs=(*backfilled.runs, run("q6", 1, at=3.0)))
+    assert not statuses(passed(comes, NOW + 0.5)).keys() - {"q6"}, "nobody is told more than once a second"
+    both = passed(comes, NOW + 2)
+    for name in ("q2", "q6"):
+        assert "uses 4 of its 4 nodes" in told(both, name).message
+
+
 def test_no_more_runs_are_told_in_one_cycle_than_the_settings_say() -> None:
     waiting = [run(f"w{number}", 4, at=float(number)) for number in range(5)]
     plan = passed(world([has("r", "n0"), *waiting]), told_per_pass=3)

@@ -170,6 +170,17 @@ def test_a_run_of_somebody_else_is_named_and_left_alone() -> None:
     assert "cancelIndices" in message
 
 
+def test_an_array_that_is_called_like_a_run_makes_none_and_one_that_was_there_before_goes_on() -> None:
+    plan = decided(run_set(), namesake=True)
+    assert made(plan) == []
+    for condition in ("Accepted", "Progressing"):
+        value, reason, message = said(plan, condition)
+        assert (value, reason) == ("False", "NameTaken")
+        assert "a run is called sweep as well" in message
+    assert made(decided(run_set(status=status_of(decided(run_set(maxRunning=2)))), namesake=True))
+    assert made(decided(run_set(status=status_of(plan)))), "it goes on once the run has ended"
+
+
 def refused(indices: str, tries: int = 1, retry_at: float = NOW + 60, last: int = 0, **more: Any) -> Any:
     """A status with a refusal on record."""
     refusal = SetRefusal(indices=indices, last=last, message="no", tries=tries, retry_at=retry_at)

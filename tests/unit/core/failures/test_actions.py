@@ -338,7 +338,7 @@ def test_a_deterministic_failure_says_what_to_do() -> None:
     action = act(cause(AttemptCause.APPLICATION), case(roots=alike("n2")))
     assert "2 times" in action.message
     assert "n1, n2" in action.message
-    assert "mend it" in action.message
+    assert "correct it" in action.message
     assert "lockstep logs llama" in action.message
     assert action.message.endswith("lockstep retry llama")
 

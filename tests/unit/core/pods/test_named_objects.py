@@ -22,6 +22,7 @@ from support.admission import run
 CLAIM, CONFIG_MAP, SECRET = ObjectKind.CLAIM, ObjectKind.CONFIG_MAP, ObjectKind.SECRET
 ACCOUNT, STORAGE_CLASS = ObjectKind.SERVICE_ACCOUNT, ObjectKind.STORAGE_CLASS
 OPTIONAL = {"name": "x", "optional": True}
+ITEMS = [{"key": "a.py", "path": "a.py"}, {"key": "b", "path": "b"}, {"key": "a.py", "path": "c.py"}]
 
 
 def spec_of(**spec: Any) -> TrainingRunSpec:
@@ -51,11 +52,17 @@ CASES: list[tuple[dict[str, Any], list[tuple[ObjectKind, str, str]]]] = [
     ({"envFrom": [{"configMapRef": OPTIONAL}, {"secretRef": OPTIONAL}]}, []),
     (
         {"env": [variable(configMapKeyRef={"name": "c", "key": "k"})]},
-        [(CONFIG_MAP, "c", "env[0].valueFrom.configMapKeyRef.name")],
+        [
+            (CONFIG_MAP, "c", "env[0].valueFrom.configMapKeyRef.name"),
+            (CONFIG_MAP, "c[k]", "env[0].valueFrom.configMapKeyRef.key"),
+        ],
     ),
     (
         {"env": [{"name": "A", "value": "1"}, variable(secretKeyRef={"name": "s", "key": "k"})]},
-        [(SECRET, "s", "env[1].valueFrom.secretKeyRef.name")],
+        [
+            (SECRET, "s", "env[1].valueFrom.secretKeyRef.name"),
+            (SECRET, "s[k]", "env[1].valueFrom.secretKeyRef.key"),
+        ],
     ),
     ({"env": [variable(secretKeyRef={**OPTIONAL, "key": "k"})]}, []),
     (
@@ -63,7 +70,27 @@ CASES: list[tuple[dict[str, Any], list[tuple[ObjectKind, str, str]]]] = [
         [(CLAIM, "data", "volumes[0].persistentVolumeClaim.claimName")],
     ),
     ({"volumes": [volume(configMap={"name": "c"})]}, [(CONFIG_MAP, "c", "volumes[0].configMap.name")]),
-    ({"volumes": [volume(configMap=OPTIONAL)]}, []),
+    ({"volumes": [volume(configMap={**OPTIONAL, "items": ITEMS})]}, []),
+    (
+        {"volumes": [volume(configMap={"name": "c", "items": ITEMS})], "envFrom": [{"secretRef": {"name": "s"}}]},
+        [
+            (SECRET, "s", "envFrom[0].secretRef.name"),
+            (CONFIG_MAP, "c", "volumes[0].configMap.name"),
+            (CONFIG_MAP, "c[a.py]", "volumes[0].configMap.items[0].key"),
+            (CONFIG_MAP, "c[b]", "volumes[0].configMap.items[1].key"),
+        ],
+    ),
+    (
+        {"volumes": [volume(secret={"secretName": "s", "items": ITEMS[:1]})]},
+        [(SECRET, "s", "volumes[0].secret.secretName"), (SECRET, "s[a.py]", "volumes[0].secret.items[0].key")],
+    ),
+    (
+        {"volumes": [volume(projected={"sources": [{"configMap": {"name": "c", "items": ITEMS[:1]}}]})]},
+        [
+            (CONFIG_MAP, "c", "volumes[0].projected.sources[0].configMap.name"),
+            (CONFIG_MAP, "c[a.py]", "volumes[0].projected.sources[0].configMap.items[0].key"),
+        ],
+    ),
     ({"volumes": [volume(secret={"secretName": "s"})]}, [(SECRET, "s", "volumes[0].secret.secretName")]),
     ({"volumes": [volume(secret={"secretName": "s", "optional": True})]}, []),
     ({"volumes": [volume(emptyDir={})]}, []),
@@ -117,8 +144,9 @@ CASES: list[tuple[dict[str, Any], list[tuple[ObjectKind, str, str]]]] = [
 def test_what_a_run_needs_is_found_by_the_field_that_names_it(
     spec: dict[str, Any], named: list[tuple[ObjectKind, str, str]]
 ) -> None:
-    found = [(each.kind, each.name, each.field.removeprefix("spec.")) for each in named_objects(spec_of(**spec))]
-    assert found == named
+    found = named_objects(spec_of(**spec))
+    shown = [(each.kind, each.name + (f"[{each.key}]" if each.key else ""), each.field) for each in found]
+    assert shown == [(kind, name, f"spec.{field}") for kind, name, field in named]
 
 
 def test_what_is_named_twice_is_looked_up_once() -> None:
@@ -133,6 +161,12 @@ def test_what_is_no_name_of_an_object_is_asked_of_nobody(name: object) -> None:
     assert named_objects(spec_of(podTemplate=template(volumes=volumes))) == ()
 
 
+@pytest.mark.parametrize("key", ["", "a/b", "../", "a b", "x" * 300, 7, None, ["a"]])
+def test_what_is_no_name_of_an_entry_is_asked_of_nobody(key: object) -> None:
+    volumes = [{"name": "v", "configMap": {"name": "c", "items": [{"key": key, "path": "p"}]}}]
+    assert [each.key for each in named_objects(spec_of(podTemplate=template(volumes=volumes)))] == [""]
+
+
 @pytest.mark.parametrize("pod", [[], "x", {"volumes": {}}, {"volumes": ["x"]}, {"containers": [{"env": 3}]}])
 def test_a_template_that_makes_no_sense_names_nothing(pod: object) -> None:
     assert named_objects(spec_of(podTemplate={"spec": pod})) == ()
@@ -141,6 +175,15 @@ def test_a_template_that_makes_no_sense_names_nothing(pod: object) -> None:
 def test_of_very_many_names_so_many_are_looked_up() -> None:
     volumes = [{"name": f"v{n}", "persistentVolumeClaim": {"claimName": f"c{n}"}} for n in range(5000)]
     assert len(named_objects(spec_of(podTemplate=template(volumes=volumes)))) == MOST_LOOKED_UP
+
+
+def test_of_very_many_entries_so_many_are_looked_up_and_no_object_is_left_out_for_them() -> None:
+    items = [{"key": f"k{n}", "path": f"k{n}"} for n in range(5000)]
+    volumes = [{"name": "v", "configMap": {"name": "c", "items": items}}]
+    volumes.append({"name": "d", "persistentVolumeClaim": {"claimName": "data"}})
+    found = named_objects(spec_of(podTemplate=template(volumes=volumes)))
+    assert [each.name for each in found if not each.key] == ["c", "data"]
+    assert len(found) == 2 + MOST_LOOKED_UP
 
 
 def missing(kind: ObjectKind, *near: str) -> MissingObject:
@@ -186,6 +229,16 @@ def test_what_is_missing_is_told_with_its_field_and_the_remedy(
     assert problem.message.endswith(", or name another")
 
 
+def test_an_entry_that_is_missing_is_told_with_those_that_may_be_meant() -> None:
+    absent = MissingObject(NamedObject(CONFIG_MAP, "code", "spec.x.key", "trian.py"), ("train.py",))
+    (problem,) = absent_problems([absent], "team")
+    assert (problem.field, problem.message, reason_of(absent)) == (
+        "spec.x.key",
+        "ConfigMap code in namespace team has no key trian.py; did you mean train.py? Else add it, or name another",
+        ConditionReason.CONFIG_MAP_KEY_NOT_FOUND,
+    )
+
+
 @pytest.mark.parametrize(
     ("accepted", "message", "found"),
     [
@@ -211,6 +264,8 @@ def test_what_nobody_could_look_for_is_said() -> None:
         "; not looked up, as the operator cannot: Secret s0 (spec.envFrom[0].secretRef.name)"
     )
     assert unknown_words(LookedUp(unknown=unknown)).endswith(" and 2 more")
+    entry = NamedObject(CONFIG_MAP, "c", "spec.x.key", "k")
+    assert unknown_words(LookedUp(unknown=(entry,))).endswith(": key k of ConfigMap c (spec.x.key)")
 
 
 @pytest.mark.parametrize(("waited", "pause"), [(0.0, 5.0), (20.0, 5.0), (80.0, 20.0), (240.0, 60.0), (1e6, 60.0)])

@@ -24,6 +24,8 @@ HEAD = 8
 """Positions of a queue up to which a change is reported within ``HEAD_EVERY`` seconds: what is said there is compared,
 run by run."""
 HEAD_EVERY = 10.0
+TOGETHER_EVERY = 1.0
+"""And within so many while others of that queue are told something: amounts in two messages are of one moment."""
 COUNTED = 10.0
 """Seconds over which updates are counted."""
 _MOVED_BY, _MOVED_BY_PART = 60.0, 0.1  # an estimate that moves by less seconds, or less of what is left, is no change
@@ -87,6 +89,14 @@ def due_update(
     if entry.points.have_moved(before.factors, settings.weights):
         times.append(DueUpdate(before.updated + settings.told_points_every, UpdateRank.LATER))
     return min(times, default=None)
+
+
+def contradicts(entry: Entry, reason: PendingReason, position: int, now: float) -> bool:
+    """What status says of a run at the head is not what others of its queue are told now."""
+    before = entry.status.queue
+    if not 0 < position <= HEAD or before.updated is None or now < before.updated + TOGETHER_EVERY:
+        return False
+    return before.reason == reason.word and before.message != reason.message[:LONGEST_MESSAGE]
 
 
 def chosen(
