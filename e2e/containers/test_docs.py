@@ -36,6 +36,8 @@ ELSEWHERE = {
     r"lockstep (sbatch |logs -f 4711|cancel 4711)": "of a script that is shown: tests/cluster/test_job_ids.py",
     r"python -m lockstep\.archive ": "the program of the jobs, by tests/archive with an object store",
     r"lockstep retry ": "of a run that has ended: tests/nodes/test_training_goes_on.py, tests/unit/test_cli_retry.py",
+    r"lockstep submit .*--code-claim ": "of a directory that is shown: tests/nodes/test_code_on_a_claim.py",
+    r"lockstep submit -q research ": "of a queue that has defaults: tests/unit/test_cli_queue_defaults.py",
     r"lockstep submit --name llama -N 16 ": "of a cluster that has its queue and class: test_cli_submit.py",
     r"kubectl (cp|exec) ": "into pods that the page speaks of; the token in tests/nodes/test_training_ray.py",
     r"lockstep ui$": "waits for a browser: test_page.py brings one",

@@ -100,7 +100,7 @@ def test_below_the_minimum_it_waits_and_gives_its_nodes_back_in_the_end() -> Non
     w.lose_ranks("llama", 1)
     w.pass_time(100, step=5)
     condition = not_none(find(w.status("llama"), "AtFullSize"))
-    assert (condition.reason, condition.message) == ("CannotResize", "3 nodes can go on, and elastic.min is 4")
+    assert (condition.reason, condition.message) == ("CannotResize", "3 nodes are left, and elastic.min is 4")
     w.pass_time(600, step=20)
     assert w.status("llama").state == "Pending"
 
@@ -110,7 +110,7 @@ def test_one_node_that_is_left_is_told_as_one() -> None:
     save(w)
     w.lose_ranks("llama", 1)
     w.pass_time(100, step=5)
-    assert not_none(find(w.status("llama"), "AtFullSize")).message == "1 node can go on, and elastic.min is 2"
+    assert not_none(find(w.status("llama"), "AtFullSize")).message == "1 node is left, and elastic.min is 2"
 
 
 def test_a_checkpoint_that_a_single_node_cannot_load_is_told_in_the_singular() -> None:
