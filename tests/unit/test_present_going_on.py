@@ -62,7 +62,7 @@ def test_the_new_run_has_the_next_name_that_is_free(name: str, taken: str, next_
             "dependsOn, notBefore of llama are over",
         ),
         (ended(next={"name": "llama-r1", "uid": "u"}), "llama-r1 went on from llama before."),
-        (ended(), "Nothing is mended by that: lockstep retry llama with -f FILE or flags changes what it runs."),
+        (ended(), "That corrects nothing: lockstep retry llama with -f FILE or flags changes what it runs."),
     ],
 )
 def test_before_a_retry_it_is_said_from_where_it_goes_on_and_what_is_lost(run: RunView, said: str) -> None:

@@ -90,7 +90,7 @@ def foretold(run: RunView, name: str, now: float) -> Iterator[str]:
     if run.status.next is not None:
         yield f"{run.status.next.name} went on from {run.name} before."
     if not is_true(run.status, ConditionType.SUCCEEDED) and not run.spec.cancel:
-        yield f"Nothing is mended by that: {retry_of(run)} with -f FILE or flags changes what it runs."
+        yield f"That corrects nothing: {retry_of(run)} with -f FILE or flags changes what it runs."
 
 
 def _repeats(run: RunView, saved: int | None) -> str:

@@ -21,7 +21,7 @@ app = typer.Typer()
     "lockstep retry hello",
     "lockstep retry hello -f corrected.yaml",
     "lockstep retry hello --image IMAGE -- torchrun train.py",
-    "lockstep retry hello -f mended.yaml --test-only",
+    "lockstep retry hello -f corrected.yaml --test-only",
 )
 def retry(
     target: Target,
