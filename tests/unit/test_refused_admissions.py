@@ -16,11 +16,12 @@ from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.model.assignment import assigned, vacated
 from lockstep.core.model.conditions import find
-from lockstep.core.model.plan import ClusterPlan, EnsureConfigMap, StatusWrite
+from lockstep.core.model.plan import ClusterPlan, DryRunPod, EnsureConfigMap, Plan, StatusWrite
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.reservation import reservation_of
 from lockstep.core.model.snapshot import Leadership, RefusedAdmission
 from lockstep.core.model.tunables import Tunables
+from lockstep.core.pods.named_objects import named_objects
 from support import admission
 from support.admission import NOW, reason, statuses
 from support.stored_runs import run, stored
@@ -123,6 +124,11 @@ async def test_a_run_whose_claim_went_away_while_it_waited_is_refused_for_that_a
     accepted = not_none(find(stored(world.store).status, ConditionType.ACCEPTED))
     assert (accepted.status, accepted.reason) == ("False", "ClaimNotFound")
     assert "did you mean dta?" in accepted.message
+    world.kube.existing = {"data"}
+    await world.clock.advance(look_ups.MISSING_SECONDS)
+    named = named_objects(not_none(stored(world.store).spec))
+    await world.executor.run_plan(stored(world.store), Plan(dry_run=DryRunPod(2, None, named)))
+    assert not refused(world), "it waits no longer than for its claim"
 
 
 async def test_a_run_whose_claim_went_away_has_nobody_leave_for_it(world: World) -> None:

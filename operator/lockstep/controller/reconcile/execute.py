@@ -147,6 +147,8 @@ class Executor:
         looking = asyncio.create_task(self._look_ups.look_up(run.namespace, asked.named))
         try:
             why, found = await self._held_against(run, asked), await looking
+            if asked.body is None and not found.missing:
+                self._store.refusals.forget(run.uid)  # for the lack of it
             self._store.set_dry_run(run.uid, DryRunResult(asked.generation, not why, why, self._clock.now(), found))
         except (ApiError, UnknownOutcome) as error:
             judged = False if error.is_verdict else None

@@ -35,6 +35,8 @@ _PASSED_PART = 10  # nor, further back, a position that moves by less than this 
 _LATER_PART = 4  # of the updates allowed, so many at least is for those further back
 _TURNS = (WaitReason.RESOURCES, WaitReason.PRIORITY, WaitReason.QUOTA, WaitReason.RUNNING_RUNS_LIMIT, WaitReason.WINDOW)
 """Reasons that change with every start for those who are far from theirs."""
+_COUNTED_IN = (WaitReason.RESOURCES, WaitReason.QUOTA, WaitReason.RUNNING_RUNS_LIMIT)
+"""Reasons whose words have amounts of others too."""
 
 
 class UpdateRank(IntEnum):
@@ -92,11 +94,15 @@ def due_update(
 
 
 def contradicts(entry: Entry, reason: PendingReason, position: int, now: float) -> bool:
-    """What status says of a run at the head is not what others of its queue are told now."""
+    """What status counts for a run at the head is not what others of its queue are told now."""
     before = entry.status.queue
     if not 0 < position <= HEAD or before.updated is None or now < before.updated + TOGETHER_EVERY:
         return False
-    return before.reason == reason.word and before.message != reason.message[:LONGEST_MESSAGE]
+    return (
+        before.reason == reason.word
+        and reason.word in _COUNTED_IN
+        and before.message != reason.message[:LONGEST_MESSAGE]
+    )
 
 
 def chosen(
