@@ -189,6 +189,12 @@ def test_ray_that_ends_as_soon_as_it_has_started_has_started(fake: FakeRay) -> N
     assert (other.returncode, "is started again" in err) == (1, False)
 
 
+def test_the_head_that_ends_as_soon_as_it_has_started_has_started(fake: FakeRay) -> None:
+    head = fake.start(0, "true", DIES="1")
+    _, err = head.communicate(timeout=SECONDS)
+    assert (head.returncode, "Ray ended on this node" in err, "is started again" in err) == (1, True, False)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_ray_is_started_again_on_a_node_that_may_join_again(fake: FakeRay, number: int) -> None:
     fake.start(0, sys.executable, "-c", DRIVER, joins=True)
@@ -339,7 +345,7 @@ def test_who_is_superseded_tells_ray_until_when_before_its_pod_is_told_to_end(
     wait_for("Ray is told", said.exists, seconds=SECONDS)
     until = json.loads(said.read_text())["until"]
     assert 4 < until - asked < 60
-    operator.wait_for(lambda state: state["phase"] == "Stopping")
+    operator.wait_for(lambda state: state["phase"] in ("Stopping", "Exited"))
     assert time.time() > until - 1, "it had the time"
     operator.wait_for(lambda state: state["phase"] == "Exited")
 

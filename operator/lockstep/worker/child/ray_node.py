@@ -152,12 +152,12 @@ class RayNode:
         return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
     def _runs(self, ray: int, until: float) -> bool:
-        """Wait until `ray start` says that it has started Ray here. False: it has ended, or it takes too long."""
+        """Wait until `ray start` says that it has started Ray here. False: it ended without, or takes too long."""
         while ray not in self._ended and not self._told_to_end and time.monotonic() < until:
             if STARTED in self._tail("start.log") and self._reaches_head():
                 return True
             self._take_turn()
-        return False
+        return ray in self._ended and STARTED in self._tail("start.log")
 
     # The others
 
@@ -168,7 +168,7 @@ class RayNode:
                 return 0
             ray, seen = self._start_ray(), False
             begun.append(time.monotonic())
-            started = self._runs(ray, begun[-1] + JOIN_SECONDS) or STARTED in self._tail("start.log")
+            started = self._runs(ray, begun[-1] + JOIN_SECONDS)
             while ray not in self._ended and not self._told_to_end:
                 lives = any(process.name == RAYLET for process in other_processes())
                 if seen and not lives and not self._leaving:
