@@ -19,7 +19,7 @@ pytestmark = pytest.mark.process
 OPERATOR = str(Path(__file__).parents[2] / "operator")
 MAIN = f"import sys; sys.path.insert(0, {OPERATOR!r}); from lockstep.worker.steps.rank import main; main()"
 HOLDER = [sys.executable, "-IS", "-c", MAIN]
-SAYS = "import os, signal, sys, time\ndef say(text): print(text, flush=True)\n"
+SAYS = "import os, signal, sys, time\ndef say(text): os.write(1, f'{text}\\n'.encode())\n"
 
 
 class Node:
