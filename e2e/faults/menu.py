@@ -218,7 +218,7 @@ MENU: tuple[Dish, ...] = (
         P.TRAINING,
         APPLICATION,
         ends="Deterministic",
-        words=("the wrong shape", "failed like this 3 times", "lockstep logs", "mend it"),
+        words=("the wrong shape", "failed like this 3 times", "lockstep logs", "correct it"),
         covering=True,
     ),
     Dish(F.PREEMPTION, P.LAUNCH),
