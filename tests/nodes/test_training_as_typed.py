@@ -119,7 +119,7 @@ def test_a_program_that_fails_everywhere_leaves_nothing_on_nodes_and_no_number_i
     for node in site.nodes:
         metadata = site.world.cluster.api.get(f"/api/v1/nodes/{node}")["metadata"]
         assert "usrerr" not in json.dumps(metadata.get("annotations", {}))
-    assert "Suspect" not in types("nodes")
+    assert "usrerr" not in types("nodes")
     assert types("explain", "usrerr").count("ValueError: lr") == 1, "each thing is said once"
     said = "\n".join([types("explain", "usrerr", "--all"), types("history", "usrerr"), types("events", "usrerr")])
     assert "costs" in said, said
