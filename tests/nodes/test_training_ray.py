@@ -322,6 +322,7 @@ def test_a_killed_raylet_is_started_again_and_the_driver_goes_on(site: TrainingS
     assert run.pod_uids == pods
 
 
+@nightly  # within a pod's grace, which a machine that does much else lets pass
 def test_a_drained_node_is_drained_by_ray_while_another_joins(site: TrainingSite) -> None:
     run = train(site, "drained")
     wait_until_held(run)
