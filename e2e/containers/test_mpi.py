@@ -57,7 +57,9 @@ def test_a_rank_of_mpirun_that_is_killed_is_named_and_all_resume_where_it_was_sa
 @pytest.mark.nightly
 @pytest.mark.parametrize("group", ["openmpi4", "mpich", "impi-rt"])
 def test_so_do_the_other_mpiruns(site: KindSite, launcher_image: Callable[[str], str], group: str) -> None:
-    run = with_mpi(site, launcher_image(group), f"hello-{group}", "python3", "-c", SAYS_WHO_IT_IS, checkpoint=None)
+    command = ["python3", "-c", SAYS_WHO_IT_IS]
+    where = {"env": [{"name": "OPAL_PREFIX", "value": "/opt/launchers"}]} if group == "openmpi4" else {}
+    run = with_mpi(site, launcher_image(group), f"hello-{group}", *command, checkpoint=None, **where)
     run.wait_until_succeeded(SECONDS)
     said = sorted(line for line in run.log(0).splitlines() if line.startswith("rank "))
     assert said == [f"rank {rank} of 6 sum 15 node {rank // 2} user 65532 ssh None" for rank in range(6)]
