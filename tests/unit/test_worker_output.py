@@ -46,6 +46,12 @@ def test_what_stays_without_an_end_is_passed_on_after_a_moment() -> None:
     assert passed_on(b"password: ", 1.0, b"x\n") == [b"password: ", b"x\n"]
 
 
+def test_dots_that_follow_each_other_are_seen_as_they_come() -> None:
+    dots: list[bytes | float] = [b".", 0.01]
+    found = passed_on(*dots * 50)
+    assert len(found) > 1, "the rest of the line was waited for anew with each of them"
+
+
 def test_a_bar_that_writes_over_itself_is_seen_as_it_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "LINE_SECONDS", 60.0)
     assert passed_on(b"10%\r20%\r", 0.01, b"30%") == [b"10%\r20%\r", b"30%"]

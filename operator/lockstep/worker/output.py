@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from typing import Iterator, Optional
 
 SAY_SECONDS = 1.0  # for whoever reads our stderr; a container runtime that restarts reads nothing meanwhile
@@ -55,21 +56,23 @@ def whole_lines(descriptor: int) -> Iterator[bytes]:
 
     Python without buffers writes the words of a print one by one, and other streams of the same log would come between.
     """
-    held, more = b"", select.poll()
+    held, begun, more = b"", 0.0, select.poll()
     more.register(descriptor, select.POLLIN)
     while True:
-        if held and not more.poll(LINE_SECONDS * 1000):
+        left = begun + LINE_SECONDS - time.monotonic()
+        if held and (left <= 0 or not more.poll(left * 1000)):
             yield held
             held = b""
         data = os.read(descriptor, _READ_BYTES)
         if not data:
             break
+        begun = begun if held else time.monotonic()
         held += data
         end = max(held.rfind(b"\n"), held.rfind(b"\r")) + 1
         if len(held) - end >= _READ_BYTES:
             end = len(held)
         if end:
             yield held[:end]
-            held = held[end:]
+            held, begun = held[end:], time.monotonic()
     if held:
         yield held
