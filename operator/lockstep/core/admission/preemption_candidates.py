@@ -19,15 +19,7 @@ from lockstep.core.admission.cache.entry import Entry
 from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.engine.cycle_result import CycleResult, Foreseen, JobStart, Reservation, Wait
 from lockstep.core.admission.engine.jobs import Job, NodeClaim, Option, RunningJob
-from lockstep.core.admission.engine.preemption import (
-    Preemption,
-    PreemptionPolicy,
-    Victim,
-    Victims,
-    by_share,
-    can_preempt,
-    preempt,
-)
+from lockstep.core.admission.engine.preemption import Preemption, PreemptionPolicy, Victim, can_preempt, preempt
 from lockstep.core.admission.engine.quota import PoolKey, QuotaRules
 from lockstep.core.admission.engine.usage import PoolUsage, UsageOverTime
 from lockstep.core.admission.engine_adapter import ENDING
@@ -84,7 +76,7 @@ class _Asker:
     job: Job
     class_value: int
     policy: PreemptionPolicy
-    victims: Victims
+    victims: Sequence[Victim]
     pools: frozenset[PoolKey]
 
 
@@ -183,7 +175,7 @@ class PreemptionCandidates:
         queues = [job.queue] if policy.within_queue != "Never" else []
         if policy.reclaim_within_cohort != "Never" and cohort is not None:
             queues += [name for name in self._in_cohorts.get(cohort, ()) if name != job.queue]
-        victims = {share: held for name in queues for share, held in self._victims.get(name, {}).items()}
+        victims = [victim for name in queues for victim in self._victims.get(name, ())]
         if value is None or not victims:
             return None
         return _Asker(job, value, policy, victims, self._pools(job.queue, job.options))
@@ -230,6 +222,12 @@ class PreemptionCandidates:
         if job.latest_end is not None and end > job.latest_end:
             return None
         available = self._available | (self._left_behind | self._ended_by(at) if at > now else EMPTY)
+        ends = self._over_time.ends
+        victims = [
+            each for each in asker.victims if each.protected_until <= at and (at <= now or ends.get(each.uid, inf) > at)
+        ]
+        if not victims:
+            return None
         closed = self._closed(at, end)
         begins = {each.reservation.start for each in self._promises if not each.pools.isdisjoint(asker.pools)}
         options = tuple(replace(option, eligible=option.eligible & ~closed) for option in job.options)
@@ -238,7 +236,7 @@ class PreemptionCandidates:
             replace(job, options=options),
             asker.class_value,
             available & ~closed,
-            asker.victims,
+            victims,
             self._usage_at(at),
             asker.policy,
             # Where nobody begins who uses some of the same, there is no less room than before.
@@ -283,7 +281,7 @@ class PreemptionCandidates:
     @cached_property
     def _moments(self) -> tuple[Sequence[float], Sequence[float]]:
         """In order: when there is somebody more who may go or has ended, and those of them at which one may go."""
-        protections = {victim.protected_until for victim in self._all_victims}
+        protections = {victim.protected_until for victims in self._victims.values() for victim in victims}
         ends = {held.ends for held in self._running if held.limited}
         return sorted(protections | ends), sorted(protections)
 
@@ -304,21 +302,14 @@ class PreemptionCandidates:
     @cached_property
     def _longest_notice(self) -> float:
         """Seconds after which a victim is gone."""
-        return max(self._notice(victim.uid) for victim in self._all_victims) + _PATIENCE
+        return max(self._notice(victim.uid) for victims in self._victims.values() for victim in victims) + _PATIENCE
 
     @cached_property
-    def _victims(self) -> Mapping[str, Victims]:
+    def _victims(self) -> Mapping[str, Sequence[Victim]]:
         """By queue."""
-        found: dict[str, dict[tuple[str, str], list[Victim]]] = {}
-        for share, held in by_share(self._all_victims).items():
-            found.setdefault(share[0], {})[share] = held
-        return found
-
-    @cached_property
-    def _all_victims(self) -> Sequence[Victim]:
         snapshot, now = self._cycle.snapshot, self._cycle.now
         spoken_for = self._going | self._reservations.victims()
-        found = []
+        found: dict[str, list[Victim]] = {}
         for held in self._running:
             entry = self._cycle.entry_of(held.uid)
             if entry is None or held.uid in spoken_for:
@@ -326,7 +317,7 @@ class PreemptionCandidates:
             queue = queue_spec(snapshot, held.queue)
             victim = victim_of(entry.view, held, queue, snapshot.priority_classes, now)
             if victim is not None:
-                found.append(victim)
+                found.setdefault(victim.queue, []).append(victim)
         return found
 
     @cached_property

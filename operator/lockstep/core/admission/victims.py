@@ -35,7 +35,6 @@ def victim_of(
         class_value=sys.maxsize if value is None else value,  # of a class that nobody knows it is not lower
         lost=held.count * (unsaved_seconds(status, now) + restart),
         protected_until=since + parse_duration(queue.preemption.min_runtime),
-        ends=held.ends,
     )
 
 

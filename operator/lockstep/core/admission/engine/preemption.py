@@ -5,10 +5,9 @@ victim could be spared. Among a few candidates it is the cheapest set that there
 hard to find, it is the cheapest of several greedy ones and of all single victims.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
-from math import inf
 from typing import Literal
 
 from lockstep.core.admission.engine.jobs import Job, Option
@@ -32,19 +31,6 @@ class Victim:
     class_value: int
     lost: float
     protected_until: float = 0.0
-    ends: float = inf
-
-
-Victims = Mapping[tuple[str, str], Sequence[Victim]]
-"""By queue and GPU type, as what a queue borrows is."""
-
-
-def by_share(victims: Iterable[Victim]) -> dict[tuple[str, str], list[Victim]]:
-    """``Victims`` of them."""
-    found: dict[tuple[str, str], list[Victim]] = {}
-    for victim in victims:
-        found.setdefault((victim.queue, victim.gpu_type), []).append(victim)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +56,7 @@ def preempt(
     job: Job,
     class_value: int,
     available: NodeSet,
-    victims: Victims,
+    victims: Sequence[Victim],
     usage: PoolUsage,
     policy: PreemptionPolicy,
     later: Sequence[PoolUsage] = (),
@@ -79,8 +65,8 @@ def preempt(
 
     ``available`` are the free nodes that the job may have. Nodes that it may not have although they become free
     (claimed by others, in a maintenance window) are to be left out of what its options are eligible for.
-    ``usage`` is that of quotas, by the victims among others unless they have ended; ``later`` the same for each moment
-    to come at which somebody gets what it was promised, for which there has to be room beside the job.
+    ``usage`` is that of quotas, by the victims among others; ``later`` the same for each moment to come at which
+    somebody gets what it was promised, for which there has to be room beside the job.
     """
     best: Preemption | None = None
     for search in _searches(job, available, usage, later):
@@ -97,7 +83,7 @@ def can_preempt(
     job: Job,
     class_value: int,
     available: NodeSet,
-    victims: Victims,
+    victims: Sequence[Victim],
     usage: PoolUsage,
     policy: PreemptionPolicy,
     later: Sequence[PoolUsage] = (),
@@ -130,27 +116,27 @@ class _Search:
         self._account = usage.rules.account(job.queue, option.gpu_type)
 
     def candidates(
-        self, now: float, class_value: int, victims: Victims, policy: PreemptionPolicy
+        self, now: float, class_value: int, victims: Sequence[Victim], policy: PreemptionPolicy
     ) -> tuple[list[Victim], list[Victim]]:
         """(of its own queue, of queues of its cohort that borrow): those that may be preempted and free anything."""
         own: list[Victim] = []
         others: list[Victim] = []
         within, reclaims = policy.within_queue == "LowerPriority", policy.reclaim_within_cohort != "Never"
         from_all = policy.reclaim_within_cohort == "Any"
-        ended = self._usage.moment
-        for (queue, gpu_type), held in victims.items():
-            of_own = queue == self._queue
-            if not (within if of_own else reclaims and self._is_related(queue) and self._borrowed(queue, gpu_type) > 0):
+        borrows: dict[tuple[str, str], bool] = {}
+        for victim in victims:
+            lower = victim.class_value < class_value
+            if victim.protected_until > now:
                 continue
-            below = inf if from_all and not of_own else class_value
-            (own if of_own else others).extend(
-                victim
-                for victim in held
-                if victim.class_value < below
-                and victim.protected_until <= now
-                and victim.ends > ended
-                and self._is_of_use(victim)
-            )
+            if victim.queue == self._queue:
+                if lower and within and self._is_of_use(victim):
+                    own.append(victim)
+            elif reclaims and (lower or from_all):
+                share = victim.queue, victim.gpu_type
+                if share not in borrows:
+                    borrows[share] = self._is_related(victim.queue) and self._borrowed(victim) > 0
+                if borrows[share] and self._is_of_use(victim):
+                    others.append(victim)
         return own, others
 
     def _is_related(self, queue: str) -> bool:
@@ -280,7 +266,7 @@ class _Search:
             if victim.queue != self._queue and account is not None:
                 total, largest = gone.get((account.pool, account.queue), (0, 0))
                 total, largest = total + victim.count, max(largest, victim.count)
-                if total - largest >= self._borrowed(victim.queue, victim.gpu_type):
+                if total - largest >= self._borrowed(victim):
                     continue
                 gone[account.pool, account.queue] = total, largest
             found.append(victim)
@@ -304,8 +290,8 @@ class _Search:
     def _account_of(self, victim: Victim) -> QuotaAccount | None:
         return self._usage.rules.account(victim.queue, victim.gpu_type)
 
-    def _borrowed(self, queue: str, gpu_type: str) -> int:
-        account = self._usage.rules.account(queue, gpu_type)
+    def _borrowed(self, victim: Victim) -> int:
+        account = self._account_of(victim)
         return 0 if account is None else self._usage.used(account) - account.nominal
 
 

@@ -107,8 +107,7 @@ class PoolUsage:
 
     def __init__(self, over_time: UsageOverTime, moment: float, gone: frozenset[str], come: Sequence[Uses]) -> None:
         self.rules = over_time.rules
-        self.moment = moment
-        self._over_time, self._gone, self._come = over_time, gone, come
+        self._over_time, self._moment, self._gone, self._come = over_time, moment, gone, come
         self._used: dict[PoolKey, dict[str, _Used]] = {}
 
     def used(self, account: QuotaAccount) -> int:
@@ -123,13 +122,13 @@ class PoolUsage:
     def _in(self, pool: PoolKey) -> dict[str, _Used]:
         used = self._used.get(pool)
         if used is None:
-            used = self._used[pool] = self._over_time.used_after(pool, self.moment, self._gone, self._come)
+            used = self._used[pool] = self._over_time.used_after(pool, self._moment, self._gone, self._come)
         return used
 
     def _freed(self, account: QuotaAccount, gone: Sequence[Uses]) -> dict[str, int]:
         """By queue, how much of the pool comes free."""
         freed: dict[str, int] = {}
-        ends, moment = self._over_time.ends, self.moment
+        ends, moment = self._over_time.ends, self._moment
         for user in gone:
             if user.uid in self._gone or ends.get(user.uid, moment) <= moment:
                 continue  # it uses nothing any more

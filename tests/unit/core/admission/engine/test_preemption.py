@@ -8,14 +8,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from lockstep.core.admission.engine.jobs import Job, Option, RunningJob
-from lockstep.core.admission.engine.preemption import (
-    Preemption,
-    PreemptionPolicy,
-    Victim,
-    by_share,
-    can_preempt,
-    preempt,
-)
+from lockstep.core.admission.engine.preemption import Preemption, PreemptionPolicy, Victim, can_preempt, preempt
 from lockstep.core.admission.engine.quota import QueueQuota, QuotaBook, QuotaRules, TypeQuota
 from lockstep.core.admission.engine.usage import UsageOverTime
 from support.examples import examples
@@ -52,9 +45,7 @@ def found_among(
     free = EVERY
     for each in victims:
         free &= ~each.nodes
-    found = preempt(
-        0.0, job(wanted), value, free, by_share(victims), UsageOverTime(rules, as_running(victims)).at(), policy
-    )
+    found = preempt(0.0, job(wanted), value, free, victims, UsageOverTime(rules, as_running(victims)).at(), policy)
     return found.victims if found is not None else None
 
 
@@ -224,8 +215,8 @@ def test_a_preemption_frees_what_it_says_by_the_rules_and_spares_whom_it_can(
     situation: tuple[Job, int, int, list[Victim], list[RunningJob], QuotaRules, PreemptionPolicy],
 ) -> None:
     waits, value, available, victims, running, rules, policy = situation
-    found = preempt(0.0, waits, value, available, by_share(victims), UsageOverTime(rules, running).at(), policy)
-    assert can_preempt(0.0, waits, value, available, by_share(victims), UsageOverTime(rules, running).at(), policy) is (
+    found = preempt(0.0, waits, value, available, victims, UsageOverTime(rules, running).at(), policy)
+    assert can_preempt(0.0, waits, value, available, victims, UsageOverTime(rules, running).at(), policy) is (
         found is not None
     )
 
@@ -270,7 +261,7 @@ def test_the_cheapest_single_victim_is_found_where_one_is_enough(
     waits, value, available, victims, running, _, _ = situation
     victims = [replace(each, queue="a") for each in victims]
     waits = replace(waits, queue="a", options=waits.options[:1])
-    found = preempt(0.0, waits, value, available, by_share(victims), UsageOverTime(NO_QUOTA, running).at(), WITHIN)
+    found = preempt(0.0, waits, value, available, victims, UsageOverTime(NO_QUOTA, running).at(), WITHIN)
     if found is None:
         return
     one = [
@@ -292,7 +283,7 @@ def test_no_greedy_order_has_the_last_word_among_a_few() -> None:
         victim("v3", 0b1110000, 9.0),
     ]
     four = Option("A", 4, 0b1111111, lambda usable: usable if usable.bit_count() >= 4 else None)
-    found = preempt(0.0, job(four), 10, 0, by_share(victims), UsageOverTime(NO_QUOTA, as_running(victims)).at(), WITHIN)
+    found = preempt(0.0, job(four), 10, 0, victims, UsageOverTime(NO_QUOTA, as_running(victims)).at(), WITHIN)
     assert found is not None
     assert (found.victims, found.lost) == (("v1", "v3"), 13.0)
 
@@ -305,7 +296,7 @@ def test_two_that_borrow_are_found_together_where_a_cheaper_one_would_use_up_wha
 
     victims = [victim("cheap", 0b11, 1.0, 0, "b"), *(victim(f"p{n}", 0b11 << n, 9.0, 0, "b") for n in (2, 4))]
     wanted = Option("A", 4, EVERY, whole_rack)
-    args = (0.0, job(wanted), 10, 0, by_share(victims), UsageOverTime(lab(a=4, b=3), as_running(victims)).at(), RECLAIM)
+    args = (0.0, job(wanted), 10, 0, victims, UsageOverTime(lab(a=4, b=3), as_running(victims)).at(), RECLAIM)
     assert can_preempt(*args)
     found = preempt(*args)
     assert found is not None
@@ -317,13 +308,7 @@ def test_among_many_a_single_run_goes_that_loses_less_than_the_first_few() -> No
     wide = Option("A", 2, (1 << 16) - 1, lambda usable: usable if usable.bit_count() >= 2 else None)
     dear = victim("large", 0b111 << 8, 15.0)
     found = preempt(
-        0.0,
-        job(wide),
-        10,
-        0,
-        by_share([*small, dear]),
-        UsageOverTime(NO_QUOTA, as_running([*small, dear])).at(),
-        WITHIN,
+        0.0, job(wide), 10, 0, [*small, dear], UsageOverTime(NO_QUOTA, as_running([*small, dear])).at(), WITHIN
     )
     assert found is not None
     assert (found.victims, found.lost) == (("large",), 15.0)
@@ -340,6 +325,6 @@ def test_among_many_who_borrow_the_one_is_found_whose_nodes_lie_together() -> No
     victims = [*spread, victim("packed", together, 100.0, 0, "b")]
     rules = lab(a=2, b=16)
     wanted = Option("A", 2, (1 << 24) - 1, one_rack)
-    found = preempt(0.0, job(wanted), 10, 0, by_share(victims), UsageOverTime(rules, as_running(victims)).at(), RECLAIM)
+    found = preempt(0.0, job(wanted), 10, 0, victims, UsageOverTime(rules, as_running(victims)).at(), RECLAIM)
     assert found is not None
     assert found.victims == ("packed",)
