@@ -115,13 +115,6 @@ def pid_in(path: Path) -> int:
     return int(until(lambda: path.exists() and path.read_text().strip()))
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
-
 def commit_shared(worker: RunningWorker, attempt: int, step: int, data: bytes, crc: int | None = None) -> Path:
     directory = worker.shared / RUN_UID / f"a{attempt}" / f"step-{step}"
     directory.mkdir(parents=True)

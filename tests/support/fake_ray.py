@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.proc import children
 from harness.waiting import wait_for
 from lockstep.worker.launchers import ray
 from lockstep.worker.settings import Settings
@@ -143,8 +144,8 @@ class FakeRay:
     def kill_raylet(self, rank: int, number: int = signal.SIGKILL) -> None:
         """Of the last `ray start` of that node."""
         started = [each["pid"] for each in self.starts if each["--node-ip-address"] == f"127.0.0.{rank + 1}"][-1]
-        [child] = Path(f"/proc/{started}/task/{started}/children").read_text().split()
-        os.kill(int(child), number)
+        [child] = children(started)
+        os.kill(child, number)
 
     def break_down(self) -> None:
         """Whoever is started from now on fails."""
@@ -167,7 +168,4 @@ class FakeRay:
 
 
 def _below(pid: int) -> list[int]:
-    with suppress(FileNotFoundError, ProcessLookupError):
-        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-        return [each for child in children for each in (*_below(child), child)]
-    return []
+    return [each for child in children(pid) for each in (*_below(child), child)]

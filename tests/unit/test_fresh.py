@@ -13,6 +13,7 @@ import pytest
 
 from fresh import __main__ as main
 from fresh import handed_in, machine, readme
+from harness.proc import children
 from harness.waiting import wait_for
 from kindcluster.errors import KindClusterError
 from localcluster.build import REPOSITORY
@@ -184,5 +185,5 @@ def test_links_of_nodes_that_were_ended_with_it_are_removed(tmp_path: Path, monk
 
 
 def descendants(pid: int) -> list[int]:
-    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return children + [each for child in children for each in descendants(child)]
+    below = children(pid)
+    return below + [each for child in below for each in descendants(child)]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness.proc import is_alive
 from harness.waiting import wait_for
 from kindcluster import __main__ as main
 from kindcluster import docker, host, images, leftovers, node_image, site, sysctls
@@ -125,21 +126,13 @@ def test_what_a_killed_daemon_left_running_below_its_folder_ends_with_all_it_sta
         assert left.stdout is not None
         child = int(left.stdout.readline())
         leftovers.clear(tmp_path)
-        wait_for("both are gone", lambda: is_gone(left.pid) and is_gone(child), seconds=20)
+        wait_for("both are gone", lambda: not is_alive(left.pid) and not is_alive(child), seconds=20)
         assert theirs.poll() is None
         assert not tmp_path.exists()
     finally:
         for process in (theirs, left):
             process.kill()
             process.communicate()
-
-
-def is_gone(pid: int) -> bool:
-    """Nothing is left of a process, or only its entry."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 @pytest.mark.process

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from harness.fake_operator import FakeOperator
+from harness.proc import children, names
 from harness.running_worker import LaunchWorker, RunningWorker, commit_shared, exited, ready, run_attempt, until
 from lockstep.worker.checkpoints import inventory
 from lockstep.worker.child.launch import TOGETHER_SECONDS, start_delay
@@ -246,6 +247,4 @@ def test_only_a_suspicious_worker_waits_for_its_disk(tmp_path: Path, monkeypatch
 
 def started_by(worker: RunningWorker) -> list[str]:
     """Names of the worker's children."""
-    pid = worker.process.pid
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [Path(f"/proc/{child}/comm").read_text().strip() for child in found]
+    return list(names(children(worker.process.pid)).values())

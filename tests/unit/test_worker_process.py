@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from harness.fake_operator import DEADLINE, FakeOperator
+from harness.proc import children, is_alive
 from harness.running_worker import (
     RUN_UID,
     LaunchWorker,
     commit_shared,
     exited,
-    is_alive,
     pid_in,
     ready,
     run_attempt,
@@ -31,10 +31,6 @@ CONTRACT = """
     CONTRACT RUN RUN_UID ATTEMPT NODE_RANK NNODES NODELIST_FILE MASTER_ADDR MASTER_PORT RESUME_PATH RESUME_STEP
     RESUME_DIR CHECKPOINT_DIR LOCAL_CHECKPOINT_DIR PROGRESS_FILE CONTROL_FILE SAVED_FILE
     STACK_FILE"""
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_from_the_barrier_to_the_end_of_the_run(operator: FakeOperator, launch: LaunchWorker) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from harness.running_worker import is_alive, until
+from harness.proc import is_alive
+from harness.running_worker import until
 from lockstep.worker.steps.credentials import AttemptGang, Peer, write_credentials
 from lockstep.worker.steps.told import WorkerFifo
 

@@ -9,12 +9,12 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from harness.fake_operator import FakeOperator
+from harness.proc import children, names
 from harness.running_worker import LaunchWorker, RunningWorker, ready
 from harness.waiting import wait_for
 from lockstep.worker.child.process import LaunchError
@@ -285,17 +285,8 @@ def begin(
     ready(operator, 1, rank=rank, world=2)
     operator.run(1, rank=rank, world=2, token="t" * 64)
     operator.wait_for(lambda state: state["phase"] == "Running")
-    wait_for("its program runs", lambda: RAY_NODE in children(worker.process.pid), seconds=SECONDS)
+    wait_for("its program runs", lambda: RAY_NODE in names(children(worker.process.pid)).values(), seconds=SECONDS)
     return worker
-
-
-def children(pid: int) -> list[str]:
-    """What the kernel calls them."""
-    named = []
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        with suppress(OSError):
-            named.append(Path(f"/proc/{child}/comm").read_text().strip())
-    return named
 
 
 def test_a_worker_of_ray_holds_a_port_for_the_dashboard(

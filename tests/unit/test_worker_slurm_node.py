@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from harness.fake_operator import FakeOperator
-from harness.running_worker import is_alive, until
+from harness.proc import is_alive
+from harness.running_worker import until
 from support.worker_gang import Workers
 
 pytestmark = pytest.mark.process

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from harness.fake_operator import FakeOperator
+from harness.proc import is_alive
 from harness.running_worker import (
     RUN_UID,
     LaunchWorker,
     RunningWorker,
     commit_shared,
     exited,
-    is_alive,
     pid_in,
     ready,
     run_attempt,

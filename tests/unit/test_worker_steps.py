@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.running_worker import is_alive, pid_in
+from harness.proc import is_alive
+from harness.running_worker import pid_in
 from harness.step_gang import StepGang
 from lockstep.worker.steps.client import TaskOutcome
 from lockstep.worker.steps.request import TaskAsked

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.running_worker import is_alive
+from harness.proc import children, is_alive, open_files
 from harness.step_gang import StepGang
 from lockstep.worker.steps.client import TaskOutcome
 from lockstep.worker.steps.kept import MOST_KEPT
@@ -36,7 +36,7 @@ def sessions(gang: StepGang) -> set[int]:
     """PIDs of the server's children."""
     server = gang.nodes[0].server
     assert server is not None
-    return set(map(int, Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()))
+    return set(children(server.pid))
 
 
 def test_the_next_step_is_served_by_the_same_process_and_finds_nothing_of_the_one_before(
@@ -56,8 +56,7 @@ def test_the_next_step_is_served_by_the_same_process_and_finds_nothing_of_the_on
 def test_a_session_that_served_many_steps_holds_no_more_than_after_the_first(gang: StepGang) -> None:
     for _ in range(MOST_KEPT * MANY):
         assert run(gang, shell(0, "cat; echo out; echo err >&2; exit 5", stdin=True)).outcomes == {0: TaskOutcome(5)}
-    for session in until(lambda: sessions(gang)):
-        until(lambda session=session: len(os.listdir(f"/proc/{session}/fd")) < MANY)
+    until(lambda: (held := [open_files(session) for session in sessions(gang)]) and max(held) < MANY)
 
 
 def test_signals_reach_the_tasks_of_a_later_step(gang: StepGang) -> None:

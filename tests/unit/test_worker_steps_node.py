@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness.fake_operator import FakeOperator
-from harness.running_worker import RUN_UID, is_alive, pid_in, until
+from harness.proc import children, is_alive, names
+from harness.running_worker import RUN_UID, pid_in, until
 from support.worker_gang import NODES, Workers
 
 pytestmark = pytest.mark.process
@@ -222,11 +223,8 @@ exec lockstep-step --ranks 0 -- sh -c 'exit 4'
     workers = gang("sh", "-c", script)
     workers.start()
     pid_in(tmp_path / "pid")
-    for child in map(
-        int,
-        Path(f"/proc/{workers.nodes[0].process.pid}/task/{workers.nodes[0].process.pid}/children").read_text().split(),
-    ):
-        if Path(f"/proc/{child}/comm").read_text() == "lockstep-server\n":
+    for child, name in names(children(workers.nodes[0].process.pid)).items():
+        if name == "lockstep-server":
             os.kill(child, signal.SIGKILL)
     (tmp_path / "go").touch()
     assert workers.exited(0)["exit"]["code"] == 4

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.running_worker import is_alive, pid_in
+from harness.proc import is_alive
+from harness.running_worker import pid_in
 from harness.step_gang import RUN_UID, Authority, StepGang
 from lockstep.worker.steps import frames
 from lockstep.worker.steps.client import TaskOutcome
