@@ -79,7 +79,7 @@ class Gang:
         nodes = [f"gpu-{slot}" for slot in range(len(incarnations))]
         assignment = {"nodes": nodes, "incarnations": list(incarnations)}
         patch = Request("PATCH", path, {"status": {"assignment": assignment}}, MERGE_PATCH)
-        self.store.apply_run(self.cluster.api.send(patch))
+        self.store.runs.apply(self.cluster.api.send(patch))
 
     def pod(self, run: str, run_uid: str, slot: int, incarnation: int, name: str = "") -> dict[str, Any]:
         """Create a pod of the run; it needs no node to have a token."""

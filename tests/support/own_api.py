@@ -152,7 +152,7 @@ class Watching:
     @property
     def runs(self) -> dict[str, str]:
         """By name: what is wrong with its spec."""
-        return {run.name: run.spec_error for run in self.store.runs}
+        return {run.name: run.spec_error for run in self.store.runs.cache}
 
 
 def _resource(plural: str, kind: str, *, namespaced: bool) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class World:
             tallies=tallies,
             run_sets=RunSetReconciler(client, self.store, events, self.queue, self.clock, Tunables),
         )
-        self.store.apply_run(run(10))
+        self.store.runs.apply(run(10))
 
     async def write(self) -> None:
         view = stored(self.store)

@@ -118,17 +118,17 @@ class Operator:
 
     def change_run(self, name: str, **status: Any) -> None:
         found = self.api.objects[name]
-        self.store.apply_run(self.api.put(name, **{**found, "status": status}))
+        self.store.runs.apply(self.api.put(name, **{**found, "status": status}))
 
     def delete_run(self, name: str) -> None:
         metadata = self.api.objects.pop(name)["metadata"]
-        self.store.remove_run("team", name, metadata["uid"])
+        self.store.runs.remove("team", name, metadata["uid"])
 
     async def look(self) -> None:
         await self.sets.reconcile("team", "sweep")
 
     def run(self, name: str) -> RunView:
-        return not_none(self.store.run("team", name))
+        return not_none(self.store.runs.named("team", name))
 
     def status(self) -> Any:
         view = not_none(self.store.run_sets.named("team", "sweep"))

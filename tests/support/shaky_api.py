@@ -410,9 +410,9 @@ class Operator:
         for what, raw in told:
             meta = raw["metadata"]
             if kind == "runs" and what == "DELETED":
-                self.store.remove_run(meta["namespace"], meta["name"], meta["uid"])
+                self.store.runs.remove(meta["namespace"], meta["name"], meta["uid"])
             elif kind == "runs":
-                self.store.apply_run(raw)
+                self.store.runs.apply(raw)
             elif what == "DELETED":
                 cache = self.store.nodes if kind == "nodes" else self.store.gang_pods
                 cache.remove(meta["uid"], int(meta["resourceVersion"]))
@@ -446,8 +446,8 @@ class Operator:
         for raw in api.pods.values():
             store.gang_pods.upsert(parse_pod(orjson.dumps(raw)))
         for raw in api.runs.values():
-            store.apply_run(raw)
-        for cache in (store.nodes, store.runs, store.gang_pods, store.other_pods, store.queues.cache):
+            store.runs.apply(raw)
+        for cache in (store.nodes, store.runs.cache, store.gang_pods, store.other_pods, store.queues.cache):
             cache.synced = True
 
 

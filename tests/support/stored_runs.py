@@ -43,6 +43,6 @@ def pod(slot: int = 0, **changes: Any) -> PodView:
 
 def stored(store: Store) -> RunView:
     """The run ``llama`` of the namespace ``team``, as the operator knows it."""
-    view = store.run("team", "llama")
+    view = store.runs.named("team", "llama")
     assert view is not None
     return view

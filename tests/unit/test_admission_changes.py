@@ -72,7 +72,7 @@ class Cluster:
     def apply(self, raw: dict[str, Any]) -> None:
         raw["metadata"]["resourceVersion"] = str(self.next_version())
         self.runs[raw["metadata"]["uid"]] = raw
-        self.store.apply_run(raw)
+        self.store.runs.apply(raw)
 
     def create_run(self) -> None:
         """Maybe under the name of another, of which nobody has heard that it is gone."""
@@ -96,7 +96,7 @@ class Cluster:
             raw = self.any_run()
             ends = self.chance.random() < 0.3
             conditions = (ACCEPTED, FINISHED) if ends else (ACCEPTED,)
-            known = self.store.run_by_uid(raw["metadata"]["uid"])
+            known = self.store.runs.get(raw["metadata"]["uid"])
             assert known is not None
             had = AssignmentStatus(incarnations=(self.chance.randint(1, 2),) * self.chance.randrange(3))
             status = changed(known.status, conditions=conditions, attempt=self.chance.randrange(3))
@@ -108,7 +108,7 @@ class Cluster:
         if self.runs:
             uid = self.any_run()["metadata"]["uid"]
             del self.runs[uid]
-            self.store.hear_run_gone(uid, self.next_version())
+            self.store.runs.hear_gone(uid, self.next_version())
 
     def list_runs(self) -> None:
         """Of some the watch has not told that they are gone."""
@@ -117,7 +117,7 @@ class Cluster:
             Versioned(uid, int(raw["metadata"]["resourceVersion"]), Unread("team", msgspec.Raw(orjson.dumps(raw))))
             for uid, raw in self.runs.items()
         ]
-        self.store.compare_runs(items, self.next_version(), 0.0)
+        self.store.runs.compare(items, self.next_version(), 0.0)
 
     def assume(self) -> None:
         if self.runs:
@@ -140,7 +140,7 @@ class Cluster:
         return self.chance.choice([*self.runs.values()])
 
     def some_pod(self) -> PodView | None:
-        views = [view for uid in self.runs if (view := self.store.run_by_uid(uid)) is not None]
+        views = [view for uid in self.runs if (view := self.store.runs.get(uid)) is not None]
         if not views:
             return None
         phase = self.chance.choice([*PodPhase])
@@ -215,7 +215,7 @@ class Cluster:
             view.uid
             for pods in self.store._pods._of.values()
             for view in pods.values()
-            if is_of_its_run(view, self.store.runs.get(view.run_uid), gone=self.store.runs.is_gone(view.run_uid))
+            if is_of_its_run(view, self.store.runs.get(view.run_uid), gone=self.store.runs.cache.is_gone(view.run_uid))
         ]
         assert [view.uid for view in self.store.snapshot_cluster(LEADER).gang_pods] == of_runs
         memory = self.memory

@@ -54,18 +54,18 @@ class SlowWorld(World):
         return raw | {"metadata": raw["metadata"] | {"name": name, "uid": uid}}
 
     def add(self, name: str) -> None:
-        self.store.apply_run(self.named(name, 10))
+        self.store.runs.apply(self.named(name, 10))
         self.queue.clear()
 
     def word(self, name: str = "llama", reason: str = "Priority") -> StatusWrite:
-        view = not_none(self.store.run("team", name))
+        view = not_none(self.store.runs.named("team", name))
         status = changed(view.status, queue=QueueStatus(reason=reason, updated=5.0))
         return StatusWrite("team", name, view.uid, view.resource_version, status, frozenset())
 
     def words(self, count: int, reason: str = "Priority") -> list[StatusWrite]:
         """To so many other runs."""
         for number in range(count):
-            if self.store.run("team", f"waits-{number:02}") is None:
+            if self.store.runs.named("team", f"waits-{number:02}") is None:
                 self.add(f"waits-{number:02}")
         return [self.word(f"waits-{number:02}", reason) for number in range(count)]
 
@@ -156,14 +156,14 @@ async def test_a_run_that_is_being_written_is_not_written_again_and_loses_no_boo
 
 async def test_what_is_heard_of_a_run_meanwhile_does_not_free_its_nodes(world: SlowWorld) -> None:
     await world.admit(world.write())
-    world.store.apply_run(run(11, spec={"nodes": 1, "image": "j", "command": ["train"]}))
+    world.store.runs.apply(run(11, spec={"nodes": 1, "image": "j", "command": ["train"]}))
     assert world.booked == {"n1"}
     assert world.snapshot.runs[0].resource_version == "11"
 
 
 async def test_a_run_that_is_deleted_meanwhile_books_nothing(world: SlowWorld) -> None:
     await world.admit(world.write())
-    world.store.remove_run("team", "llama", "u1")
+    world.store.runs.remove("team", "llama", "u1")
     assert not world.booked
     world.kube.read = ApiError(404, "NotFound", 'trainingruns.lockstep.dev "llama" not found')
     await world.answer(ApiError(404, "NotFound", 'trainingruns.lockstep.dev "llama" not found'))
@@ -174,7 +174,7 @@ async def test_a_pass_waits_for_what_other_runs_are_judged_by(world: SlowWorld) 
     spec = {"nodes": 1, "image": "i", "command": ["train"], "singleton": "one"}
     other = run(11, spec=spec)
     other["metadata"]["generation"] = 2
-    world.store.apply_run(other)
+    world.store.runs.apply(other)
     waiting = asyncio.create_task(world.admit(world.write()))
     await asyncio.sleep(0.05)
     assert not waiting.done()
@@ -251,7 +251,7 @@ class TestWords:
 
     async def test_one_about_a_run_that_has_changed_since_is_forgotten(self, world: SlowWorld) -> None:
         word = world.word()
-        world.store.apply_run(run(11))
+        world.store.runs.apply(run(11))
         await world.admit(word)
         assert not world.kube.writes
 
@@ -323,8 +323,8 @@ async def test_a_failure_counts_although_its_pass_still_waits_for_other_writes(
 ) -> None:
     other = run(20)
     named = other["metadata"] | {"name": "other", "uid": "u2"}
-    world.store.apply_run(other | {"metadata": named})
-    view = not_none(world.store.run("team", "other"))
+    world.store.runs.apply(other | {"metadata": named})
+    view = not_none(world.store.runs.named("team", "other"))
     told = StatusWrite("team", "other", "u2", "20", changed(view.status, state="Pending"), frozenset())
 
     async def patch_status(_: Any, name: str, *__: Any, patch: Any, **___: Any) -> bytes:
@@ -357,7 +357,7 @@ async def test_what_is_on_its_way_is_waited_for_at_the_end(world: SlowWorld) -> 
 async def test_the_lease_is_not_given_up_while_a_write_may_still_take_effect(world: SlowWorld, beside: bool) -> None:
     """A successor that reads too early would give its nodes to somebody else."""
     if not beside:
-        world.store.apply_run(run(11, spec={"nodes": 1, "image": "i", "command": ["train"], "singleton": "one"}))
+        world.store.runs.apply(run(11, spec={"nodes": 1, "image": "i", "command": ["train"], "singleton": "one"}))
     deciding = asyncio.create_task(world.admit(world.write()))
     await asyncio.sleep(0.05)
     deciding.cancel()
@@ -367,7 +367,7 @@ async def test_the_lease_is_not_given_up_while_a_write_may_still_take_effect(wor
 async def test_what_a_pass_waited_for_when_it_was_cut_short_is_written_before_the_lease_is_given_up(
     world: SlowWorld,
 ) -> None:
-    world.store.apply_run(run(11, spec={"nodes": 1, "image": "i", "command": ["train"], "singleton": "one"}))
+    world.store.runs.apply(run(11, spec={"nodes": 1, "image": "i", "command": ["train"], "singleton": "one"}))
     deciding = asyncio.create_task(world.admit(world.write()))
     await asyncio.sleep(0.05)
     deciding.cancel()

@@ -49,7 +49,7 @@ async def test_runs_whose_nodes_cannot_be_read_are_all_asked_for_at_once(
         raise UnreachableError(view.name)
 
     views = tuple(dataclasses.replace(stored(world.store), name=name, uid=name) for name in ("one", "two"))
-    monkeypatch.setattr(world.store, "unread", lambda: views)
+    monkeypatch.setattr(world.store.runs, "unread", lambda: views)
     monkeypatch.setattr(world.reconciler, "_is_read", unanswered)
     with pytest.raises(UnreachableError, match="one"):
         await world.reconciler._read_what_is_unread()
@@ -108,7 +108,7 @@ async def test_a_run_that_a_restored_backup_made_older_is_decided_on_what_is_the
 async def test_a_run_that_turns_out_to_be_gone_is_not_written_over_and_over(world: World) -> None:
     world.kube.write = world.kube.read = GONE
     await world.reconciler.reconcile(run_key("team", "llama"))
-    assert world.store.run("team", "llama") is None
+    assert world.store.runs.named("team", "llama") is None
     await world.reconciler.reconcile(run_key("team", "llama"))
     assert world.kube.writes == 1
 
@@ -117,7 +117,7 @@ async def test_a_kind_that_is_not_served_for_a_moment_proves_nothing_of_its_obje
     world.kube.write = world.kube.read = NO_KIND
     with pytest.raises(ApiError):
         await world.reconciler.reconcile(run_key("team", "llama"))
-    assert world.store.run("team", "llama") is not None
+    assert world.store.runs.named("team", "llama") is not None
 
 
 async def test_a_run_without_pods_that_holds_nothing_keeps_no_words_of_workers(world: World) -> None:
@@ -268,7 +268,7 @@ async def test_what_a_failed_pass_was_told_to_have_changed_the_next_one_is_told_
         if number in (1, 2):
             another = run(20 + number)
             another["metadata"] |= {"name": f"r{number}", "uid": f"u-{number}"}
-            world.store.apply_run(another)
+            world.store.runs.apply(another)
     assert told == [None, None, {"u-1"}, {"u-1", "u-2"}, set()]
 
 

@@ -132,7 +132,7 @@ async def test_an_api_server_that_is_away_says_nothing_of_a_pod(world: World) ->
 
 async def test_pods_that_wait_for_a_config_map_say_what_the_api_server_has_said_of_it(world: World) -> None:
     world.kube.creation = WEBHOOK_DOWN
-    view = world.store.run("team", "llama")
+    view = world.store.runs.named("team", "llama")
     assert view is not None
     pod = CreatePod("team", "p", 0, 1, "n1", b"{}")
     with pytest.raises(KubeError):
@@ -145,7 +145,7 @@ async def test_an_answer_to_a_dry_run_that_is_no_verdict_is_kept_and_asked_for_a
     world: World,
 ) -> None:
     world.kube.creation = WEBHOOK_DOWN
-    view = world.store.run("team", "llama")
+    view = world.store.runs.named("team", "llama")
     assert view is not None
     world.queue.clear()
     first = world.clock.now()
@@ -191,7 +191,7 @@ async def test_a_run_whose_assignment_is_lost_is_held_and_holds_up_nobody_else(
 
     world.kube.patch_status = patch_status  # type: ignore[method-assign]
     status = {"attempt": 1, "assignment": {"revision": 1, "hash": "abc", "configMap": "llama-a"}}
-    world.store.apply_run(run(12, status=status))
+    world.store.runs.apply(run(12, status=status))
     world.kube.read = found
     await world.reconciler.reconcile(CLUSTER_KEY)
     await world.reconciler.reconcile(run_key("team", "llama"))
@@ -236,7 +236,7 @@ async def test_no_write_for_a_run_fails_for_long_without_a_word(plan: Plan, reas
     kube.creation = kube.write = WEBHOOK_DOWN
     kube.read = NO_KIND
     world = World(kube)
-    view = world.store.run("team", "llama")
+    view = world.store.runs.named("team", "llama")
     assert view is not None
     if reason == "StatusRefused":
         plan = Plan(status=changed(view.status, state="Pending"))

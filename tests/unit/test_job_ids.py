@@ -77,7 +77,7 @@ def leader(kube: Kube, *known: int) -> JobIds:
     for number in known:
         named = run(uid=f"known-{number}", status={"jobId": number})
         named["metadata"]["name"] = f"known-{number}"
-        store.apply_run(named)
+        store.runs.apply(named)
     return JobIds(cast(KubeClient, kube), store, "lockstep-system")
 
 
@@ -199,7 +199,7 @@ async def test_a_run_that_a_job_submits_is_there_once_and_a_refusal_is_kept_for_
     made["metadata"]["name"] = SUBMIT.name
     world.kube.created = made
     await world.executor.run_plan(view, Plan(runs=(SUBMIT,)))
-    assert world.store.run("team", SUBMIT.name) is not None
+    assert world.store.runs.named("team", SUBMIT.name) is not None
     world.kube.creation, world.kube.read = ApiError(409, "AlreadyExists", "exists"), made
     await world.executor.run_plan(view, Plan(runs=(SUBMIT,)))
     world.queue.clear()
@@ -223,11 +223,11 @@ def asking(kind: str) -> WorkerReport:
 )
 async def test_who_submits_is_told_of_jobs_by_their_numbers(spec: Any, kind: str, told: bool) -> None:
     world = World()
-    world.store.apply_run(run(11, generation=2, **({"spec": spec} if spec else {})))
+    world.store.runs.apply(run(11, generation=2, **({"spec": spec} if spec else {})))
     name = submitted_name(stored(world.store), JobAsk("a", kind))
     child = run(12, uid="u2", spec=BATCH, status={"jobId": 8})
     child["metadata"]["name"] = name
-    world.store.apply_run(child)
+    world.store.runs.apply(child)
     snapshot = world.store.snapshot_run("team", "llama", {0: asking(kind)}, world.reconciler._leadership)
     assert snapshot is not None
     assert set(snapshot.submitted) == ({name} if told else set())

@@ -135,7 +135,7 @@ async def test_an_error_in_a_watch_has_the_kind_listed_anew(watching: Watching) 
 async def test_a_watch_goes_on_behind_echoes_too(watching: Watching) -> None:
     api = watching.api
     await watching.until_watching()
-    watching.store.apply_run(run("one", 150))  # the answer to a write of ours
+    watching.store.runs.apply(run("one", 150))  # the answer to a write of ours
     await api.say(names.RUNS, line("MODIFIED", run("one", 150)))
     begun = len(api.asked)
     api.break_watches(names.RUNS)

@@ -282,7 +282,7 @@ def test_what_was_said_of_a_refused_workload_goes_with_its_run() -> None:
     world = World()
     view = stored(world.store)
     world.store.kueue.answered("team", workload_name(view), "pods is a reserved key")
-    world.store.remove_run("team", "llama", "u1")
+    world.store.runs.remove("team", "llama", "u1")
     world.store.kueue.found(Presence.PRESENT)
     assert world.store.kueue.view({}).refused == {}
 

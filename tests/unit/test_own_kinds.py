@@ -65,7 +65,7 @@ async def test_a_list_that_was_long_on_its_way_is_no_restored_backup() -> None:
         await asyncio.sleep(0)
     server.arrives.set()
     await asyncio.wait_for(asyncio.gather(slow, quick), 20)
-    assert store.run("team", "two") is not None
+    assert store.runs.named("team", "two") is not None
 
 
 async def test_a_run_whose_deletion_is_seen_is_gone_and_its_key_is_looked_at() -> None:
@@ -73,14 +73,14 @@ async def test_a_run_whose_deletion_is_seen_is_gone_and_its_key_is_looked_at() -
     queue = WorkQueue(clock)
     store = Store(queue, clock)
     one, two = listed("one", 5), listed("two", 5)
-    store.compare_runs([parse_unread(msgspec.Raw(orjson.dumps(one)))], 10, begun_at=0.0)
+    store.runs.compare([parse_unread(msgspec.Raw(orjson.dumps(one)))], 10, begun_at=0.0)
     hear(store, two)
-    assert {run.name for run in store.runs} == {"one", "two"}
+    assert {run.name for run in store.runs.cache} == {"one", "two"}
     queue.clear()
     hear(store, listed("one", 11), "DELETED")
     hear(store, listed("never-known", 12), "DELETED")
     hear(store, one)  # late news revives nobody
-    assert [run.name for run in store.runs] == ["two"]
+    assert [run.name for run in store.runs.cache] == ["two"]
     assert {await queue.get() for _ in range(2)} == {CLUSTER_KEY, "run/team/one"}
     assert len(queue) == 0
 
@@ -97,4 +97,4 @@ async def test_a_run_that_a_list_has_and_nobody_can_read_stays_as_it_was_known()
             yield found
 
     await OwnKinds(store, cast(KubeClient, Unreadable()), clock, no_credentials).list_now()
-    assert [run.name for run in store.runs] == ["one"]
+    assert [run.name for run in store.runs.cache] == ["one"]

@@ -103,7 +103,7 @@ async def test_an_edited_run_is_judged_anew(world: World) -> None:
     world.kube.write = FORBIDDEN
     await carry_out(world, admitting(world))
     edited = run(11)
-    world.store.apply_run(edited | {"metadata": edited["metadata"] | {"generation": 2}})
+    world.store.runs.apply(edited | {"metadata": edited["metadata"] | {"generation": 2}})
     assert not refused(world)
     world.kube.write = None
     await carry_out(world, admitting(world))
@@ -114,7 +114,7 @@ NAMING = {"nodes": 2, "image": "i", "command": ["train"], "checkpoint": {"shared
 
 
 async def test_a_run_whose_claim_went_away_while_it_waited_is_refused_for_that_and_books_no_node(world: World) -> None:
-    world.store.apply_run(run(11, generation=2, spec=NAMING))
+    world.store.runs.apply(run(11, generation=2, spec=NAMING))
     world.kube.existing = {"dta"}
     await carry_out(world, admitting(world))
     await carry_out(world, admitting(world))  # by a pass that comes before the run is looked at
@@ -132,7 +132,7 @@ async def test_a_run_whose_claim_went_away_while_it_waited_is_refused_for_that_a
 
 
 async def test_a_run_whose_claim_went_away_has_nobody_leave_for_it(world: World) -> None:
-    world.store.apply_run(run(11, generation=2, spec=NAMING))
+    world.store.runs.apply(run(11, generation=2, spec=NAMING))
     world.kube.existing = set()
     view = stored(world.store)
     status = changed(view.status, reservation=reservation_of(("n1",), ("other",), 0.0, 60.0))
@@ -150,7 +150,7 @@ async def test_where_nobody_knows_whether_the_claim_is_there_still_the_run_gets_
 
     monkeypatch.setattr(world.kube, "exists", silent)
     monkeypatch.setattr(look_ups, "_AGAIN_WITHIN", 0.01)
-    world.store.apply_run(run(11, generation=2, spec=NAMING))
+    world.store.runs.apply(run(11, generation=2, spec=NAMING))
     await carry_out(world, admitting(world))
     assert (world.kube.writes, refused(world)) == (1, {})
 
@@ -160,7 +160,7 @@ async def test_of_a_run_that_has_its_nodes_nothing_is_looked_up_again(
 ) -> None:
     world.kube.existing = set()
     status = changed(stored(world.store).status, assignment=assigned(AssignmentStatus(), ["n1"]))
-    world.store.apply_run(run(11, generation=2, spec=NAMING, status=status.dump()))
+    world.store.runs.apply(run(11, generation=2, spec=NAMING, status=status.dump()))
     await carry_out(world, admitting(world))
     assert world.kube.writes == 1
 

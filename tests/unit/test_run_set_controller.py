@@ -90,22 +90,22 @@ async def test_of_a_run_and_an_array_of_one_name_the_later_waits_until_the_other
 
     run = operator.api.put("run", spec=RUN)
     metadata = run["metadata"] | {"name": "sweep", "uid": "uid-run", "creationTimestamp": "2025-12-31T00:00:00Z"}
-    operator.store.apply_run(run | {"metadata": metadata})
+    operator.store.runs.apply(run | {"metadata": metadata})
     operator.apply()
     await operator.look()
     assert (operator.api.created, operator.status().reason) == ([], "NameTaken")
     assert not is_taken()
     operator.queue.clear()
     metadata = metadata | {"resourceVersion": "900"}
-    operator.store.apply_run(run | {"metadata": metadata, "status": {"conditions": SUCCEEDED}})
+    operator.store.runs.apply(run | {"metadata": metadata, "status": {"conditions": SUCCEEDED}})
     await operator.clock.advance(3.0)
     assert set_key("team", "sweep") in await drained(operator.queue)
     await operator.look()
     assert operator.api.created
 
-    operator.store.remove_run("team", "sweep", "uid-run")
+    operator.store.runs.remove("team", "sweep", "uid-run")
     metadata = metadata | {"uid": "later", "resourceVersion": "901", "creationTimestamp": "2026-02-01T00:00:00Z"}
-    operator.store.apply_run(run | {"metadata": metadata})
+    operator.store.runs.apply(run | {"metadata": metadata})
     assert is_taken()
     operator.queue.clear()
     over = operator.api.put("sweep", **operator.api.objects["sweep"] | {"status": {"conditions": SUCCEEDED}})
@@ -120,7 +120,7 @@ async def test_of_a_run_and_an_array_of_one_name_and_second_the_run_waits_unless
 ) -> None:
     said = {**SUCCEEDED[0], "type": "Accepted", "reason": "Accepted"}
     run = operator.api.put("run", spec=RUN, status={"conditions": [said] if accepted else []})
-    operator.store.apply_run(run | {"metadata": run["metadata"] | {"name": "sweep", "uid": "uid-run"}})
+    operator.store.runs.apply(run | {"metadata": run["metadata"] | {"name": "sweep", "uid": "uid-run"}})
     operator.apply()
     await operator.look()
     assert (operator.status().reason == "NameTaken") is accepted
@@ -145,8 +145,8 @@ async def test_nothing_is_kept_of_a_set_whose_runs_outlived_it(operator: Operato
     sets = operator.store.run_sets
     sets.remove("uid-sweep")
     sets.note_made("uid-sweep", {3: "no"}, taken=False, is_news=True)
-    for member in [*operator.store.runs]:
-        operator.store.remove_run(member.namespace, member.name, member.uid)
+    for member in [*operator.store.runs.cache]:
+        operator.store.runs.remove(member.namespace, member.name, member.uid)
     kept = (sets._members, sets._departed, sets._refused, sets._fruitless, sets._widths, sets._uids)
     assert not any(kept)
 
@@ -268,9 +268,9 @@ async def test_a_run_of_another_namespace_is_in_no_set_whatever_it_says_of_its_o
     operator.apply(indices="0-1", maxRunning=2)
     owner = {"apiVersion": names.API_VERSION, "kind": names.RUN_SET_KIND, "name": "sweep", "uid": "uid-sweep"}
     metadata = {"namespace": "other", "name": "sweep-0", "uid": "u", "ownerReferences": [owner]}
-    operator.store.apply_run(operator.api.put("copied", metadata=metadata, spec=RUN))
+    operator.store.runs.apply(operator.api.put("copied", metadata=metadata, spec=RUN))
     await operator.look()
-    operator.store.remove_run("other", "sweep-0", "u")
+    operator.store.runs.remove("other", "sweep-0", "u")
     await operator.look()
     assert operator.api.created == ["sweep-0", "sweep-1"]
     assert operator.status().indices.active == "0-1"
@@ -294,8 +294,8 @@ def test_after_a_restore_a_set_is_what_the_api_server_has(operator: Operator) ->
     operator.apply()
     backup = operator.api.objects["sweep"]
     operator.apply(suspend=True)
-    operator.store.run_sets.compare([unread(operator.api.objects["sweep"])], operator.api.version)
-    operator.store.run_sets.compare([unread(backup)], operator.api.version - 1)
+    operator.store.run_sets.compare([unread(operator.api.objects["sweep"])], operator.api.version, 1.0)
+    operator.store.run_sets.compare([unread(backup)], operator.api.version - 1, 2.0)
     found = not_none(operator.store.run_sets.named("team", "sweep"))
     assert found.resource_version == backup["metadata"]["resourceVersion"]
 

@@ -241,7 +241,7 @@ class TestStore:
     def setup_method(self) -> None:
         world = World()
         self.clock, self.queue, self.store, self.due = world.clock, world.queue, world.store, world.due
-        self.store.apply_run(run(status={"scaleUp": BY_PODS}))
+        self.store.runs.apply(run(status={"scaleUp": BY_PODS}))
 
     def place(
         self,
@@ -291,11 +291,11 @@ class TestStore:
         self.place("gpu-1")
         self.store.changes.read()
         self.store.changes.finish()
-        self.store.apply_run(run(11, status={}))
+        self.store.runs.apply(run(11, status={}))
         assert self.gpus() == 8
         assert "gpu-1" in (self.store.changes.read().nodes or ())
         self.store.changes.finish()
-        self.store.apply_run(run(12, status={"scaleUp": BY_PODS}))
+        self.store.runs.apply(run(12, status={"scaleUp": BY_PODS}))
         assert self.gpus() == 0
         assert "gpu-1" in (self.store.changes.read().nodes or ())
 
@@ -303,9 +303,9 @@ class TestStore:
         self.store = Store(self.queue, self.clock)
         self.place("gpu-1")
         assert self.gpus() == 8
-        self.store.apply_run(run(40, status={"scaleUp": BY_PODS}))
+        self.store.runs.apply(run(40, status={"scaleUp": BY_PODS}))
         assert self.gpus() == 0
-        self.store.remove_run("team", "llama", "u1")
+        self.store.runs.remove("team", "llama", "u1")
         assert self.gpus() == 8
         self.store.placeholder_pods.remove("p1", 50)
         assert self.gpus() == 0
@@ -314,7 +314,7 @@ class TestStore:
         self.store.changes.read()
         self.store.changes.finish()
         self.place("gpu-1")
-        self.store.apply_run(run(11, status={"scaleUp": BY_PODS, "queue": {"position": 3}}))
+        self.store.runs.apply(run(11, status={"scaleUp": BY_PODS, "queue": {"position": 3}}))
         assert not self.store.changes.read().nodes
 
     async def test_a_pod_of_another_namespace_that_names_the_run_is_none_of_its_placeholders(self) -> None:
@@ -327,7 +327,7 @@ class TestStore:
         holding = {"attempt": 1, "assignment": {"nodes": ["gpu-1"], "incarnations": [1]}}
         other = run(uid="u2", status=holding)
         other["metadata"]["name"] = "other"
-        self.store.apply_run(other)
+        self.store.runs.apply(other)
         self.store.gang_pods.upsert(gang_pod(run="other", run_uid="u2", owner_uid="u2", node="gpu-1"))
         await self.due()
         self.place("gpu-1", name=name)
@@ -337,7 +337,7 @@ class TestStore:
         holding = {"attempt": 1, "assignment": {"nodes": ["gpu-1"], "incarnations": [1]}}
         other = run(uid="u2", status=holding)
         other["metadata"]["name"] = "other"
-        self.store.apply_run(other)
+        self.store.runs.apply(other)
         self.place("gpu-1")
         self.place(name=f"{NAME}-1", uid="p2")
         self.place("gpu-3", name=f"{NAME}-2", uid="p3")
@@ -358,7 +358,7 @@ class TestStore:
         assert "run/team/llama" in await self.due()
 
     async def test_the_store_is_not_complete_without_them(self) -> None:
-        caches = (self.store.runs, self.store.queues.cache, self.store.namespaces, self.store.priority_classes)
+        caches = (self.store.runs.cache, self.store.queues.cache, self.store.namespaces, self.store.priority_classes)
         more = (self.store.gang_pods, self.store.other_pods, self.store.nodes, self.store.archive_jobs.cache)
         for cache in (*caches, *more, self.store.run_sets.cache):
             cache.synced = True

@@ -10,7 +10,7 @@ import pytest
 from lockstep.api.base import names, nesting
 from lockstep.api.base.nesting import TOO_DEEP
 from lockstep.controller.kube.workqueue import CLUSTER_KEY
-from lockstep.controller.store import store
+from lockstep.controller.store import training_runs
 from lockstep.controller.store.store import Store
 from lockstep.core.model.cluster_objects import Unread, Versioned, parse_node, parse_unread
 from lockstep.core.model.own_objects import parse_run
@@ -35,14 +35,14 @@ def confined() -> World:
 
 
 async def test_a_new_run_wakes_itself_and_the_admission_pass(world: World) -> None:
-    world.store.apply_run(run())
+    world.store.runs.apply(run())
     assert await world.due() == {KEY, CLUSTER_KEY}
 
 
 async def test_a_status_write_wakes_only_the_run(world: World) -> None:
-    world.store.apply_run(run())
+    world.store.runs.apply(run())
     await world.due()
-    world.store.apply_run(run(11, status={"attempt": 1}))
+    world.store.runs.apply(run(11, status={"attempt": 1}))
     assert await world.due() == {KEY}
 
 
@@ -55,22 +55,22 @@ async def test_what_a_watch_says_first_is_taken_in(world: World) -> None:
 
 
 async def test_a_spec_change_wakes_the_admission_pass_too(world: World) -> None:
-    world.store.apply_run(run())
+    world.store.runs.apply(run())
     await world.due()
-    world.store.apply_run(run(11, generation=2))
+    world.store.runs.apply(run(11, generation=2))
     assert await world.due() == {KEY, CLUSTER_KEY}
 
 
 async def test_a_spec_is_read_anew_only_with_its_generation(world: World) -> None:
-    first = world.store.apply_run(run(10)).spec
-    assert world.store.apply_run(run(11, status={"attempt": 2})).spec is first
-    assert world.store.apply_run(run(12, generation=2)).spec is not first
+    first = world.store.runs.apply(run(10)).spec
+    assert world.store.runs.apply(run(11, status={"attempt": 2})).spec is first
+    assert world.store.runs.apply(run(12, generation=2)).spec is not first
 
 
 async def test_an_older_event_after_a_write_changes_nothing(world: World) -> None:
-    world.store.apply_run(run(12, status={"attempt": 2}))
+    world.store.runs.apply(run(12, status={"attempt": 2}))
     await world.due()
-    view = world.store.apply_run(run(11, status={"attempt": 1}))
+    view = world.store.runs.apply(run(11, status={"attempt": 1}))
     assert view.status.attempt == 2
     assert await world.due() == set()
 
@@ -83,16 +83,22 @@ async def test_what_is_known_already_is_not_parsed_again(world: World, monkeypat
         parsed.append(raw["metadata"]["resourceVersion"])
         return parse_run(raw, before)
 
-    monkeypatch.setattr(store, "parse_run", note)
-    known = world.store.apply_run(run(11))
-    assert world.store.apply_run(run(11)) is known
+    monkeypatch.setattr(training_runs, "parse_run", note)
+    known = world.store.runs.apply(run(11))
+    assert world.store.runs.apply(run(11)) is known
     assert not hear(world.store, run(11))
-    world.store.compare_runs(unread(run(11)), 30, begun_at=1.0)
+    world.store.runs.compare(unread(run(11)), 30, begun_at=1.0)
     assert parsed == ["11"]
-    world.store.compare_runs(unread(run(11, status={"attempt": 3})), 12, begun_at=2.0)  # of a restored backup
+    world.store.runs.compare(unread(run(11)), 12, begun_at=2.0)  # of a restored backup
     assert parsed == ["11", "11"]
+
+
+async def test_what_a_restored_backup_has_in_the_same_version_and_generation_is_read_whole(world: World) -> None:
+    world.store.runs.compare(unread(run(11)), 30, begun_at=1.0)
+    smaller = {"nodes": 1, "image": "i", "command": ["train"]}
+    world.store.runs.compare(unread(run(11, spec=smaller, status={"attempt": 3})), 12, begun_at=2.0)
     restored = stored(world.store)
-    assert restored.status.attempt == 3
+    assert (not_none(restored.spec).nodes, restored.status.attempt) == (1, 3)
 
 
 async def test_who_is_nested_too_deeply_is_told_and_harms_no_other(world: World) -> None:
@@ -102,8 +108,8 @@ async def test_who_is_nested_too_deeply_is_told_and_harms_no_other(world: World)
     hostile = hostile.replace(b'"llama"', b'"deep"')
     item = parse_unread(msgspec.Raw(nesting.cut(hostile)))  # as a list has it
     hear(world.store, hostile)
-    world.store.compare_runs([item, *unread(run())], 30, begun_at=0.0)
-    errors = {known.uid: known.spec_error for known in world.store.runs}
+    world.store.runs.compare([item, *unread(run())], 30, begun_at=0.0)
+    errors = {known.uid: known.spec_error for known in world.store.runs.cache}
     assert errors == {"u1": "", "u2": f"spec.podTemplate: {TOO_DEEP}"}
 
 
@@ -113,7 +119,7 @@ async def test_an_array_that_is_nested_too_deeply_is_told_as_well(world: World) 
     raw = orjson.dumps(run(11, "u2") | {"spec": spec}).replace(b'"DEEP"', deep)
     item = parse_unread(msgspec.Raw(nesting.cut(raw)))
     hear(world.store, raw, plural=names.RUN_SETS)
-    world.store.run_sets.compare([item], 30)
+    world.store.run_sets.compare([item], 30, 1.0)
     assert [known.spec_error for known in world.store.run_sets.cache] == [f"spec.template.spec.podTemplate: {TOO_DEEP}"]
 
 
@@ -122,7 +128,7 @@ async def test_a_set_that_is_known_already_is_not_read_again(world: World, monke
     monkeypatch.setattr(nesting, "plain_json", lambda _: pytest.fail("it was read"))
     assert not hear(world.store, run(11, "u2"), plural=names.RUN_SETS)
     monkeypatch.setattr(Unread, "read", lambda _: pytest.fail("it was read"))
-    world.store.run_sets.compare(unread(run(11, "u2")), 30)
+    world.store.run_sets.compare(unread(run(11, "u2")), 30, 1.0)
 
 
 @pytest.mark.parametrize(("seen", "left"), [(150, 0), (100, 1)])
@@ -132,9 +138,9 @@ async def test_a_list_older_than_what_was_seen_before_it_is_of_a_restored_backup
     """Otherwise what it lacks was made while it was on its way."""
     hear(world.store, run(150))
     hear(world.store, run(150, "u2"), plural=names.RUN_SETS)
-    world.store.compare_runs([], 120, begun_at=0.0, seen=seen)
-    world.store.run_sets.compare([], 120, seen=seen)
-    assert len(world.store.runs) == len(world.store.run_sets.cache) == left
+    world.store.runs.compare([], 120, begun_at=0.0, seen=seen)
+    world.store.run_sets.compare([], 120, 1.0, seen=seen)
+    assert len(world.store.runs.cache) == len(world.store.run_sets.cache) == left
 
 
 async def test_one_that_cannot_be_read_is_left_out_of_a_list_and_no_other(
@@ -147,34 +153,34 @@ async def test_one_that_cannot_be_read_is_left_out_of_a_list_and_no_other(
 
     read = Unread.read
     monkeypatch.setattr(Unread, "read", fail_of_u1)
-    world.store.compare_runs(unread(run(), run(11, "u2")), 30, begun_at=0.0)
-    world.store.run_sets.compare(unread(run(), run(11, "u2")), 30)
-    assert [known.uid for known in world.store.runs] == ["u2"]
+    world.store.runs.compare(unread(run(), run(11, "u2")), 30, begun_at=0.0)
+    world.store.run_sets.compare(unread(run(), run(11, "u2")), 30, 1.0)
+    assert [known.uid for known in world.store.runs.cache] == ["u2"]
     assert [known.uid for known in world.store.run_sets.cache] == ["u2"]
 
 
 async def test_the_last_version_that_could_be_read_stays(world: World) -> None:
-    world.store.apply_run(run(status={"attempt": 3}))
+    world.store.runs.apply(run(status={"attempt": 3}))
     item = Versioned("u1", 11, Unread("team", msgspec.Raw(b"nothing that can be read")))
-    world.store.compare_runs([item], 30, begun_at=0.0)
+    world.store.runs.compare([item], 30, begun_at=0.0)
     assert not hear(world.store, item.view.text)
     known = stored(world.store)
     assert known.status.attempt == 3
 
 
 async def test_a_run_deleted_in_a_watch_gap_goes_with_the_next_list_and_frees_its_nodes(world: World) -> None:
-    world.store.apply_run(run())
+    world.store.runs.apply(run())
     await world.due()
-    world.store.compare_runs(unread(), 30, begun_at=world.clock.monotonic())
-    assert world.store.run("team", "llama") is None
+    world.store.runs.compare(unread(), 30, begun_at=world.clock.monotonic())
+    assert world.store.runs.named("team", "llama") is None
     assert world.store.snapshot_cluster(LEADER).runs == ()
     assert await world.due() == {KEY, CLUSTER_KEY}
 
 
 async def test_a_run_applied_again_under_the_same_name_is_another_run(world: World) -> None:
-    world.store.apply_run(run(10, "old"))
+    world.store.runs.apply(run(10, "old"))
     world.store.gang_pods.upsert(pod("p1", run_uid="old", deleting=True))
-    world.store.apply_run(run(30, "new"))
+    world.store.runs.apply(run(30, "new"))
     current = stored(world.store)
     assert current.uid == "new"
     snapshot = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
@@ -185,27 +191,27 @@ async def test_a_run_applied_again_under_the_same_name_is_another_run(world: Wor
 
 
 async def test_late_news_of_the_old_run_does_not_displace_the_new_one(world: World) -> None:
-    world.store.apply_run(run(30, "new"))
-    world.store.apply_run(run(10, "old"))
-    world.store.remove_run("team", "llama", "old")
+    world.store.runs.apply(run(30, "new"))
+    world.store.runs.apply(run(10, "old"))
+    world.store.runs.remove("team", "llama", "old")
     current = stored(world.store)
     assert current.uid == "new"
-    assert [r.uid for r in world.store.runs] == ["new"]
+    assert [r.uid for r in world.store.runs.cache] == ["new"]
 
 
 async def test_a_removed_run_never_comes_back(world: World) -> None:
-    world.store.apply_run(run(10))
-    world.store.remove_run("team", "llama", "u1")
-    world.store.apply_run(run(11))
-    assert world.store.run("team", "llama") is None
+    world.store.runs.apply(run(10))
+    world.store.runs.remove("team", "llama", "u1")
+    world.store.runs.apply(run(11))
+    assert world.store.runs.named("team", "llama") is None
 
 
 async def test_runs_outside_of_the_named_namespaces_are_left_alone(confined: World) -> None:
     ours = run(uid="u2")
     ours["metadata"]["namespace"] = "other"
-    confined.store.apply_run(run())
-    confined.store.compare_runs(unread(run(), ours), 30, begun_at=0.0)
-    assert [known.uid for known in confined.store.runs] == ["u2"]
+    confined.store.runs.apply(run())
+    confined.store.runs.compare(unread(run(), ours), 30, begun_at=0.0)
+    assert [known.uid for known in confined.store.runs.cache] == ["u2"]
 
 
 async def test_priority_classes_are_seen_by_the_admission_pass_and_wake_it(world: World) -> None:
@@ -235,7 +241,7 @@ async def test_labels_of_namespaces_are_seen_by_the_admission_pass_and_wake_it(w
 
 
 async def test_namespace_labels_reach_the_snapshot(world: World) -> None:
-    world.store.apply_run(run())
+    world.store.runs.apply(run())
     world.store.namespaces.upsert(Versioned("ns", 1, ("team", {"lockstep.dev/allow-privileged": "true"})))
     snapshot = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
     assert snapshot.namespace_labels == {"lockstep.dev/allow-privileged": "true"}
@@ -251,9 +257,9 @@ async def test_nodes_in_flight_stay_booked_until_released(world: World) -> None:
 
 async def test_the_store_is_synced_once_every_kind_was_listed(world: World) -> None:
     store = world.store
-    store.compare_runs(unread(), 1, begun_at=0.0)
+    store.runs.compare(unread(), 1, begun_at=0.0)
     store.queues.replace([], "1")
-    store.run_sets.compare([], 1)
+    store.run_sets.compare([], 1, 1.0)
     pods = (store.gang_pods, store.other_pods, store.placeholder_pods)
     for cache in (*pods, store.nodes, store.priority_classes, store.archive_jobs.cache):
         cache.replace([], 1)
@@ -273,14 +279,14 @@ def test_a_run_is_seen_with_those_that_start_from_it(world: World) -> None:
         snapshot = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
         return sorted(each.name for each in snapshot.successors)
 
-    world.store.apply_run(follower("early", "llama"))
-    world.store.apply_run(run())
-    world.store.apply_run(follower("other", "elsewhere"))
+    world.store.runs.apply(follower("early", "llama"))
+    world.store.runs.apply(run())
+    world.store.runs.apply(follower("other", "elsewhere"))
     assert followers() == ["early"]
-    world.store.apply_run(follower("other", "llama", 12))
-    world.store.apply_run(follower("early", "elsewhere", 13))
+    world.store.runs.apply(follower("other", "llama", 12))
+    world.store.runs.apply(follower("early", "elsewhere", 13))
     assert followers() == ["other"]
-    world.store.remove_run("team", "other", "of-other")
+    world.store.runs.remove("team", "other", "of-other")
     assert followers() == []
 
 
@@ -291,12 +297,12 @@ async def test_a_run_hears_of_it_once_another_one_starts_from_it(world: World) -
         made["metadata"] = made["metadata"] | {"name": "next"}
         return made
 
-    world.store.apply_run(run())
-    world.store.apply_run(follower(11, ""))
+    world.store.runs.apply(run())
+    world.store.runs.apply(follower(11, ""))
     await world.due()
-    world.store.apply_run(follower(12, "uid"))
+    world.store.runs.apply(follower(12, "uid"))
     assert KEY in await world.due()
-    world.store.apply_run(follower(13, "uid"))
+    world.store.runs.apply(follower(13, "uid"))
     assert KEY not in await world.due(), "it is known already"
 
 

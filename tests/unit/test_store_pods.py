@@ -29,17 +29,17 @@ def confined() -> World:
 
 
 async def test_pods_of_a_deleted_run_are_orphans(world: World) -> None:
-    world.store.compare_runs(unread(run()), 10, begun_at=0.0)
+    world.store.runs.compare(unread(run()), 10, begun_at=0.0)
     world.store.gang_pods.upsert(pod())
     assert world.store.orphaned_pods("team", "llama") == ()
-    world.store.remove_run("team", "llama", "u1")
+    world.store.runs.remove("team", "llama", "u1")
     assert [p.uid for p in world.store.orphaned_pods("team", "llama")] == ["p1"]
 
 
 async def test_pods_outside_of_the_named_namespaces_are_nobodys_orphans(confined: World) -> None:
-    confined.store.compare_runs(unread(), 10, begun_at=0.0)
+    confined.store.runs.compare(unread(), 10, begun_at=0.0)
     confined.store.gang_pods.upsert(pod())
-    confined.store.remove_run("team", "llama", "u1")
+    confined.store.runs.remove("team", "llama", "u1")
     assert confined.store.orphaned_pods("team", "llama") == ()
 
 
@@ -47,27 +47,27 @@ async def test_a_pod_heard_of_before_its_run_is_no_orphan(world: World) -> None:
     begun = world.clock.monotonic()
     await world.clock.advance(1)
     world.store.gang_pods.upsert(pod())
-    world.store.compare_runs(unread(), 10, begun_at=begun)
+    world.store.runs.compare(unread(), 10, begun_at=begun)
     assert world.store.orphaned_pods("team", "llama") == ()
     await world.clock.advance(1)
-    world.store.compare_runs(unread(), 11, begun_at=world.clock.monotonic())
+    world.store.runs.compare(unread(), 11, begun_at=world.clock.monotonic())
     assert [p.uid for p in world.store.orphaned_pods("team", "llama")] == ["p1"]
 
 
 async def test_a_copied_label_makes_no_orphan(world: World) -> None:
     world.store.gang_pods.upsert(pod(owner_uid="somebody else"))
     await world.clock.advance(1)
-    world.store.compare_runs(unread(), 30, begun_at=world.clock.monotonic())
+    world.store.runs.compare(unread(), 30, begun_at=world.clock.monotonic())
     assert world.store.orphaned_pods("team", "llama") == ()
 
 
 async def test_pods_of_living_runs_are_not_looked_at_to_find_the_orphans_of_one(world: World) -> None:
-    world.store.compare_runs(unread(run()), 10, begun_at=0.0)
+    world.store.runs.compare(unread(run()), 10, begun_at=0.0)
     world.store.gang_pods.upsert(pod())
     world.store.gang_pods.upsert(pod("p2", run_uid="u2", run="mistral"))
     world.store.gang_pods.upsert(pod("p3", run_uid="u2", run="copied"))
     await world.clock.advance(1)
-    world.store.compare_runs(unread(run()), 30, begun_at=world.clock.monotonic())
+    world.store.runs.compare(unread(run()), 30, begun_at=world.clock.monotonic())
     assert world.store.orphaned_pods("team", "llama") == ()
     assert [p.uid for p in world.store.orphaned_pods("team", "mistral")] == ["p2"]
     assert [p.uid for p in world.store.orphaned_pods("team", "copied")] == ["p3"]
@@ -78,15 +78,15 @@ async def test_pods_of_living_runs_are_not_looked_at_to_find_the_orphans_of_one(
 
 
 async def test_an_earlier_run_of_the_same_name_has_orphans_while_the_new_one_has_none(world: World) -> None:
-    world.store.compare_runs(unread(run()), 10, begun_at=0.0)
+    world.store.runs.compare(unread(run()), 10, begun_at=0.0)
     world.store.gang_pods.upsert(pod())
-    world.store.apply_run(run(20, uid="u2"))
+    world.store.runs.apply(run(20, uid="u2"))
     world.store.gang_pods.upsert(pod("p2", run_uid="u2"))
     assert [p.uid for p in world.store.orphaned_pods("team", "llama")] == ["p1"]
 
 
 async def test_an_ordinary_pod_change_wakes_the_run_a_moment_later(world: World) -> None:
-    world.store.apply_run(run())
+    world.store.runs.apply(run())
     await world.due()
     world.store.gang_pods.upsert(pod())
     assert len(world.queue) == 0
@@ -103,7 +103,7 @@ async def test_a_pod_that_ended_wakes_its_run_at_once_and_the_admission_pass(wor
 
 
 async def test_a_report_wakes_its_run_a_moment_later_and_a_large_gang_after_a_longer_one(world: World) -> None:
-    world.store.apply_run(run())
+    world.store.runs.apply(run())
     await world.due()
     world.store.worker_reported("u1")
     assert len(world.queue) == 0
@@ -134,7 +134,7 @@ async def test_a_pod_that_lost_its_labels_and_got_them_back_is_one_pod_all_the_w
     world: World, lost_first: bool
 ) -> None:
     """Two watches tell of it, one of pods with our labels and one of those without, in either order."""
-    world.store.apply_run(run(status=HOLDING))
+    world.store.runs.apply(run(status=HOLDING))
     gang, others = world.store.gang_pods, world.store.other_pods
 
     def move(source: Any, target: Any, version: int) -> None:
@@ -163,7 +163,7 @@ async def test_a_pod_that_lost_its_labels_and_got_them_back_is_one_pod_all_the_w
 async def test_a_forged_pod_takes_no_node_but_what_it_requests_where_it_is_bound(
     world: World, forged: dict[str, Any], bound: bool
 ) -> None:
-    world.store.apply_run(run(status=HOLDING))
+    world.store.runs.apply(run(status=HOLDING))
     world.store.gang_pods.upsert(pod("mine"))
     for number in range(6):
         fields = {"bound": bound, "requests": {"cpu": 1, "pods": 1}, **forged}
@@ -177,9 +177,9 @@ async def test_a_forged_pod_takes_no_node_but_what_it_requests_where_it_is_bound
 
 
 async def test_pods_of_a_run_that_is_gone_hold_their_nodes_until_they_are_gone(world: World) -> None:
-    world.store.apply_run(run(status=HOLDING))
+    world.store.runs.apply(run(status=HOLDING))
     world.store.gang_pods.upsert(pod())
-    world.store.remove_run("team", "llama", "u1")
+    world.store.runs.remove("team", "llama", "u1")
     assert [each.uid for each in world.store.snapshot_cluster(LEADER).gang_pods] == ["p1"]
 
 
@@ -207,7 +207,7 @@ async def test_foreign_requests_of_an_earlier_snapshot_stay_as_they_were(world: 
 
 
 async def test_a_pod_with_senseless_gang_labels_is_counted_as_foreign(world: World) -> None:
-    world.store.apply_run(run(status=HOLDING))
+    world.store.runs.apply(run(status=HOLDING))
     world.store.gang_pods.upsert(foreign("odd", cpu=100))
     assert world.store.foreign_requests == {"gpu-1": {"cpu": 100, "pods": 1}}
     world.store.gang_pods.upsert(pod("odd", version=6))
@@ -237,7 +237,7 @@ async def test_a_node_made_anew_under_the_same_name_survives_the_end_of_the_old_
 
 @pytest.mark.parametrize("forged", [{"owner_uid": ""}, {"owner_uid": "u2"}, {"namespace": "elsewhere"}])
 def test_a_pod_that_only_bears_the_label_of_a_run_is_no_pod_of_it(world: World, forged: dict[str, Any]) -> None:
-    world.store.apply_run(run())
+    world.store.runs.apply(run())
     world.store.gang_pods.upsert(pod("p1"))
     world.store.gang_pods.upsert(pod("p2", **forged))
     snapshot = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))

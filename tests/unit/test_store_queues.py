@@ -21,7 +21,7 @@ def training_queue(version: int, generation: int = 1, **changes: Any) -> dict[st
 
 
 async def test_what_a_queue_says_of_itself_wakes_nobody_and_leaves_its_rules_the_very_same(world: World) -> None:
-    world.store.apply_run(run(spec={**run()["spec"], "queue": "research"}))
+    world.store.runs.apply(run(spec={**run()["spec"], "queue": "research"}))
     world.store.queues.apply(training_queue(5))
     assert await world.due() == {KEY, CLUSTER_KEY}
     before = world.store.snapshot_cluster(LEADER).queues["research"]

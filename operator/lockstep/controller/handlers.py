@@ -29,9 +29,9 @@ async def training_run(type: str | None, event: Any, memo: OwnKinds, **_: Any) -
     run = event["object"]
     with _by_itself(memo, names.RUNS, run):
         if type == "DELETED":
-            memo.store.hear_run_gone(run["metadata"]["uid"], int(run["metadata"]["resourceVersion"]))
+            memo.store.runs.hear_gone(run["metadata"]["uid"], int(run["metadata"]["resourceVersion"]))
         else:
-            memo.store.apply_run(run)
+            memo.store.runs.apply(run)
 
 
 @kopf.on.event(names.GROUP, names.VERSION, names.RUN_SETS, registry=registry)

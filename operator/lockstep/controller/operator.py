@@ -284,7 +284,7 @@ class Operator:
         while True:
             await self.clock.sleep(_RESYNC_EVERY)
             self.store.touch_all()
-            self.book.retain(self.store.runs.uids())
+            self.book.retain(self.store.runs.cache.uids())
 
     async def _follow_mode(self) -> None:
         """The stop switch works without a restart: the mode in the file counts within seconds."""
@@ -316,7 +316,7 @@ class Operator:
         self.tunables = dataclasses.replace(self.tunables, gang=gang)
 
     async def _publish_authorities(self) -> bool:
-        holding = {run.namespace for run in self.store.runs if is_held(run.status.assignment)}
+        holding = {run.namespace for run in self.store.runs.cache if is_held(run.status.assignment)}
         return await ensure_everywhere(self.kube, holding, lambda each: ca_config_map(each, self.tunables.gang))
 
     def _acts_as_leader(self) -> bool:
@@ -333,7 +333,7 @@ class Operator:
     def _sources(self, workers: WorkerApi, reviews: TokenReviews) -> MetricSources:
         return MetricSources(
             now=self.clock.now,
-            runs=lambda: self.store.runs,
+            runs=lambda: self.store.runs.cache,
             queues=lambda: self.store.queues.cache,
             run_sets=lambda: self.store.run_sets.cache,
             nodes=lambda: self.store.nodes,
@@ -399,8 +399,8 @@ class Operator:
         sources = PageSources(
             synced=lambda: store.synced,
             leading=self.election.is_leading,
-            runs=lambda: store.runs,
-            run=store.run,
+            runs=lambda: store.runs.cache,
+            run=store.runs.named,
             queues=lambda: store.queues.cache,
             nodes=store.all_nodes,
             pods_of=store.pods_of,

@@ -61,7 +61,7 @@ class AdmissionWriter:
         for write in self._writable(plan.writes):
             if not in_step and self._concerns_nobody_else(write):
                 beside.append(write)
-            elif not in_step and is_queue_status(write, self._store.run_by_uid(write.uid)):
+            elif not in_step and is_queue_status(write, self._store.runs.get(write.uid)):
                 words.append(write)
             else:
                 awaited.append(write)
@@ -83,11 +83,11 @@ class AdmissionWriter:
         for write in writes:
             if under_way.is_under_way(write.uid) or self._store.refusals.bars(write):
                 continue
-            if self._store.is_unread(write.uid):
+            if self._store.runs.is_unread(write.uid):
                 continue
             if not under_way.is_reporting(write.uid):
                 yield write
-            elif not is_queue_status(write, self._store.run_by_uid(write.uid)):
+            elif not is_queue_status(write, self._store.runs.get(write.uid)):
                 under_way.hold_up(write.uid)
 
     async def settle(self, within: float) -> bool:
@@ -106,7 +106,7 @@ class AdmissionWriter:
 
     def _concerns_nobody_else(self, write: StatusWrite) -> bool:
         """The write gives a run its first nodes, and all that others have to know of it is that these are taken."""
-        run = self._store.run_by_uid(write.uid)
+        run = self._store.runs.get(write.uid)
         if run is None or run.spec is None or not write.nodes:
             return False
         return not is_held(run.status.assignment) and run.spec.singleton is None
@@ -171,7 +171,7 @@ class AdmissionWriter:
 
     async def _admit(self, write: StatusWrite) -> bool:
         """False: the outcome is not known, and whoever has a booking for it keeps it."""
-        run = self._store.run_by_uid(write.uid)
+        run = self._store.runs.get(write.uid)
         if run is None or run.resource_version != write.resource_version:
             return True  # it has changed since: another cycle will see
         if _gives_nodes(run, write) and await self._misses_something(run):

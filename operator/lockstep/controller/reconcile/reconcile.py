@@ -137,7 +137,7 @@ class Reconciler:
 
     async def _run(self, namespace: str, name: str) -> None:
         await self._delete_orphans(namespace, name)
-        run, key, pace = self._store.run(namespace, name), run_key(namespace, name), self._executor.pace
+        run, key, pace = self._store.runs.named(namespace, name), run_key(namespace, name), self._executor.pace
         if run is None:
             pace.forget(key)
             self._failing.forget(key)
@@ -287,7 +287,7 @@ class Reconciler:
     async def _read_what_is_unread(self) -> set[str]:
         """Runs whose nodes others need not wait for. Raises KubeError while there are some that they wait for, once all
         were asked for: each has its time at the same time."""
-        unread, given_up, waited_for = self._store.unread(), set[str](), list[KubeError]()
+        unread, given_up, waited_for = self._store.runs.unread(), set[str](), list[KubeError]()
         self._unread_since = {run.uid: at for run in unread if (at := self._unread_since.get(run.uid)) is not None}
         for run in unread:
             try:
@@ -326,14 +326,16 @@ class Reconciler:
     async def _read_assignment(self, run: RunView) -> None:
         """One that cannot be had must not hold up the admission of everybody else: the run itself is mended or held."""
         name = run.status.assignment.config_map
-        store = self._store
-        await self._read_config_map(run, name, ASSIGNMENT_KEY, store.keep_assignment, store.lose_assignment)
+        runs = self._store.runs
+        await self._read_config_map(run, name, ASSIGNMENT_KEY, runs.keep_assignment, runs.lose_assignment)
 
     async def _read_reservation(self, run: RunView) -> None:
         """One that cannot be had lapses."""
         name = run.status.reservation.config_map if run.status.reservation is not None else ""
         store = self._store
-        await self._read_config_map(run, name, RESERVATION_KEY, store.keep_reservation, store.lose_reservation)
+        await self._read_config_map(
+            run, name, RESERVATION_KEY, store.runs.keep_reservation, store.runs.lose_reservation
+        )
 
     async def _read_config_map(
         self, run: RunView, name: str, key: str, keep: Callable[[str, str], None], lose: Callable[[str], None]

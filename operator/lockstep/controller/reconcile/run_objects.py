@@ -150,7 +150,7 @@ class RunObjects:
                 return
             else:
                 raise
-        self._store.apply_run(read_object(reply))
+        self._store.runs.apply(read_object(reply))
 
     async def create_placeholders(self, run: RunView, wanted: Sequence[CreatePlaceholder]) -> None:
         """One that is refused holds up nothing else: it is said, and made again when the run is next looked at."""

@@ -216,5 +216,5 @@ class RunSetReconciler:
                 return error.message
             else:
                 raise
-        self._store.apply_run(read_object(reply))
+        self._store.runs.apply(read_object(reply))
         return None

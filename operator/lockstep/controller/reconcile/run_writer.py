@@ -68,7 +68,7 @@ class RunWriter:
             raise
         self._store.forget_refused_create(run.uid, "status")
         written = read_object(reply)
-        self._store.apply_run(written, status.assignment, status.reservation)
+        self._store.runs.apply(written, status.assignment, status.reservation)
         if (lacks := next(dropped(patch, written.get("status") or {}), None)) is not None:
             # What rests on this status must not be done: the next leader would not know of it.
             words = f"{lacks} was not stored: the CRDs are older than the operator; apply those of its version (crds/)"
@@ -84,12 +84,12 @@ class RunWriter:
         try:
             found = read_object(await self._kube.get(RUNS, run.name, run.namespace))
             if int(found["metadata"]["resourceVersion"]) < int(run.resource_version):
-                self._store.runs.set_back(run.uid, int(run.resource_version))
-            self._store.apply_run(found)
+                self._store.runs.cache.set_back(run.uid, int(run.resource_version))
+            self._store.runs.apply(found)
         except ApiError as error:
             if not says_absent(error, run.name):
                 raise
-            self._store.remove_run(run.namespace, run.name, run.uid)
+            self._store.runs.remove(run.namespace, run.name, run.uid)
 
     async def forget(self, run: RunView) -> None:
         """Delete the run as it was seen: whoever wants it kept for longer since is heard."""

@@ -100,6 +100,6 @@ class JobIds:
         return found["metadata"]["resourceVersion"], (found.get("data") or {}).get(_KEY)
 
     def _highest_known(self) -> int:
-        runs = (run.status.job_id or 0 for run in self._store.runs)
+        runs = (run.status.job_id or 0 for run in self._store.runs.cache)
         arrays = (each.status.job_id or 0 for each in self._store.run_sets.cache)
         return max((*runs, *arrays), default=0)

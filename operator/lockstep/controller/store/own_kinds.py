@@ -43,7 +43,7 @@ class OwnKinds:
         self._load = load
         self._login_not_before = now = clock.monotonic()
         self._listing = asyncio.Lock()
-        self.runs = WatchedKind("runs", RUNS, store.is_news_of_run, self._list_runs, now)
+        self.runs = WatchedKind("runs", RUNS, store.runs.is_news, self._list_runs, now)
         self.run_sets = WatchedKind("arrays", RUN_SETS, store.run_sets.is_news, self._list_run_sets, now)
         self.queues = WatchedKind("own-kinds", QUEUES, store.queues.is_news, self._list_queues, now)
         self._kinds = (self.runs, self.run_sets, self.queues)
@@ -170,14 +170,14 @@ class OwnKinds:
     async def _list_runs(self) -> None:
         begun, seen = self._clock.monotonic(), self.runs.version
         runs, version, unread = await self._read(RUNS)
-        self.store.compare_runs(runs, version, begun, seen=seen, unread=unread)
+        self.store.runs.compare(runs, version, begun, seen=seen, unread=unread)
         self._listed(self.runs, version)
 
     async def _list_run_sets(self) -> None:
-        seen = self.run_sets.version
+        begun, seen = self._clock.monotonic(), self.run_sets.version
         run_sets, version, unread = await self._read(RUN_SETS)
         self.serves_run_sets = True
-        self.store.run_sets.compare(run_sets, version, seen=seen, unread=unread)
+        self.store.run_sets.compare(run_sets, version, begun, seen=seen, unread=unread)
         self._listed(self.run_sets, version)
 
     async def _list_queues(self) -> None:

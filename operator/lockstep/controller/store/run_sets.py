@@ -1,15 +1,15 @@
 """The arrays there are, which runs are theirs, and what they say to them."""
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from lockstep.api.base import names
-from lockstep.controller.kube.cache import ObjectCache
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key, set_key
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.left_out import LeftOut
+from lockstep.controller.store.listed_kind import ListedKind
 from lockstep.core.arrays.members import (
     governance,
     index_of,
@@ -20,7 +20,7 @@ from lockstep.core.arrays.members import (
     split_run_name,
 )
 from lockstep.core.model.array_views import RunSetSnapshot, RunSetView
-from lockstep.core.model.cluster_objects import Unread, Versioned
+from lockstep.core.model.cluster_objects import Versioned
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.own_objects import parse_run_set
 from lockstep.core.model.reasons import ConditionType
@@ -33,7 +33,7 @@ _SOON_AT_MOST = 2.0
 _FINISHED = ConditionType.FINISHED
 
 
-class RunSets:
+class RunSets(ListedKind[RunSetView]):
     """``cache`` is fed from watches, lists and the answers to our own writes, in namespaces that are looked after;
     ``govern`` gets the UID of a run whose set has something else to say to it."""
 
@@ -47,15 +47,12 @@ class RunSets:
         looks_after: Callable[[str], bool],
         left_out: LeftOut | None = None,
     ) -> None:
-        self._left_out = left_out = left_out or LeftOut()
-        self.cache: ObjectCache[RunSetView] = ObjectCache(self._set_changed, names.RUN_SETS, left_out)
+        super().__init__(names.RUN_SETS, parse_run_set, self._set_changed, looks_after, left_out or LeftOut())
         self._queue = queue
         self._clock = clock
         self._run = run
         self._uid_named = uid_named
         self._govern = govern
-        self._is_watched = looks_after
-        self._compared_at = 0  # version of the last list that was read from a quorum
         self._uids: dict[str, str] = {}  # namespace/name -> UID
         self._members: dict[str, dict[str, int]] = {}  # set UID -> run UID -> index
         self._departed: dict[str, dict[int, RunView]] = {}  # set UID -> index -> the run as it was seen last
@@ -156,37 +153,6 @@ class RunSets:
     def remove(self, uid: str) -> None:
         """A TrainingRunSet is gone for good: no UID ever comes back."""
         self.cache.remove(uid, sys.maxsize)
-
-    def is_news(self, item: Versioned[Unread]) -> bool:
-        """It is no version that is known: what a watch repeats of our own writes need not even be decoded."""
-        return self._is_watched(item.view.namespace) and self.cache.version(item.uid) < item.version
-
-    def replace(
-        self, items: Iterable[Versioned[Unread]], version: int, *, reset: bool = False, unread: Collection[str] = ()
-    ) -> None:
-        """As ``Store.replace_runs``."""
-        ours = [item for item in items if self._is_watched(item.view.namespace)]
-        listed = filter(None, [self._listed(item, anew=reset) for item in ours])
-        self.cache.replace(listed, version, reset=reset, unread=unread)
-
-    def _listed(self, item: Versioned[Unread], *, anew: bool) -> Versioned[RunSetView] | None:
-        """As of a run: what is known is taken as it is, and of one that cannot be read the last that could stays."""
-        known, version = self.cache.get(item.uid), self.cache.version(item.uid)
-        if known is not None and not anew and version == item.version:
-            return Versioned(item.uid, version, known)
-        try:
-            return Versioned(item.uid, item.version, parse_run_set(item.view.read()))
-        except Exception as error:  # whatever it is, it is one object's
-            which = f"one of {item.view.namespace} (UID {item.uid})"
-            self._left_out.note(names.RUN_SETS, which, item.version, error)
-            return None if known is None else Versioned(item.uid, version, known)
-
-    def compare(
-        self, items: Iterable[Versioned[Unread]], version: int, *, seen: int = 0, unread: Collection[str] = ()
-    ) -> None:
-        """As ``replace``, of a list read from a quorum. One older than what was ``seen`` is of a restored backup."""
-        self.replace(items, version, reset=version < max(self._compared_at, seen), unread=unread)
-        self._compared_at = version
 
     # -- changes --------------------------------------------------------------------------------
 

@@ -5,17 +5,11 @@ queue. Snapshots are views into the live state: valid until the next await, whic
 plain functions, never reach.
 """
 
-import logging
-import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from lockstep.api.base import names
-from lockstep.api.base.changes import changed
-from lockstep.api.preemption_status import ReservationStatus
-from lockstep.api.run_status import AssignmentStatus
 from lockstep.controller.kube.cache import ObjectCache
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.controller.runtime.clock import Clock
@@ -30,26 +24,19 @@ from lockstep.controller.store.run_sets import RunSets
 from lockstep.controller.store.scale_ups import ScaleUps
 from lockstep.controller.store.successors import Successors, gone_on_from
 from lockstep.controller.store.training_queues import TrainingQueues
+from lockstep.controller.store.training_runs import TrainingRuns
 from lockstep.controller.store.whole_status import (
     MissingAssignmentError,
-    WholeStatus,
     held_by_pods,
     is_assignment_missing,
-    is_reservation_missing,
-    without_assignment,
-    without_reservation,
 )
-from lockstep.controller.store.writes_under_way import WritesUnderWay
 from lockstep.core.arrays.members import governed, is_recorded
 from lockstep.core.batch.inside import submitted_name
 from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model.accelerators import remembering
-from lockstep.core.model.assignment import bookable
 from lockstep.core.model.cluster_objects import (
     AnyPod,
     ForeignPod,
-    Unread,
-    Versioned,
     has_lost_its_labels,
     holds_a_place,
     parse_node,
@@ -57,7 +44,6 @@ from lockstep.core.model.cluster_objects import (
 )
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.job_ids import has_job_id
-from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import (
     ClusterSnapshot,
@@ -79,16 +65,13 @@ _SOON_PER_POD = 0.0003  # … and costs the more, the larger the gang is
 _SOON_AT_MOST = 1.0
 _FREED = 1.0  # other people's pods come and go all day; whether one made room can wait a moment
 
-_log = logging.getLogger(__name__)
-_FOREVER = sys.maxsize
-
 
 class Store:
     """All state that is rebuilt from the API server, indexed the way decisions need it.
 
     ``gang_pods``, ``other_pods``, ``placeholder_pods``, ``nodes``, ``namespaces`` and ``priority_classes`` are fed by
-    informers; runs by ``apply_run``, ``compare_runs`` and their like; ``queues``, ``run_sets`` and ``archive_jobs``
-    know how to be fed. Runs outside of ``namespaces``, where some are named, are left alone.
+    informers; ``runs``, ``queues``, ``run_sets`` and ``archive_jobs`` know how to be fed. Runs outside of
+    ``namespaces``, where some are named, are left alone.
     """
 
     def __init__(
@@ -98,7 +81,9 @@ class Store:
         self._ours = frozenset(namespaces)
         self._queue = queue
         self._clock = clock
-        self.runs: ObjectCache[RunView] = ObjectCache(self._run_changed, names.RUNS, left_out)
+        self.changes = AdmissionChanges()
+        self.runs = TrainingRuns(queue, self.changes, self._run_changed, self._governed, self._is_watched, left_out)
+        self.writes = self.runs.writes
         self.queues = TrainingQueues(self._queue_changed, left_out)
         self.gang_pods: ObjectCache[AnyPod] = ObjectCache(self._pod_changed, "pods", left_out)
         self.other_pods: ObjectCache[AnyPod] = ObjectCache(self._pod_changed, "pods", left_out)
@@ -111,7 +96,9 @@ class Store:
             self._priority_class_changed, "priorityclasses", left_out
         )
         self.archive_jobs = ArchiveJobs(self._archive_job_changed, left_out)
-        self.run_sets = RunSets(queue, clock, self.runs.get, self._uid_named, self._govern, self._is_watched, left_out)
+        self.run_sets = RunSets(
+            queue, clock, self.runs.get, self.runs.uid_named, self.runs.govern, self._is_watched, left_out
+        )
         self.kueue = KueueStore(queue, self.touch_all, left_out)
         self.scale_ups = ScaleUps(clock)
         self._placeholder_gone: dict[str, float] = {}  # run UID -> when the last of its placeholders went
@@ -119,110 +106,13 @@ class Store:
         self.placed: Callable[[float], None] = lambda seconds: None  # told after how long a gang's pod was placed
         self.job_id_of: Callable[[str], int] = lambda uid: 0  # a number that was taken for a run or array
         self.refusals = Refusals(clock)
-        self._run_uids: dict[str, str] = {}  # namespace/name -> UID
         self._nodes_by_name: dict[str, NodeView] = {}
         self._labels_of: dict[str, Mapping[str, str]] = {}  # namespace -> labels
-        self.changes = AdmissionChanges()
-        self._pods = PodIndex(clock, self.changes, self.runs.get, self.runs.is_gone)
+        self._pods = PodIndex(clock, self.changes, self.runs.get, self.runs.cache.is_gone)
         self._class_values: dict[str, int] = {}  # PriorityClass -> value
-        self._runs_listed_at = float("-inf")
-        self._runs_version = 0
         self._dry_runs: dict[str, DryRunResult] = {}
         self._refused = RefusedCreates()
-        self.writes = WritesUnderWay(queue, lambda uid: self._view_of_run(self.runs.get(uid)))
-        self._views: dict[str, RunView] = {}  # run UID -> the run as admission cycles see it
-        self._unread: set[str] = set()  # UIDs of runs of which a ConfigMap has not been read
-        self._whole = WholeStatus()
         self._successors = Successors()
-
-    # -- runs -----------------------------------------------------------------------------------
-
-    def apply_run(
-        self,
-        raw: Mapping[str, Any],
-        assignment: AssignmentStatus | None = None,
-        reservation: ReservationStatus | None = None,
-    ) -> RunView:
-        """Take in a TrainingRun from a watch or from the answer to a write; return the newest view of it.
-
-        ``assignment`` and ``reservation`` are what was written: status itself may only name the ConfigMap of each.
-        """
-        meta = raw["metadata"]
-        uid, version = meta["uid"], int(meta["resourceVersion"])
-        if not self._is_watched(meta["namespace"]):
-            return parse_run(raw)
-        self._whole.wrote(uid, assignment, reservation)
-        if self.runs.version(uid) < version:  # what a watch repeats of our own writes is not even parsed
-            self.runs.upsert(Versioned(uid, version, self._completed(parse_run(raw, self.runs.get(uid)))))
-        known = self.runs.get(uid)
-        if known is None:
-            self._whole.forget(uid)
-            return parse_run(raw)
-        completed = self._completed(known)
-        if completed is not known:  # the watch had the same version first, without the assignment
-            self.runs.amend(uid, completed)
-        return completed
-
-    def is_news_of_run(self, item: Versioned[Unread]) -> bool:
-        """It is no version that is known: what a watch repeats of our own writes need not even be decoded."""
-        return self._is_watched(item.view.namespace) and self.runs.version(item.uid) < item.version
-
-    def remove_run(self, namespace: str, name: str, uid: str) -> None:
-        """A TrainingRun is gone for good: no UID ever comes back."""
-        self.runs.remove(uid, _FOREVER)
-        self._queue.add(run_key(namespace, name))
-
-    def hear_run_gone(self, uid: str, version: int) -> None:
-        """A watch says that a TrainingRun is gone."""
-        known = self.runs.get(uid)
-        if known is None:
-            self.runs.remove(uid, version)
-        else:
-            self.remove_run(known.namespace, known.name, uid)
-
-    def replace_runs(
-        self, items: Iterable[Versioned[Unread]], version: int, *, reset: bool = False, unread: Collection[str] = ()
-    ) -> None:
-        """Take in a complete, consistent list; with ``reset`` even where older versions say otherwise. ``unread``: UIDs
-        of others that are there and cannot be read."""
-        ours = [item for item in items if self._is_watched(item.view.namespace)]
-        listed = filter(None, [self._listed(item, anew=reset) for item in ours])
-        self.runs.replace(listed, version, reset=reset, unread=unread)
-
-    def compare_runs(
-        self,
-        items: Iterable[Versioned[Unread]],
-        version: int,
-        begun_at: float,
-        *,
-        seen: int = 0,
-        unread: Collection[str] = (),
-    ) -> None:
-        """As ``replace_runs``, of a list read from a quorum that was asked for at ``begun_at`` (monotonic seconds).
-
-        One that is older than what was ``seen`` by then is of a restored backup.
-        """
-        self.replace_runs(items, version, reset=version < max(self._runs_version, seen), unread=unread)
-        self._runs_version = version
-        self._runs_listed_at = max(self._runs_listed_at, begun_at)
-
-    def _listed(self, item: Versioned[Unread], *, anew: bool) -> Versioned[RunView] | None:
-        """One of a list. The version that is known is taken as it is, unless versions have begun ``anew``.
-
-        Of one that cannot be read the last that could stays; None where there was none.
-        """
-        known = self.runs.get(item.uid)
-        if known is not None and not anew and self.runs.version(item.uid) == item.version:
-            return Versioned(item.uid, item.version, known)
-        try:
-            return Versioned(item.uid, item.version, self._completed(parse_run(item.view.read())))
-        except Exception as error:  # whatever it is, it is one object's
-            which = f"one of {item.view.namespace} (UID {item.uid})"
-            self.left_out.note(names.RUNS, which, item.version, error)
-            return None if known is None else Versioned(item.uid, self.runs.version(item.uid), known)
-
-    def _is_watched(self, namespace: str) -> bool:
-        return not self._ours or namespace in self._ours
 
     # -- what others found out ------------------------------------------------------------------
 
@@ -266,33 +156,6 @@ class Store:
         """The API server has taken it."""
         self._refused.forget(run_uid, pod)
 
-    def keep_assignment(self, run_uid: str, content: str) -> None:
-        """Take in the content of the ConfigMap that a run's status names.
-
-        Raises ValueError when it is not the assignment whose hash is in status.
-        """
-        run = self.runs.get(run_uid)
-        if run is not None and is_assignment_missing(run):
-            self.runs.amend(run_uid, self._whole.read_assignment(run, content))
-
-    def lose_assignment(self, run_uid: str) -> None:
-        """The ConfigMap that a run's status names is gone, or holds something else."""
-        run = self.runs.get(run_uid)
-        if run is not None and is_assignment_missing(run):
-            self.runs.amend(run_uid, without_assignment(run))
-
-    def keep_reservation(self, run_uid: str, content: str) -> None:
-        """As ``keep_assignment``, of the nodes that are kept for a run."""
-        run = self.runs.get(run_uid)
-        if run is not None and is_reservation_missing(run):
-            self.runs.amend(run_uid, self._whole.read_reservation(run, content))
-
-    def lose_reservation(self, run_uid: str) -> None:
-        """The ConfigMap of a reservation is gone, or holds something else: it lapses."""
-        run = self.runs.get(run_uid)
-        if run is not None and is_reservation_missing(run):
-            self.runs.amend(run_uid, without_reservation(run))
-
     # -- what decisions see ---------------------------------------------------------------------
 
     @property
@@ -300,20 +163,12 @@ class Store:
         """Every kind was listed completely at least once."""
         pods = (self.gang_pods, self.other_pods, self.placeholder_pods)
         small = (self.queues.cache, self.namespaces, self.priority_classes)
-        caches = (self.runs, *small, *pods, self.nodes, self.archive_jobs.cache, self.run_sets.cache)
+        caches = (self.runs.cache, *small, *pods, self.nodes, self.archive_jobs.cache, self.run_sets.cache)
         return all(cache.synced for cache in caches)
-
-    def run(self, namespace: str, name: str) -> RunView | None:
-        """The run that has this name now."""
-        return self.runs.get(self._run_uids.get(f"{namespace}/{name}", ""))
 
     def labels_of_namespace(self, namespace: str) -> Mapping[str, str]:
         """Its labels; none while it is not known."""
         return self._labels_of.get(namespace, {})
-
-    def run_by_uid(self, uid: str) -> RunView | None:
-        """The run with this UID."""
-        return self.runs.get(uid)
 
     def node(self, name: str) -> NodeView | None:
         """The node that has this name now."""
@@ -334,7 +189,7 @@ class Store:
 
         Raises MissingAssignmentError.
         """
-        run = self.run(namespace, name)
+        run = self.runs.named(namespace, name)
         if run is None:
             return None
         if is_assignment_missing(run):
@@ -373,8 +228,8 @@ class Store:
         asks = [ask for report in reports.values() for ask in report.asks if ask.kind == "submit"]
         if not asks:
             return {}
-        named = (self.run(run.namespace, submitted_name(run, ask)) for ask in asks)
-        here = (view for view in self.runs if view.namespace == run.namespace)
+        named = (self.runs.named(run.namespace, submitted_name(run, ask)) for ask in asks)
+        here = (view for view in self.runs.cache if view.namespace == run.namespace)
         arrays = (view for view in self.run_sets.cache if view.namespace == run.namespace)
         numbers = {view.status.job_id: (view.name, False) for view in here}
         numbers |= {view.status.job_id: (view.name, True) for view in arrays}
@@ -386,7 +241,7 @@ class Store:
     def _origin(self, run: RunView) -> RunView | None:
         checkpoint = run.spec.checkpoint if run.spec is not None else None
         name = checkpoint.start.run if checkpoint is not None else None
-        return self.run(run.namespace, name) if name else None
+        return self.runs.named(run.namespace, name) if name else None
 
     def _preemptor(self, run: RunView) -> RunView | None:
         """The preemptor that it has notice of, unless that run may just be starting elsewhere."""
@@ -398,8 +253,8 @@ class Store:
 
         Runs that are ``given_up`` (UIDs) hold what their pods are on.
         """
-        views = dict(self._views)
-        for run in self.unread():
+        views = dict(self.runs.views)
+        for run in self.runs.unread():
             if run.uid not in given_up:
                 raise MissingAssignmentError(run)
             views[run.uid] = held_by_pods(run, self.vouched_pods_of(run.uid))
@@ -425,14 +280,6 @@ class Store:
         snapshot = self.snapshot_cluster(leadership, given_up)
         return snapshot if given_up else replace(snapshot, changes=changes)  # theirs change with their pods
 
-    def is_unread(self, run_uid: str) -> bool:
-        """What it holds is not known, and nothing may be written that rests on it."""
-        return run_uid in self._unread
-
-    def unread(self) -> tuple[RunView, ...]:
-        """Runs whose nodes, held or kept for them, are in a ConfigMap that has not been read."""
-        return tuple(run for uid in self._unread if (run := self.runs.get(uid)) is not None)
-
     @property
     def foreign_requests(self) -> Mapping[str, Resources]:
         """By node: the sums of what everything but gangs requests there, with the pods themselves counted."""
@@ -449,14 +296,14 @@ class Store:
         if not self._is_watched(namespace):
             return ()
         for run_uid in self._pods.uids_of_runs_named(run_key(namespace, name)):
-            if self.runs.get(run_uid) is not None or not self.runs.synced:
+            if self.runs.get(run_uid) is not None or not self.runs.cache.synced:
                 continue
-            gone = self.runs.is_gone(run_uid)
+            gone = self.runs.cache.is_gone(run_uid)
             orphans += [
                 pod
                 for pod in self._pods.for_run(run_uid)
                 if (pod.namespace, pod.run, pod.owner_uid) == (namespace, name, run_uid)
-                and (gone or self._pods.first_seen(pod.uid) < self._runs_listed_at)
+                and (gone or self._pods.first_seen(pod.uid) < self.runs.listed_at)
             ]
         return tuple(orphans)
 
@@ -478,10 +325,13 @@ class Store:
 
     def touch_all(self) -> None:
         """Have everything reconciled: after becoming leader, and as the regular resync."""
-        for run in self.runs:
+        for run in self.runs.cache:
             self._queue.add(run_key(run.namespace, run.name))
         self.run_sets.touch_all()
         self._queue.add(CLUSTER_KEY)
+
+    def _is_watched(self, namespace: str) -> bool:
+        return not self._ours or namespace in self._ours
 
     # -- changes --------------------------------------------------------------------------------
 
@@ -492,56 +342,23 @@ class Store:
         if origin := gone_on_from(old, new):
             self._queue.add(run_key(run.namespace, origin))
         if new is None:
-            self._views.pop(run.uid, None)
-            self.changes.runs.note(run.uid, None)
-            self._unread.discard(run.uid)
             self._dry_runs.pop(run.uid, None)
-            self._whole.forget(run.uid)
             self._refused.forget_run(run.uid)
             self.scale_ups.forget(run.uid)
             self._placeholder_gone.pop(run.uid, None)
             self.kueue.forget(run.namespace, workload_name(run))
-            if self._run_uids.get(run.key) == run.uid:
-                del self._run_uids[run.key]
-        else:
-            namesake = self._run_uids.get(run.key, run.uid)
-            if namesake != run.uid and self.runs.version(namesake) > self.runs.version(run.uid):
-                self.runs.remove(run.uid, self.runs.version(run.uid))  # late news of one deleted before
-                return
-            self._run_uids[run.key] = run.uid
-            if namesake != run.uid:
-                self.runs.remove(namesake, self.runs.version(run.uid))
-            self._view_of_run(new)
         self._pods.run_changed(run.uid)
         self.run_sets.run_changed(old, new)
         self._queue.add(run_key(run.namespace, run.name))
         if old is None or new is None or _admission_differs(old, new):
             self._queue.add(CLUSTER_KEY)
 
-    def _uid_named(self, key: str) -> str:
-        return self._run_uids.get(key, "")
-
-    def _govern(self, run_uid: str) -> None:
-        """The set of a run has something else to say to it."""
-        run = self.runs.get(run_uid)
-        if run is not None and (changed := governed(run, self.run_sets.owner_of(run))) is not run:
-            self.runs.amend(run_uid, changed)
-
-    def _view_of_run(self, run: RunView | None) -> None:
-        """Nobody else gets nodes that are being written, whatever is heard of the run meanwhile."""
-        if run is None:
-            return
-        if is_assignment_missing(run) or is_reservation_missing(run):
-            self._unread.add(run.uid)
-        else:
-            self._unread.discard(run.uid)
-        assumed = self.writes.assumed(run.uid)
-        view = self._views[run.uid] = _bookable(run if assumed is None else replace(run, status=assumed))
-        self.changes.runs.note(run.uid, view)
+    def _governed(self, run: RunView) -> RunView:
+        return governed(run, self.run_sets.owner_of(run))
 
     def _queue_changed(self, queue: QueueView) -> None:
         self._queue.add(CLUSTER_KEY)
-        for run in self.runs:  # its limits and its stop policy are theirs too
+        for run in self.runs.cache:  # its limits and its stop policy are theirs too
             if run.spec is not None and run.spec.queue == queue.name:
                 self._queue.add(run_key(run.namespace, run.name))
 
@@ -568,7 +385,7 @@ class Store:
             self._labels_of.pop(namespace, None)
             self._labels_of.update(self.namespaces)  # one of the same name may have been heard of first
         self._queue.add(CLUSTER_KEY)
-        for run in self.runs:
+        for run in self.runs.cache:
             if run.namespace == namespace:
                 self._queue.add(run_key(run.namespace, run.name))
 
@@ -616,18 +433,6 @@ class Store:
     def _reconcile_soon(self, key: str, run_uid: str) -> None:
         delay = min(_SOON_AT_MOST, _SOON + _SOON_PER_POD * len(self._pods.for_run(run_uid)))
         self._queue.wake_at(key, self._clock.now() + delay)
-
-    def _completed(self, run: RunView) -> RunView:
-        """The run as its set will have it, with all that its status leaves to ConfigMaps and that is known."""
-        return self._whole.completed(governed(run, self.run_sets.owner_of(run)))
-
-
-def _bookable(run: RunView) -> RunView:
-    """One hand-edited status must not stop the admission of all others."""
-    assignment = bookable(run.status.assignment)
-    if assignment is run.status.assignment:
-        return run
-    return replace(run, status=changed(run.status, assignment=assignment))
 
 
 def _admission_differs(old: RunView, new: RunView) -> bool:

@@ -17,12 +17,12 @@ class WorkerAuthzView:
 
     def run_namespace(self, run_uid: str) -> str | None:
         """The namespace of a run that exists."""
-        run = self._store.run_by_uid(run_uid)
+        run = self._store.runs.get(run_uid)
         return run.namespace if run is not None else None
 
     def incarnation(self, run_uid: str, slot: int) -> int | None:
         """The incarnation of the slot that the run's assignment has now."""
-        run = self._store.run_by_uid(run_uid)
+        run = self._store.runs.get(run_uid)
         if run is None or slot >= len(run.status.assignment.incarnations):
             return None
         return run.status.assignment.incarnations[slot]
