@@ -19,7 +19,7 @@ from lockstep.archive.record import ArchiveKey
 from lockstep.archive.restore import restore
 from lockstep.archive.store import ObjectStore
 from lockstep.archive.upload import upload
-from lockstep.core.model.snapshot import Verdict
+from lockstep.core.model.worker_report import Verdict
 from lockstep.worker.checkpoints import formats
 
 MIB = 1 << 20

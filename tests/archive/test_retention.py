@@ -17,7 +17,7 @@ from lockstep.archive.tidy import checkpoints, tidy
 from lockstep.archive.upload import upload
 from lockstep.core.checkpoints.retention import RetentionPolicy
 from lockstep.core.model.quarantine import Save
-from lockstep.core.model.snapshot import Verdict
+from lockstep.core.model.worker_report import Verdict
 
 OTHER_UID = "ffffffff-0000-4000-8000-000000000002"
 

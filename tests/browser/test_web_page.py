@@ -18,7 +18,7 @@ from lockstep.controller.runtime.clock import SystemClock
 from lockstep.controller.web.server import WebPage
 from lockstep.controller.workers.listener import Listener
 from lockstep.core.model.plan import Event
-from lockstep.core.model.snapshot import StackReport
+from lockstep.core.model.worker_report import StackReport
 from support.screenshots import look_back
 from support.web_site import Cluster, busy_cluster, holding, racks, waiting
 

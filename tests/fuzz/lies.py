@@ -25,9 +25,7 @@ from lockstep.core.checkpoints.archive_job import RESULT_FORMAT
 from lockstep.core.model import reasons
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.snapshot import (
-    CheckpointReport,
     DryRunResult,
-    ExitReport,
     JobPhase,
     JobView,
     Lag,
@@ -35,18 +33,23 @@ from lockstep.core.model.snapshot import (
     NodeView,
     PodPhase,
     PodView,
-    PointReport,
     PoolRecord,
-    PreviousSavesReport,
-    ProgressReport,
     QueueView,
     RefusedCreate,
     RunSnapshot,
     RunView,
+    Taint,
+)
+from lockstep.core.model.start_record import CollectiveStart, Members, Resume
+from lockstep.core.model.worker_report import (
+    CheckpointReport,
+    ExitReport,
+    PointReport,
+    PreviousSavesReport,
+    ProgressReport,
     Sign,
     StackReport,
     StepEnd,
-    Taint,
     TimingReport,
     UnrecognisedReport,
     Verdict,
@@ -55,7 +58,6 @@ from lockstep.core.model.snapshot import (
     WorkerPhase,
     WorkerReport,
 )
-from lockstep.core.model.start_record import CollectiveStart, Members, Resume
 
 COUNTS = (0, 1, 1, 2, 3, 5, 99, 2**31 - 1)
 EARLIER = f"/shared-checkpoints/ns/{'x' * 200}/uid-x/a1/step-1"

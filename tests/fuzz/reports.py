@@ -25,8 +25,8 @@ from lockstep.controller.workers.protocol import (
 from lockstep.controller.workers.reports import ReportBook, SupersededError, UnregisteredError
 from lockstep.controller.workers.trust import SenderClaim
 from lockstep.core.model.gang_settings import GangSettings
-from lockstep.core.model.snapshot import WorkerReport
 from lockstep.core.model.tunables import Tunables
+from lockstep.core.model.worker_report import WorkerReport
 from support.manual_clock import ManualClock
 from support.world import node, spec
 

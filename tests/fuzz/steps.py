@@ -11,7 +11,7 @@ from fuzz.world import FuzzedWorld, arrive
 from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model.kueue.installation import Presence
-from lockstep.core.model.snapshot import UnrecognisedReport
+from lockstep.core.model.worker_report import UnrecognisedReport
 from support.world import node
 
 Step = Callable[[FuzzedWorld, Random], None]

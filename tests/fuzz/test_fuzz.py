@@ -14,7 +14,7 @@ from lockstep.core import decide
 from lockstep.core.checkpoints import unknown_saves
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import WorkerReport
+from lockstep.core.model.worker_report import WorkerReport
 from lockstep.core.run.handover import Handover
 
 SEED = 1

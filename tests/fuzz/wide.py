@@ -12,19 +12,9 @@ from lockstep.api.base.changes import changed
 from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.plan import DesiredPhase, Plan
-from lockstep.core.model.snapshot import (
-    DryRunResult,
-    ExitReport,
-    Leadership,
-    PodPhase,
-    PodView,
-    ProgressReport,
-    RunSnapshot,
-    RunView,
-    WorkerPhase,
-    WorkerReport,
-)
+from lockstep.core.model.snapshot import DryRunResult, Leadership, PodPhase, PodView, RunSnapshot, RunView
 from lockstep.core.model.tunables import Tunables
+from lockstep.core.model.worker_report import ExitReport, ProgressReport, WorkerPhase, WorkerReport
 from support.world import node, spec
 
 FAILURES = 12

@@ -23,14 +23,7 @@ from lockstep.core.model.kueue.installation import Presence
 from lockstep.core.model.plan import Plan, StatusWrite
 from lockstep.core.model.pod_group_settings import VOLCANO, PodGroupKind, PodGroupSettings
 from lockstep.core.model.settings import ArchiveSettings, Breaker, GpuRates
-from lockstep.core.model.snapshot import (
-    ClusterSnapshot,
-    DryRunResult,
-    PodView,
-    RefusedCreate,
-    RunSnapshot,
-    RunView,
-)
+from lockstep.core.model.snapshot import ClusterSnapshot, DryRunResult, PodView, RefusedCreate, RunSnapshot, RunView
 from lockstep.core.model.tunables import Tunables
 from support.kueue_double import KueueDouble, Pool, RefusedError
 from support.kueue_world import KueueWorld

@@ -6,7 +6,7 @@ from lockstep.api.checkpoint_status import CadenceStatus
 from lockstep.core.decide import decide
 from lockstep.core.model.bounds import Tier
 from lockstep.core.model.plan import Plan
-from lockstep.core.model.snapshot import CheckpointReport, TimingReport, Verdict
+from lockstep.core.model.worker_report import CheckpointReport, TimingReport, Verdict
 from support.world import World, node, spec
 
 

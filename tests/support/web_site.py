@@ -23,21 +23,16 @@ from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.own_objects import parse_queue, parse_run, parse_run_set
 from lockstep.core.model.plan import Event
 from lockstep.core.model.reasons import ActionWord, Recorded
-from lockstep.core.model.snapshot import (
+from lockstep.core.model.snapshot import NodeFailure, NodeView, PodView, QueueView, RunView, Taint
+from lockstep.core.model.tunables import Tunables
+from lockstep.core.model.worker_report import (
     CheckpointReport,
-    NodeFailure,
-    NodeView,
-    PodView,
     ProgressReport,
-    QueueView,
-    RunView,
-    Taint,
     TimingReport,
     Verdict,
     WorkerPhase,
     WorkerReport,
 )
-from lockstep.core.model.tunables import Tunables
 from support import sample_runs
 from support.answering_server import answering_here
 

@@ -24,15 +24,14 @@ from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import (
     ClusterSnapshot,
     DryRunResult,
-    ExitReport,
     Leadership,
     PodPhase,
     PodView,
     QueueView,
     RunSnapshot,
     RunView,
-    WorkerPhase,
 )
+from lockstep.core.model.worker_report import ExitReport, WorkerPhase
 from support.world_state import GPU as GPU
 from support.world_state import Worker as Worker
 from support.world_state import node as node

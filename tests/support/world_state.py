@@ -8,18 +8,14 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.plan import Directive
-from lockstep.core.model.snapshot import (
+from lockstep.core.model.snapshot import DryRunResult, JobView, Lag, NodeView, PodView, QueueView, RunView
+from lockstep.core.model.start_record import CollectiveStart
+from lockstep.core.model.tunables import Tunables
+from lockstep.core.model.worker_report import (
     CheckpointReport,
-    DryRunResult,
     ExitReport,
-    JobView,
-    Lag,
-    NodeView,
-    PodView,
     PointReport,
     PreviousSavesReport,
-    QueueView,
-    RunView,
     Sign,
     StepEnd,
     UnrecognisedReport,
@@ -28,8 +24,6 @@ from lockstep.core.model.snapshot import (
     WorkerPhase,
     WorkerReport,
 )
-from lockstep.core.model.start_record import CollectiveStart
-from lockstep.core.model.tunables import Tunables
 
 GPU = {"nvidia.com/gpu": 8, "cpu": 192_000, "memory": 2**41, "pods": 110}
 

@@ -6,14 +6,12 @@ from dataclasses import dataclass, replace
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.bounds import Tier
 from lockstep.core.model.plan import DesiredPhase
-from lockstep.core.model.snapshot import (
+from lockstep.core.model.snapshot import PodPhase, PodView, RunView
+from lockstep.core.model.worker_report import (
     CheckpointReport,
     ExitReport,
-    PodPhase,
-    PodView,
     PointReport,
     ProgressReport,
-    RunView,
     Sign,
     StepEnd,
     Verdict,

@@ -18,8 +18,9 @@ from lockstep.core.model.node_failures import MAX_FAILURES, read_failures
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import AttemptCause
 from lockstep.core.model.run_state import RunContext
-from lockstep.core.model.snapshot import PodPhase, PodView, Taint, WorkerPhase
+from lockstep.core.model.snapshot import PodPhase, PodView, Taint
 from lockstep.core.model.tunables import Tunables
+from lockstep.core.model.worker_report import WorkerPhase
 from lockstep.core.run.recovery import case_of
 from support.world import Worker, World, node, spec, world_with_gang
 

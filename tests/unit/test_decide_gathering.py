@@ -10,7 +10,8 @@ from lockstep.core.model.conditions import find
 from lockstep.core.model.plan import DesiredPhase, VerifyRequest
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
-from lockstep.core.model.snapshot import CheckpointReport, JobPhase, JobView, Lag, Verdict
+from lockstep.core.model.snapshot import JobPhase, JobView, Lag
+from lockstep.core.model.worker_report import CheckpointReport, Verdict
 from lockstep.core.run import report
 from lockstep.core.run.barrier import gather
 from lockstep.core.run.launching import SlotStage, Stage

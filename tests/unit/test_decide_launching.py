@@ -13,14 +13,8 @@ from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.named_objects import LookedUp, MissingObject, NamedObject, ObjectKind
 from lockstep.core.model.reasons import ConditionType
-from lockstep.core.model.snapshot import (
-    TOLD_AFTER,
-    CheckpointReport,
-    DryRunResult,
-    PodPhase,
-    Verdict,
-    WorkerPhase,
-)
+from lockstep.core.model.snapshot import TOLD_AFTER, DryRunResult, PodPhase
+from lockstep.core.model.worker_report import CheckpointReport, Verdict, WorkerPhase
 from lockstep.core.run.launching import SHARED_TIER_IS_FULL, SHARED_TIER_REFUSES, STILL_PREPARING
 from lockstep.worker.node import barrier as worker_barrier
 from lockstep.worker.node import preflight

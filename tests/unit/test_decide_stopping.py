@@ -13,7 +13,8 @@ from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DesiredPhase
 from lockstep.core.model.ranges import parse_ranges
-from lockstep.core.model.snapshot import PodPhase, WorkerPhase, WorkerReport
+from lockstep.core.model.snapshot import PodPhase
+from lockstep.core.model.worker_report import WorkerPhase, WorkerReport
 from support.values import not_none
 from support.world import World, node, phase, running, spec, world
 

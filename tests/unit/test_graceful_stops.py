@@ -7,7 +7,8 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.snapshot import Taint, WorkerPhase
+from lockstep.core.model.snapshot import Taint
+from lockstep.core.model.worker_report import WorkerPhase
 from support.values import not_none
 from support.world import World, phase, spec, training, world
 

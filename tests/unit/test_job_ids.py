@@ -15,7 +15,7 @@ from lockstep.controller.store.store import Store
 from lockstep.core.batch.inside import submitted_name
 from lockstep.core.model.job_ids import BLOCK, GAP
 from lockstep.core.model.plan import Plan, SubmitRun
-from lockstep.core.model.snapshot import JobAsk, WorkerPhase, WorkerReport
+from lockstep.core.model.worker_report import JobAsk, WorkerPhase, WorkerReport
 from lockstep.slurm.environment import MOST_JOB_ID
 from support.manual_clock import ManualClock
 from support.plans_at_work import World

@@ -20,8 +20,8 @@ from lockstep.controller.workers.protocol import (
 )
 from lockstep.core.model.plan import AskAnswer, BatchOrder, DesiredPhase, Directive, VerifyRequest
 from lockstep.core.model.ranges import format_order, format_ranges
-from lockstep.core.model.snapshot import WorkerPhase
 from lockstep.core.model.start_record import CollectiveStart, Members, Resume
+from lockstep.core.model.worker_report import WorkerPhase
 from lockstep.slurm.environment import Array, SlurmJob
 
 NOW = 1_800_000_000.0

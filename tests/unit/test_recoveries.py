@@ -10,7 +10,8 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.reconcile.recoveries import Recoveries
 from lockstep.controller.runtime.tallies import BUCKETS, Tallies
 from lockstep.controller.runtime.tracing import Attributes, NoTracer, Phase
-from lockstep.core.model.snapshot import ExitReport, Leadership, RunSnapshot, RunView, WorkerPhase, WorkerReport
+from lockstep.core.model.snapshot import Leadership, RunSnapshot, RunView
+from lockstep.core.model.worker_report import ExitReport, WorkerPhase, WorkerReport
 from support.manual_clock import ManualClock
 
 START = {"assignmentHash": "h", "masterAddress": "10.0.0.1", "masterPort": 1}

@@ -13,8 +13,9 @@ from lockstep.core.checkpoints.verdicts import Candidate, Check
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.run_state import RunContext
-from lockstep.core.model.snapshot import CheckpointReport, PodPhase, PodView, TimingReport, Verdict, WorkerPhase
+from lockstep.core.model.snapshot import PodPhase, PodView
 from lockstep.core.model.tiers import ARCHIVE, SHARED
+from lockstep.core.model.worker_report import CheckpointReport, TimingReport, Verdict, WorkerPhase
 from lockstep.core.run.barrier import _avoid_attempts_used_before
 from support.world import Worker, World, node, spec, world_with_gang
 

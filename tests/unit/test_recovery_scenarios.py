@@ -12,8 +12,9 @@ from lockstep.core.model.plan import Plan
 from lockstep.core.model.quarantine import quarantine_of
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.settings import Deadlines
-from lockstep.core.model.snapshot import PodPhase, RefusedCreate, RunSnapshot, Verdict
+from lockstep.core.model.snapshot import PodPhase, RefusedCreate, RunSnapshot
 from lockstep.core.model.tunables import Tunables
+from lockstep.core.model.worker_report import Verdict
 from support.values import not_none
 from support.world import World, spec, world, world_with_gang
 

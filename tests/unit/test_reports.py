@@ -17,8 +17,8 @@ from lockstep.controller.workers.reports import (
 )
 from lockstep.controller.workers.trust import SenderClaim
 from lockstep.core.model.plan import DesiredPhase, Directive, VerifyRequest
-from lockstep.core.model.snapshot import CheckpointReport, Verdict, WorkerPhase
 from lockstep.core.model.start_record import CollectiveStart, Members
+from lockstep.core.model.worker_report import CheckpointReport, Verdict, WorkerPhase
 from lockstep.core.run.attendance import START_REMEMBERED, START_TOGETHER_WITHIN
 from support.manual_clock import ManualClock
 

@@ -10,13 +10,7 @@ from lockstep.api.base.changes import changed
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DeleteProvisioning, EnsureProvisioning, Plan
 from lockstep.core.model.settings import ScaleUpSettings
-from lockstep.core.model.snapshot import (
-    PlaceholderView,
-    PodView,
-    ProvisioningState,
-    ProvisioningView,
-    RunSnapshot,
-)
+from lockstep.core.model.snapshot import PlaceholderView, PodView, ProvisioningState, ProvisioningView, RunSnapshot
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods.placeholders import is_placeholder_of
 from support.examples import examples

@@ -19,7 +19,7 @@ from lockstep.core.failures.stragglers import judge_straggler
 from lockstep.core.model.conditions import find
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
-from lockstep.core.model.snapshot import ProgressReport, Sign, StackReport, TimingReport, WorkerPhase
+from lockstep.core.model.worker_report import ProgressReport, Sign, StackReport, TimingReport, WorkerPhase
 from lockstep.core.run.recovery import recover
 from support.world import World
 from support.world import running as gang

@@ -17,17 +17,9 @@ from lockstep.controller.web import array, fleet, queue, run
 from lockstep.controller.web import rows as table_rows
 from lockstep.controller.web.access import Sight
 from lockstep.controller.web.losses import EVERY, MOST_POINTS, Losses, Point
-from lockstep.core.model.snapshot import (
-    NodeFailure,
-    PodPhase,
-    PodView,
-    ProgressReport,
-    StepEnd,
-    TimingReport,
-    Verdict,
-    WorkerPhase,
-)
+from lockstep.core.model.snapshot import NodeFailure, PodPhase, PodView
 from lockstep.core.model.tunables import Tunables
+from lockstep.core.model.worker_report import ProgressReport, StepEnd, TimingReport, Verdict, WorkerPhase
 from lockstep.present.runs import queue_of
 from support import sample_runs, web_site
 from support.manual_clock import ManualClock

@@ -11,7 +11,7 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.controller.web import logs
 from lockstep.core.model.assignment import released
-from lockstep.core.model.snapshot import StackReport
+from lockstep.core.model.worker_report import StackReport
 from support.web_site import report
 from support.web_visitor import RUN, UID, Visited, visited
 

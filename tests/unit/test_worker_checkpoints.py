@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lockstep.core.checkpoints.resume import ResumeContext, ResumeKind, choose_resume
 from lockstep.core.checkpoints.verdicts import RankView, merge_inventories
-from lockstep.core.model.snapshot import CheckpointReport, Verdict, WorkerPhase, WorkerReport
+from lockstep.core.model.worker_report import CheckpointReport, Verdict, WorkerPhase, WorkerReport
 from lockstep.worker.checkpoints.formats import InterruptedCheckError, examination, examine, verify_checkpoint
 from lockstep.worker.checkpoints.formats import manifest as manifest_format
 from lockstep.worker.checkpoints.formats.dcp import dcp_extents

@@ -21,8 +21,9 @@ from lockstep.controller.workers.tls import new_material, server_context
 from lockstep.controller.workers.trust import TokenReviews
 from lockstep.controller.workers.worker_archive import worker_archive
 from lockstep.core.model.plan import DesiredPhase, Directive
-from lockstep.core.model.snapshot import PodPhase, PodView, WorkerPhase, WorkerReport
+from lockstep.core.model.snapshot import PodPhase, PodView
 from lockstep.core.model.start_record import CollectiveStart, Members
+from lockstep.core.model.worker_report import WorkerPhase, WorkerReport
 
 pytestmark = pytest.mark.process
 

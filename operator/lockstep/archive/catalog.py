@@ -9,7 +9,7 @@ from lockstep.archive.record import MAX_RECORD_BYTES, RECORD_NAME, ArchiveKey, R
 from lockstep.archive.store import ObjectStore, StoredObject
 from lockstep.core.checkpoints.retention import RetentionPolicy, StoredCheckpoint, to_prune
 from lockstep.core.model.quarantine import Save
-from lockstep.core.model.snapshot import Verdict
+from lockstep.core.model.worker_report import Verdict
 
 ABANDONED_AFTER = 7 * 86_400.0
 """Seconds after which parts that no record names are left over from an upload that will not go on."""

@@ -10,7 +10,7 @@ from lockstep.archive.outcomes import STORAGE_UNREADABLE, ArchiveError
 from lockstep.archive.shared_tier import writing
 from lockstep.core.checkpoints.retention import RetentionPolicy, StoredCheckpoint, to_prune
 from lockstep.core.model.quarantine import Save
-from lockstep.core.model.snapshot import Verdict
+from lockstep.core.model.worker_report import Verdict
 from lockstep.worker.checkpoints import formats
 from lockstep.worker.checkpoints.tiers import ONE_FOR_ALL, PER_ATTEMPT, attempt_steps, step_paths
 from lockstep.worker.settings import SHARED, SHARED_SKEW

@@ -16,7 +16,8 @@ from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.runtime.tracing import Attributes, NoTracer, Tracer
 from lockstep.core.model.assignment import slot_ranks
 from lockstep.core.model.lifecycle import Phase, phase_of
-from lockstep.core.model.snapshot import RunSnapshot, RunView, WorkerPhase, WorkerReport
+from lockstep.core.model.snapshot import RunSnapshot, RunView
+from lockstep.core.model.worker_report import WorkerPhase, WorkerReport
 
 log = logging.getLogger("lockstep.recoveries")
 

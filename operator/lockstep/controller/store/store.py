@@ -57,8 +57,8 @@ from lockstep.core.model.snapshot import (
     Resources,
     RunSnapshot,
     RunView,
-    WorkerReport,
 )
+from lockstep.core.model.worker_report import WorkerReport
 
 _SOON = 0.05  # a gang's pods and workers change by the hundred: one reconcile for all of them is enough …
 _SOON_PER_POD = 0.0003  # … and costs the more, the larger the gang is

@@ -7,7 +7,8 @@ from typing import Any
 from lockstep.controller.web import measured
 from lockstep.controller.web.losses import Point
 from lockstep.controller.web.run import curve
-from lockstep.core.model.snapshot import RunView, WorkerReport
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.worker_report import WorkerReport
 from lockstep.present.runs import nodes_of, state_of
 
 MOST_RUNS = 4

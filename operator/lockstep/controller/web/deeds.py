@@ -22,7 +22,8 @@ from lockstep.controller.web import measured, refusal, retry
 from lockstep.controller.web.access import Viewer
 from lockstep.controller.web.refusal import RefusalError
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.snapshot import RunView, WorkerReport
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.worker_report import WorkerReport
 from lockstep.present import actions
 from lockstep.present.actions import Deed, Stakes
 from lockstep.present.runs import current_phase

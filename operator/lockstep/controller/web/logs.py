@@ -19,7 +19,8 @@ from lockstep.controller.web import refusal
 from lockstep.controller.web.access import Viewer
 from lockstep.controller.web.refusal import RefusalError
 from lockstep.core.model import assignment as slots
-from lockstep.core.model.snapshot import RunView, WorkerReport
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.worker_report import WorkerReport
 from lockstep.present.runs import state_of
 
 TAIL_LINES = 1000

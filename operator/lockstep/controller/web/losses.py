@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from lockstep.controller.runtime.clock import Clock
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.reasons import ConditionType
-from lockstep.core.model.snapshot import RunView, WorkerReport
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.worker_report import WorkerReport
 
 log = logging.getLogger("lockstep.controller.web")
 

@@ -5,7 +5,8 @@ from statistics import median
 from typing import Any
 
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.snapshot import RunView, WorkerReport
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.worker_report import WorkerReport
 from lockstep.present.runs import current_phase
 
 

@@ -17,7 +17,8 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import TYPES, is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import ConditionType
-from lockstep.core.model.snapshot import CheckpointReport, RunView, WorkerReport
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.worker_report import CheckpointReport, WorkerReport
 from lockstep.present import explanation
 from lockstep.present.runs import completion, current_phase, nodes_of, pace, queue_of, ranked_nodes, state_of
 

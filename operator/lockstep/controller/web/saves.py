@@ -5,7 +5,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from lockstep.core.model.snapshot import RunView, WorkerReport
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.worker_report import WorkerReport
 
 LOOKED_AT = 20
 """Of the newest checkpoints of each tier."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from lockstep.controller.runtime.recent_events import RecentEvent
 from lockstep.core.model.accelerators import ACCELERATORS, Accelerators
 from lockstep.core.model.array_views import RunSetView
-from lockstep.core.model.snapshot import NodeView, PodView, QueueView, Resources, RunView, WorkerReport
+from lockstep.core.model.snapshot import NodeView, PodView, QueueView, Resources, RunView
+from lockstep.core.model.worker_report import WorkerReport
 
 
 @dataclass(frozen=True, slots=True)

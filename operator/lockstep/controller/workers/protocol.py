@@ -16,7 +16,8 @@ from lockstep.api.base.times import LAST_MOMENT
 from lockstep.core.model import sanitise
 from lockstep.core.model.bounds import MAX_SLOTS, Count, Moment, Name, Port, Slot, Step, Text, Word
 from lockstep.core.model.ranges import distinct_ranges
-from lockstep.core.model.snapshot import (
+from lockstep.core.model.start_record import CollectiveStart
+from lockstep.core.model.worker_report import (
     CheckpointReport,
     ExitReport,
     JobAsk,
@@ -32,7 +33,6 @@ from lockstep.core.model.snapshot import (
     WarmUpReport,
     WorkerPhase,
 )
-from lockstep.core.model.start_record import CollectiveStart
 
 PROTOCOL = 1
 REGISTER_LIMIT = 1024 * 1024

@@ -12,8 +12,8 @@ from lockstep.controller.workers.orders import Orders
 from lockstep.controller.workers.protocol import Exit, Registration, Report, State, moment
 from lockstep.controller.workers.trust import SenderClaim
 from lockstep.core.model.plan import Directive
-from lockstep.core.model.snapshot import CheckpointReport, ExitReport, Sign, StepEnd, WorkerPhase, WorkerReport
 from lockstep.core.model.start_record import CollectiveStart
+from lockstep.core.model.worker_report import CheckpointReport, ExitReport, Sign, StepEnd, WorkerPhase, WorkerReport
 from lockstep.core.run.attendance import StartPace, is_release, is_where_wanted, slots_wanted
 
 ROWS_PER_TIER = 32

@@ -10,8 +10,9 @@ from lockstep.core.checkpoints.cadence import SaveCost
 from lockstep.core.checkpoints.inventory import is_own
 from lockstep.core.failures.failure_rate import SECONDS_PER_DAY
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import PoolRecord, WorkerReport
+from lockstep.core.model.snapshot import PoolRecord
 from lockstep.core.model.tiers import SHARED
+from lockstep.core.model.worker_report import WorkerReport
 
 HALF_LIFE_DAYS = 14.0
 """A failure, or a day without one, counts half after this long."""

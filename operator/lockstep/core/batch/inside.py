@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from lockstep.api.base import names, nesting, times
 from lockstep.core.batch.submission import NumberedJob, Submitted, Surroundings, gang_of, wanted
-from lockstep.core.model.snapshot import JobAsk, RunView
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.worker_report import JobAsk
 from lockstep.slurm.getopt import OptionError
 from lockstep.slurm.submission.batch import batches
 from lockstep.slurm.submission.directives import ScriptError, check_script, directives, wrapped

@@ -37,8 +37,9 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
 from lockstep.core.model.reasons import ActionWord, ArchiveFailure, ConditionType, EventReason
 from lockstep.core.model.settings import ArchiveSettings
-from lockstep.core.model.snapshot import JobPhase, JobView, RunView, Verdict
+from lockstep.core.model.snapshot import JobPhase, JobView, RunView
 from lockstep.core.model.tiers import ARCHIVE, SHARED
+from lockstep.core.model.worker_report import Verdict
 from lockstep.core.pods.gang import shared_path
 
 MAX_PUBLISHED = 8

@@ -7,7 +7,8 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_inventories, newest_valid
 from lockstep.core.model.assignment import ranked_slots
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import CheckpointReport, RunSnapshot
+from lockstep.core.model.snapshot import RunSnapshot
+from lockstep.core.model.worker_report import CheckpointReport
 
 
 def rank_view(snapshot: RunSnapshot, status: TrainingRunStatus) -> RankView:

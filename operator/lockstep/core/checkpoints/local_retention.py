@@ -19,8 +19,8 @@ from lockstep.core.checkpoints.verdicts import Candidate, Check, merge_checks
 from lockstep.core.model.plan import RetentionOrder
 from lockstep.core.model.quarantine import Quarantine, Save, in_quarantine, quarantine_of
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import Verdict
 from lockstep.core.model.tiers import LOCAL, SHARED
+from lockstep.core.model.worker_report import Verdict
 
 
 class _Standing(IntEnum):

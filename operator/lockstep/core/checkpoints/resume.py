@@ -16,8 +16,8 @@ from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.plural import plural
 from lockstep.core.model.quarantine import Quarantine, Save, in_quarantine
 from lockstep.core.model.reasons import ResumeReason, StopReason
-from lockstep.core.model.snapshot import CheckpointReport, Verdict
 from lockstep.core.model.tiers import ARCHIVE, BANDWIDTH, LOCAL, SHARED
+from lockstep.core.model.worker_report import CheckpointReport, Verdict
 
 RESHARDABLE_FORMATS = frozenset({"TorchDCP"})
 STATE_THEIR_STEP = frozenset({"Manifest", "HuggingFace", "Lightning", "NVRxLocal"})

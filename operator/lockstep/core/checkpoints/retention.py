@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lockstep.core.model.quarantine import Save
-from lockstep.core.model.snapshot import Verdict
+from lockstep.core.model.worker_report import Verdict
 
 
 @dataclass(frozen=True, slots=True)

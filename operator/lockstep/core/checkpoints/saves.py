@@ -20,8 +20,8 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, EventReason, Recorded, RequestResult, SaveReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.save_signal import save_signal
-from lockstep.core.model.snapshot import Verdict, WorkerPhase, WorkerReport
 from lockstep.core.model.tiers import LOCAL, SHARED
+from lockstep.core.model.worker_report import Verdict, WorkerPhase, WorkerReport
 
 REQUEST = ANNOTATION_CHECKPOINT_REQUEST.partition("/")[2]
 UNTIMED_STEPS = 5

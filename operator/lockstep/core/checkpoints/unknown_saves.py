@@ -14,8 +14,8 @@ from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.verdicts import Candidate, RankView
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, EventReason
-from lockstep.core.model.snapshot import UnrecognisedReport, Verdict, WorkerReport
 from lockstep.core.model.tiers import LOCAL
+from lockstep.core.model.worker_report import UnrecognisedReport, Verdict, WorkerReport
 
 MOST = 4
 """Kept in status, and named in messages."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from lockstep.api.checkpoint_status import SavedCheckpoint as SavedCheckpoint
 from lockstep.core.model.ranges import shown_ranges
-from lockstep.core.model.snapshot import CheckpointReport, Verdict, VerifyReport, WorkerReport
 from lockstep.core.model.tiers import LOCAL, SHARED
+from lockstep.core.model.worker_report import CheckpointReport, Verdict, VerifyReport, WorkerReport
 
 EXCHANGING_FORMATS = frozenset({"NVRxLocal"})
 """Local formats whose loaders fetch a shard from whichever node has it."""

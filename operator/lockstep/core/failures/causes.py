@@ -22,7 +22,7 @@ from lockstep.core.failures.signs import (
 )
 from lockstep.core.model.reasons import AttemptCause, ExitReason, LossReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import Sign, WorkerReport
+from lockstep.core.model.worker_report import Sign, WorkerReport
 from lockstep.core.placement.node_conditions import bad_conditions
 from lockstep.core.pods.launchers import others_stand_by
 

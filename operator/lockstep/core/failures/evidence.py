@@ -28,7 +28,8 @@ from lockstep.core.model.reasons import (
     LossReason,
 )
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import ExitReport, NodeView, PodPhase, PodView, WorkerPhase, WorkerReport
+from lockstep.core.model.snapshot import NodeView, PodPhase, PodView
+from lockstep.core.model.worker_report import ExitReport, WorkerPhase, WorkerReport
 from lockstep.core.placement.node_fit import untolerated
 from lockstep.core.pods import gang, pod_template
 from lockstep.core.pods.launchers import launcher_of, may_join

@@ -19,7 +19,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.ranges import shown_ranges
 from lockstep.core.model.reasons import AttemptCause
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import WorkerPhase, WorkerReport
+from lockstep.core.model.worker_report import WorkerPhase, WorkerReport
 
 FACTOR = 5.0
 SHORTEST, LONGEST = 60.0, 2700.0

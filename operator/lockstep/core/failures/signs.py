@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lockstep.core.model.reasons import AttemptCause, ExitReason
-from lockstep.core.model.snapshot import ExitReport, PodPhase, PodView, Sign
+from lockstep.core.model.snapshot import PodPhase, PodView
+from lockstep.core.model.worker_report import ExitReport, Sign
 
 
 @dataclass(frozen=True, slots=True)

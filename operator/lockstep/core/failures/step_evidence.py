@@ -24,7 +24,7 @@ from lockstep.core.model.assignment import slot_of_rank
 from lockstep.core.model.ranges import parse_ranges
 from lockstep.core.model.reasons import ExitReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import ExitReport, StepEnd, WorkerReport
+from lockstep.core.model.worker_report import ExitReport, StepEnd, WorkerReport
 
 NEAR = 30.0
 """Seconds before the first rank's own end in which a step's end may have brought it about, whatever else is known."""

@@ -12,8 +12,9 @@ from lockstep.api.run_status import AssignmentStatus, StartRecord, TrainingRunSt
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.ranges import parse_ranges
-from lockstep.core.model.snapshot import Lag, PodView, RunSnapshot, RunView, WorkerReport
+from lockstep.core.model.snapshot import Lag, PodView, RunSnapshot, RunView
 from lockstep.core.model.tunables import Tunables
+from lockstep.core.model.worker_report import WorkerReport
 
 JUST_AFTER = 0.1
 """Seconds after a moment that is to lie behind: clocks and floats are not exact."""

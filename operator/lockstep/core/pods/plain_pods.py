@@ -12,9 +12,10 @@ from typing import Any
 from lockstep.api.base import names
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.ranges import format_ranges
-from lockstep.core.model.snapshot import NodeView, PodView, RunView, WorkerPhase, WorkerReport
+from lockstep.core.model.snapshot import NodeView, PodView, RunView
 from lockstep.core.model.start_record import CollectiveStart, Members
 from lockstep.core.model.tunables import Tunables
+from lockstep.core.model.worker_report import WorkerPhase, WorkerReport
 from lockstep.core.pods.array_environment import array_environment
 from lockstep.core.pods.gang import DRY_RUN_NODE, GangTemplate, dry_run_status, shared_path, template_for
 from lockstep.core.pods.launchers import plain_launcher_of

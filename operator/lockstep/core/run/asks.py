@@ -19,7 +19,7 @@ from lockstep.core.model.plan import AskAnswer, SubmitRun
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, StopReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import JobAsk
+from lockstep.core.model.worker_report import JobAsk
 from lockstep.core.run.stopping import OUT_OF_SHARE, REQUEUES, begin_stop
 
 _SOON = 0.5

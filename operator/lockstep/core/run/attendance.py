@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from lockstep.core.model.plan import DesiredPhase, Directive, VerifyRequest
-from lockstep.core.model.snapshot import WorkerPhase, WorkerReport
+from lockstep.core.model.worker_report import WorkerPhase, WorkerReport
 
 START_TOGETHER_WITHIN = 0.5
 """Seconds that a program is held back at most, until every rank has heard of START."""

@@ -18,8 +18,8 @@ from lockstep.core.model.plural import plural
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.reasons import ActionWord, EventReason, LossReason, StopReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import Verdict, WorkerReport
 from lockstep.core.model.tiers import SHARED
+from lockstep.core.model.worker_report import Verdict, WorkerReport
 from lockstep.core.run.attendance import is_present
 from lockstep.core.run.cadence_orders import from_the_start
 from lockstep.core.run.fencing import hold_for_writers, keep_fence

@@ -31,7 +31,7 @@ from lockstep.core.model.reasons import (
     RequestResult,
 )
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import Verdict
+from lockstep.core.model.worker_report import Verdict
 from lockstep.core.model.world_size import world_size
 from lockstep.core.run.launching import Stage, stages_of_ranks
 from lockstep.core.run.spares import is_ready, rack_of

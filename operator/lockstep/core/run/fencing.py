@@ -11,7 +11,8 @@ from lockstep.core.failures.evidence import LONGEST_POLL
 from lockstep.core.failures.recovery_record import record_fence
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import PodView, WorkerPhase, WorkerReport
+from lockstep.core.model.snapshot import PodView
+from lockstep.core.model.worker_report import WorkerPhase, WorkerReport
 
 FENCE_MARGIN = 15.0 + LONGEST_POLL
 """Seconds beyond the fence: for a reply that was under way, and for clocks that run apart."""

@@ -9,7 +9,7 @@ from lockstep.core.failures.evidence import goes_on_without
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import LossReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import WorkerPhase
+from lockstep.core.model.worker_report import WorkerPhase
 
 MARGIN = 5.0
 """Seconds before the kill at which waiting ends: the next attempt should not begin with a corpse."""

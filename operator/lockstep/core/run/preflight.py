@@ -10,7 +10,7 @@ from lockstep.core.model.plan import WarmUpRequest
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, EventReason, LossReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import WarmUpReport
+from lockstep.core.model.worker_report import WarmUpReport
 from lockstep.core.run.replacement import replace_before_start
 
 ACCUSERS = 2

@@ -22,8 +22,9 @@ from lockstep.core.model.quantities import are_quantities
 from lockstep.core.model.ranges import parse_order, parse_ranges
 from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionType, EventReason, StopReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import PodPhase, PodView, WorkerReport
+from lockstep.core.model.snapshot import PodPhase, PodView
 from lockstep.core.model.start_record import CollectiveStart, to_record, to_status
+from lockstep.core.model.worker_report import WorkerReport
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.plain_pods import plain_reports
 from lockstep.core.run.stopping import stop_after_save

@@ -26,7 +26,8 @@ from lockstep.core.model.reasons import (
     WaitReason,
 )
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import SHED, Verdict
+from lockstep.core.model.snapshot import SHED
+from lockstep.core.model.worker_report import Verdict
 from lockstep.core.run.launching import SlotStage, Stage, stages_of_ranks
 from lockstep.core.run.pace import paced, short_loss
 from lockstep.core.run.plain.report import report_plain_gang

@@ -17,8 +17,8 @@ from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
 from lockstep.core.model.reasons import ResumeReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import Verdict
 from lockstep.core.model.tiers import LOCAL, SHARED
+from lockstep.core.model.worker_report import Verdict
 
 MAX_ARCHIVE_FAILURES = 6
 """Jobs in a row that may fail before the gang goes on without the archive."""

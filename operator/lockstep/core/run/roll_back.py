@@ -11,8 +11,8 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import Save, in_quarantine, quarantine_of
 from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import Verdict
 from lockstep.core.model.tiers import LOCAL
+from lockstep.core.model.worker_report import Verdict
 
 
 def trusted_steps(state: RunState) -> tuple[int, ...]:

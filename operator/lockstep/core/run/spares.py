@@ -14,7 +14,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import WorkerPhase
+from lockstep.core.model.worker_report import WorkerPhase
 from lockstep.core.pods.launchers import may_join
 from lockstep.core.pods.requirement import avoided_nodes
 

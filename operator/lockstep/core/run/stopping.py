@@ -19,7 +19,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quantities import steps_in_short
 from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, Recorded, StopReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import WorkerPhase
+from lockstep.core.model.worker_report import WorkerPhase
 from lockstep.core.pods.leftover_pods import holds_node, holds_up
 from lockstep.core.pods.pod_groups import let_go_of_group
 from lockstep.core.run.backoff import backoff

@@ -32,8 +32,9 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.ranges import format_ranges
 from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionType, EventReason, Recorded, StopReason
 from lockstep.core.model.run_state import RunContext, RunState
-from lockstep.core.model.snapshot import RunSnapshot, WorkerPhase
+from lockstep.core.model.snapshot import RunSnapshot
 from lockstep.core.model.tunables import Mode, Tunables
+from lockstep.core.model.worker_report import WorkerPhase
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.pod_groups import let_go_of_group
 from lockstep.core.run.backoff import backoff

@@ -13,7 +13,8 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.batch.inside import SubmissionRefusedError, manifest_of, mark_of, submitted_name
 from lockstep.core.batch.submission import NumberedJob
 from lockstep.core.model.own_objects import parse_run
-from lockstep.core.model.snapshot import JobAsk, RunView
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.worker_report import JobAsk
 from lockstep.core.pods.validation import validate
 
 HOME = {"name": "home", "mountPath": "/home", "persistentVolumeClaim": {"claimName": "home"}}

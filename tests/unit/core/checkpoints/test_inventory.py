@@ -17,7 +17,7 @@ from lockstep.core.checkpoints.inventory import (
     rank_view,
     seen_candidates,
 )
-from lockstep.core.model.snapshot import CheckpointReport, Verdict
+from lockstep.core.model.worker_report import CheckpointReport, Verdict
 from support.world import World, world_with_gang
 
 ROOT = "/shared/ns/other"

@@ -22,9 +22,9 @@ from lockstep.core.model.plan import DesiredPhase, Directive, RetentionOrder
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import Quarantine, Save
 from lockstep.core.model.run_state import RunContext
-from lockstep.core.model.snapshot import CheckpointReport, Verdict, WorkerPhase, WorkerReport
 from lockstep.core.model.tiers import LOCAL, SHARED
 from lockstep.core.model.tunables import Tunables
+from lockstep.core.model.worker_report import CheckpointReport, Verdict, WorkerPhase, WorkerReport
 from lockstep.core.run import barrier
 from lockstep.worker.checkpoints.removal import RemovalOrder as OrderOfWorker
 from support.world import World, node, spec

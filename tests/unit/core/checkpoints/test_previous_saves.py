@@ -5,7 +5,7 @@ import pytest
 from lockstep.core.checkpoints.previous_saves import directory_of
 from lockstep.core.model.conditions import find
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.snapshot import PreviousSavesReport
+from lockstep.core.model.worker_report import PreviousSavesReport
 from support.world import World, node, phase, spec
 
 EARLIER = "uid-earlier"

@@ -17,8 +17,8 @@ from lockstep.core.checkpoints.resume import (
 from lockstep.core.checkpoints.verdicts import Candidate, Check
 from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.quarantine import Save
-from lockstep.core.model.snapshot import Verdict
 from lockstep.core.model.tiers import ARCHIVE, LOCAL, SHARED
+from lockstep.core.model.worker_report import Verdict
 
 UID = "uid-of-run"
 # Loads take 3 s from the local tier, 20 s from the shared one and 100 s from the archive, steps 10 s, and step 120 was

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lockstep.core.checkpoints.retention import RetentionPolicy, StoredCheckpoint, to_prune
 from lockstep.core.model.quarantine import Save
-from lockstep.core.model.snapshot import Verdict
+from lockstep.core.model.worker_report import Verdict
 
 UID, OTHER = "run", "other-run"
 DAY = 86_400.0

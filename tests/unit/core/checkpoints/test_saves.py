@@ -12,7 +12,7 @@ from lockstep.core.decide import decide
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import StopReason
 from lockstep.core.model.run_state import RunContext
-from lockstep.core.model.snapshot import TimingReport
+from lockstep.core.model.worker_report import TimingReport
 from support.values import not_none
 from support.world import World, spec, training, world
 

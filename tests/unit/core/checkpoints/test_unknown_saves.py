@@ -10,7 +10,7 @@ from lockstep.core.checkpoints.unknown_saves import MANY_STEPS, MOST, named, rep
 from lockstep.core.checkpoints.verdicts import Candidate, RankView
 from lockstep.core.model.conditions import find
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.snapshot import UnrecognisedReport, Verdict, WorkerPhase, WorkerReport
+from lockstep.core.model.worker_report import UnrecognisedReport, Verdict, WorkerPhase, WorkerReport
 from lockstep.present.explanation import sentences
 from support.world import World, node, spec
 

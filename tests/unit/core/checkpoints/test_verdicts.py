@@ -7,8 +7,8 @@ from msgspec import structs
 
 from lockstep.api.checkpoint_status import SavedCheckpoint as SavedCheckpoint
 from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_checks, merge_inventories, newest_valid
-from lockstep.core.model.snapshot import CheckpointReport, Verdict, VerifyReport, WorkerPhase, WorkerReport
 from lockstep.core.model.tiers import LOCAL, SHARED
+from lockstep.core.model.worker_report import CheckpointReport, Verdict, VerifyReport, WorkerPhase, WorkerReport
 
 UID = "uid-of-run"
 NODES = ("gpu-0", "gpu-1", "gpu-2", "gpu-3")

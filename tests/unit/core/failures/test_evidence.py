@@ -11,7 +11,8 @@ from lockstep.core.failures.evidence import LossKind, half_finished, is_silent, 
 from lockstep.core.model.conditions import find
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import ConditionType, LossReason
-from lockstep.core.model.snapshot import ExitReport, Lag, PodPhase, Taint, WorkerPhase
+from lockstep.core.model.snapshot import Lag, PodPhase, Taint
+from lockstep.core.model.worker_report import ExitReport, WorkerPhase
 from support.values import not_none
 from support.world import World, phase, running, spec, world, world_with_gang
 

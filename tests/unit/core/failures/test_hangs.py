@@ -7,7 +7,7 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.core.failures.hangs import LONGEST, SHORTEST, SHORTEST_INIT, patience_of, suspected
 from lockstep.core.failures.stack_groups import StackGroup
-from lockstep.core.model.snapshot import ProgressReport, TimingReport
+from lockstep.core.model.worker_report import ProgressReport, TimingReport
 from support.world import world_with_gang
 
 

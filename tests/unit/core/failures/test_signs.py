@@ -5,7 +5,8 @@ import pytest
 from lockstep.core.failures import signs
 from lockstep.core.failures.signs import is_refused_by_node, read_exit, read_pod
 from lockstep.core.model.reasons import AttemptCause
-from lockstep.core.model.snapshot import ExitReport, PodPhase, PodView, Sign
+from lockstep.core.model.snapshot import PodPhase, PodView
+from lockstep.core.model.worker_report import ExitReport, Sign
 from support.stored_runs import pod as a_pod
 
 END = 1000.0

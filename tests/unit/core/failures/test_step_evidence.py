@@ -13,7 +13,8 @@ from lockstep.core.failures.step_evidence import ends, has_succeeded, success_in
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import AttemptCause, ConditionType
-from lockstep.core.model.snapshot import ExitReport, PodPhase, WorkerPhase
+from lockstep.core.model.snapshot import PodPhase
+from lockstep.core.model.worker_report import ExitReport, WorkerPhase
 from support.values import not_none
 from support.world import World, phase, running
 

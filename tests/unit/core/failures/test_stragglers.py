@@ -14,7 +14,7 @@ from lockstep.core.failures.stragglers import (
     judge_straggler,
 )
 from lockstep.core.model.conditions import is_true
-from lockstep.core.model.snapshot import TimingReport
+from lockstep.core.model.worker_report import TimingReport
 from support.world import World, world_with_gang
 
 

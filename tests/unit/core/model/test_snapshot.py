@@ -2,7 +2,8 @@
 
 import pytest
 
-from lockstep.core.model.snapshot import ExitReport, Lag, PodPhase, RunView, maybe_changed
+from lockstep.core.model.snapshot import Lag, PodPhase, RunView, maybe_changed
+from lockstep.core.model.worker_report import ExitReport
 from support.admission import pod, run
 
 

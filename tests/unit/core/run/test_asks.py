@@ -17,7 +17,8 @@ from lockstep.core.model.plan import AskAnswer
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ConditionReason, ConditionType, StopReason
 from lockstep.core.model.run_state import RunContext
-from lockstep.core.model.snapshot import JobAsk, QueueView, RefusedCreate, RunView
+from lockstep.core.model.snapshot import QueueView, RefusedCreate, RunView
+from lockstep.core.model.worker_report import JobAsk
 from lockstep.core.run.asks import MOST_KEPT, answers, obey_asks
 from lockstep.core.run.directive import directive_for
 from lockstep.core.run.handover import Handover

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lockstep.core.model.plan import DesiredPhase, Directive, VerifyRequest
-from lockstep.core.model.snapshot import VerifyReport, WorkerPhase, WorkerReport
+from lockstep.core.model.worker_report import VerifyReport, WorkerPhase, WorkerReport
 from lockstep.core.run.attendance import (
     START_REMEMBERED,
     START_TOGETHER_WITHIN,

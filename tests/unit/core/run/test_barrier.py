@@ -10,7 +10,7 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
-from lockstep.core.model.snapshot import WorkerPhase
+from lockstep.core.model.worker_report import WorkerPhase
 from lockstep.core.run.barrier import gather
 from lockstep.core.run.handover import Gathering
 from lockstep.core.run.launching import SlotStage, Stage, stages_of_ranks

@@ -9,7 +9,7 @@ from lockstep.core.accounting.book import read
 from lockstep.core.accounting.measures import pool_records
 from lockstep.core.failures.failure_rate import PRIOR, pool_prior
 from lockstep.core.model.plan import CadenceOrder
-from lockstep.core.model.snapshot import TimingReport
+from lockstep.core.model.worker_report import TimingReport
 from lockstep.core.run import resume_point
 from lockstep.core.run.cadence_orders import DISABLED, NOT_ASKED
 from support.measuring import Training, started

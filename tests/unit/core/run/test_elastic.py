@@ -7,7 +7,8 @@ import pytest
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
 from lockstep.core.model.conditions import find
-from lockstep.core.model.snapshot import CheckpointReport, Lag, Verdict
+from lockstep.core.model.snapshot import Lag
+from lockstep.core.model.worker_report import CheckpointReport, Verdict
 from support.values import not_none
 from support.world import World, node, spec
 

@@ -11,7 +11,8 @@ from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
-from lockstep.core.model.snapshot import Taint, WorkerPhase
+from lockstep.core.model.snapshot import Taint
+from lockstep.core.model.worker_report import WorkerPhase
 from lockstep.core.run.fencing import FENCE_MARGIN, hold_for_writers, keep_fence
 from support.values import not_none
 from support.world import World, world_with_gang

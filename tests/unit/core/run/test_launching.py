@@ -9,7 +9,8 @@ from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ConditionType, StopReason
-from lockstep.core.model.snapshot import TOLD_AFTER, Lag, PodPhase, RefusedCreate, WorkerPhase
+from lockstep.core.model.snapshot import TOLD_AFTER, Lag, PodPhase, RefusedCreate
+from lockstep.core.model.worker_report import WorkerPhase
 from lockstep.core.run.launching import (
     NO_STEPS_PORT,
     SHARED_TIER_IS_FULL,

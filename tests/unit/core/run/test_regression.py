@@ -15,8 +15,8 @@ from lockstep.api.run_status import ResolvedStatus
 from lockstep.core.model.conditions import find
 from lockstep.core.model.ranges import format_order, format_ranges
 from lockstep.core.model.reasons import ConditionType, EventReason
-from lockstep.core.model.snapshot import WorkerPhase
 from lockstep.core.model.start_record import CollectiveStart, Members
+from lockstep.core.model.worker_report import WorkerPhase
 from lockstep.core.run.regression import hold_or_rebuild
 from support.examples import examples
 from support.world import World, world_with_gang

@@ -12,8 +12,9 @@ from lockstep.core.checkpoints.archive_job import RESULT_FORMAT, parse_result
 from lockstep.core.checkpoints.inventory import is_foreign
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.settings import ArchiveSettings
-from lockstep.core.model.snapshot import CheckpointReport, JobPhase, JobView, Verdict
+from lockstep.core.model.snapshot import JobPhase, JobView
 from lockstep.core.model.tunables import Tunables
+from lockstep.core.model.worker_report import CheckpointReport, Verdict
 from lockstep.core.pods.gang import pod_body
 from lockstep.core.run.resume_point import MAX_ARCHIVE_FAILURES
 from support.world import World, node, spec

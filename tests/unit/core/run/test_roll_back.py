@@ -8,8 +8,8 @@ from lockstep.api.base.changes import changed
 from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
-from lockstep.core.model.snapshot import CheckpointReport, Verdict
 from lockstep.core.model.tunables import Tunables
+from lockstep.core.model.worker_report import CheckpointReport, Verdict
 from lockstep.core.run.roll_back import lift_ceiling
 from support.world import spec, world
 

@@ -14,8 +14,9 @@ from lockstep.core.admission.queueing.holds import hold_of
 from lockstep.core.checkpoints.inventory import rank_view
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.ranges import format_order, parse_order
-from lockstep.core.model.snapshot import PodPhase, QueueView, WorkerPhase
+from lockstep.core.model.snapshot import PodPhase, QueueView
 from lockstep.core.model.tunables import Tunables
+from lockstep.core.model.worker_report import WorkerPhase
 from support.admission import NOW, after, run, statuses
 from support.admission import world as cluster
 from support.world import World, node, spec, world

@@ -11,7 +11,7 @@ from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import StopReason
-from lockstep.core.model.snapshot import WorkerPhase
+from lockstep.core.model.worker_report import WorkerPhase
 from lockstep.core.run.stopping import begin_stop, carry_out_stop, finish, stop_after_save
 from support.values import not_none
 from support.world import world_with_gang

@@ -10,7 +10,8 @@ from lockstep.core.failures.signs import SIGTERM_CODE
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import ExitReason, LossReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import ExitReport, NodeView, PodPhase, PodView
+from lockstep.core.model.snapshot import NodeView, PodPhase, PodView
+from lockstep.core.model.worker_report import ExitReport
 
 _BY_ITSELF = frozenset({"", "Completed", "Error", "OOMKilled"})
 """Reasons of a container whose program ended, whatever came of it; all others are somebody else's doing."""
