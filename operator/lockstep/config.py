@@ -13,7 +13,7 @@ from lockstep.api.base import names
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.base.schema import Duration, Timestamp
 from lockstep.api.run_spec import RESOURCE_PATTERN
-from lockstep.core.failures.evidence import LONGEST_POLL
+from lockstep.core.failures.silence import LONGEST_POLL
 from lockstep.core.model.accelerators import ACCELERATORS, Accelerators
 from lockstep.core.model.admission_settings import AdmissionSettings, Backfill, MaintenanceWindow
 from lockstep.core.model.gang_settings import SHARED_CLOCK_SKEW, GangSettings

@@ -18,9 +18,9 @@ from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.origin import resolve_origin
 from lockstep.core.checkpoints.saves import settle_save
 from lockstep.core.checkpoints.unknown_saves import report_unknown_saves
-from lockstep.core.failures.evidence import record_of_ends, succeeded_ranks
 from lockstep.core.failures.failure_memory import forget_earlier_refusals
 from lockstep.core.failures.node_memory import to_forgive, to_remember
+from lockstep.core.failures.ranks import record_of_ends, succeeded_ranks
 from lockstep.core.failures.step_evidence import has_succeeded, success_in_words
 from lockstep.core.kueue.choice import choice_of, kueue_problems
 from lockstep.core.model.conditions import find, is_true

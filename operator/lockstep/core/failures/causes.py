@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from lockstep.core.failures.evidence import FailedExit, Loss, LossKind
+from lockstep.core.failures.evidence import Loss, LossKind
+from lockstep.core.failures.ranks import FailedExit
 from lockstep.core.failures.signs import (
     SIGN_LIVES,
     UNHEALTHY_DEVICE,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import format_duration, parse_duration
 from lockstep.core.failures.causes import Evidence
-from lockstep.core.failures.evidence import half_finished, succeeded_ranks
+from lockstep.core.failures.ranks import half_finished, succeeded_ranks
 from lockstep.core.failures.stack_groups import StackGroup, grouped, stacks_config_map
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.core.failures.causes import EVICTED, Cause, Evidence, collected, first_cause
-from lockstep.core.failures.evidence import FailedExit, Loss, LossKind, pod_end, took_part
+from lockstep.core.failures.evidence import Loss, LossKind, pod_end
+from lockstep.core.failures.ranks import FailedExit, took_part
 from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE, read_pod
 from lockstep.core.failures.step_evidence import with_steps
 from lockstep.core.model.assignment import slot_of_rank

@@ -9,17 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import nsmallest
 
-from lockstep.core.failures.evidence import (
-    FailedExit,
-    LossKind,
-    deciding_ranks,
-    everyone_heard_since,
-    exit_in,
-    failed_exits,
-    losses,
-    was_terminated,
-)
+from lockstep.core.failures.evidence import LossKind, losses
+from lockstep.core.failures.ranks import FailedExit, deciding_ranks, exit_in, failed_exits, was_terminated
 from lockstep.core.failures.signs import SIGN_LIVES, read_exit
+from lockstep.core.failures.silence import everyone_heard_since
 from lockstep.core.model.assignment import slot_of_rank
 from lockstep.core.model.ranges import parse_ranges
 from lockstep.core.model.reasons import ExitReason

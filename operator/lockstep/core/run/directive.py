@@ -5,7 +5,7 @@ from dataclasses import replace
 from lockstep.api.base.durations import parse_duration
 from lockstep.core.checkpoints.local_retention import order_for_workers
 from lockstep.core.checkpoints.saves import save_order
-from lockstep.core.failures.evidence import is_to_join
+from lockstep.core.failures.ranks import is_to_join
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.job_ids import has_job_id
 from lockstep.core.model.lifecycle import Phase

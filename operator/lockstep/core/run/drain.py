@@ -9,7 +9,8 @@ from lockstep.api.base.changes import changed
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import ask_for_save, grace_period, is_settled_for, last_trained
-from lockstep.core.failures.evidence import Loss, LossKind, goes_on_without
+from lockstep.core.failures.evidence import Loss, LossKind
+from lockstep.core.failures.ranks import goes_on_without
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, AttemptEnd

@@ -7,8 +7,8 @@ somebody has to be known to have stopped first. In a gang of one, and in one tha
 """
 
 from lockstep.api.base import names
-from lockstep.core.failures.evidence import LONGEST_POLL
 from lockstep.core.failures.recovery_record import record_fence
+from lockstep.core.failures.silence import LONGEST_POLL
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import PodView

@@ -8,7 +8,8 @@ rank that START does not name at its slot's incarnation is yet to join, whoever 
 from collections.abc import Sequence
 
 from lockstep.api.base.changes import changed
-from lockstep.core.failures.evidence import Loss, LossKind, is_to_join
+from lockstep.core.failures.evidence import Loss, LossKind
+from lockstep.core.failures.ranks import is_to_join
 from lockstep.core.failures.recovery_record import remember_first_failure
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.lifecycle import Phase

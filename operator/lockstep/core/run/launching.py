@@ -10,8 +10,10 @@ from enum import StrEnum
 
 from lockstep.api.base.names import pod_name
 from lockstep.core.failures.breaker import is_slow, slow_in_words
-from lockstep.core.failures.evidence import SLOW_TIMES, Loss, LossKind, is_to_join, rejoins_within, was_terminated
+from lockstep.core.failures.evidence import SLOW_TIMES, Loss, LossKind
 from lockstep.core.failures.late_evidence import last_end
+from lockstep.core.failures.ranks import is_to_join, was_terminated
+from lockstep.core.failures.silence import rejoins_within
 from lockstep.core.model.plan import CreatePod
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import LossReason, StopReason

@@ -5,7 +5,7 @@ known moment. Its worker keeps the program running until then, so that the save 
 """
 
 from lockstep.core.checkpoints.saves import ask_for_save, is_settled_for
-from lockstep.core.failures.evidence import goes_on_without
+from lockstep.core.failures.ranks import goes_on_without
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import LossReason
 from lockstep.core.model.run_state import RunState

@@ -14,14 +14,7 @@ from lockstep.core.failures.actions import SAME_STEP, Action, Case, Verb, act
 from lockstep.core.failures.breaker import slow_in_words
 from lockstep.core.failures.causes import Cause, collected, first_cause
 from lockstep.core.failures.divergence import judge_divergence
-from lockstep.core.failures.evidence import (
-    Loss,
-    LossKind,
-    everyone_heard_since,
-    is_to_join,
-    late_in_words,
-    look_for_losses,
-)
+from lockstep.core.failures.evidence import Loss, LossKind, late_in_words, look_for_losses
 from lockstep.core.failures.failure_memory import (
     excluded_enough,
     readmit_mended,
@@ -34,6 +27,7 @@ from lockstep.core.failures.late_evidence import (
     limit_exceeded_before,
     pods_lost_before,
 )
+from lockstep.core.failures.ranks import is_to_join
 from lockstep.core.failures.recovery_record import (
     count_attempts_without_progress,
     hold_back_attempt,
@@ -45,6 +39,7 @@ from lockstep.core.failures.recovery_record import (
     take_back_charge,
     unblame,
 )
+from lockstep.core.failures.silence import everyone_heard_since
 from lockstep.core.failures.step_evidence import ends
 from lockstep.core.failures.stragglers import judge_straggler
 from lockstep.core.model import assignment as slots

@@ -14,7 +14,7 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import AssignmentStatus, ResolvedStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
-from lockstep.core.failures.evidence import rejoins_within
+from lockstep.core.failures.silence import rejoins_within
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true, without_condition
 from lockstep.core.model.plan_builder import PlanBuilder

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from lockstep.api.base.changes import changed
 from lockstep.core.failures.actions import PYTHON_REMEDY, lacks_python
-from lockstep.core.failures.evidence import Loss, LossKind, is_to_join, why_closed
+from lockstep.core.failures.evidence import Loss, LossKind, why_closed
 from lockstep.core.failures.failure_memory import (
     exclude,
     excluded_enough,
@@ -14,6 +14,7 @@ from lockstep.core.failures.failure_memory import (
     named_nodes,
     nodes_large_enough,
 )
+from lockstep.core.failures.ranks import is_to_join
 from lockstep.core.failures.recovery_record import (
     MAX_REFUSALS,
     count_attempts_without_progress,

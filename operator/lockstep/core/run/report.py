@@ -7,8 +7,9 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import last_trained
-from lockstep.core.failures.evidence import half_finished, is_to_join, rejoins_within
 from lockstep.core.failures.hangs import remember_pace
+from lockstep.core.failures.ranks import half_finished, is_to_join
+from lockstep.core.failures.silence import rejoins_within
 from lockstep.core.model.conditions import find, is_true, without_condition
 from lockstep.core.model.lifecycle import Outcome, Phase
 from lockstep.core.model.plan_builder import PlanBuilder

@@ -10,7 +10,8 @@ from lockstep.api.run_status import AdmissionStatus, LeavingStatus, QueueStatus,
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import ask_for_save, fail_save, grace_period, is_awaited, last_trained
-from lockstep.core.failures.evidence import failed_exits, goes_on_without, losses
+from lockstep.core.failures.evidence import losses
+from lockstep.core.failures.ranks import failed_exits, goes_on_without
 from lockstep.core.failures.recovery_record import forget_lost_pods, record_requeue
 from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE
 from lockstep.core.model import assignment as slots

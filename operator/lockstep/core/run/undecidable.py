@@ -19,8 +19,9 @@ from lockstep.api.queue import QueueLimits
 from lockstep.api.run_status import ExitsStatus
 from lockstep.core.accounting.account import keep_account, over_budget
 from lockstep.core.checkpoints.saves import settle_save
-from lockstep.core.failures.evidence import rejoins_within, succeeded_ranks
+from lockstep.core.failures.ranks import succeeded_ranks
 from lockstep.core.failures.recovery_record import forget_lost_pods, record_requeue
+from lockstep.core.failures.silence import rejoins_within
 from lockstep.core.failures.step_evidence import has_succeeded, success_in_words
 from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model import assignment as slots

@@ -7,8 +7,9 @@ import pytest
 
 from lockstep.core.failures import step_evidence
 from lockstep.core.failures.causes import collected, first_cause
-from lockstep.core.failures.evidence import LossKind, losses, succeeded_ranks
+from lockstep.core.failures.evidence import LossKind, losses
 from lockstep.core.failures.late_evidence import exits_of
+from lockstep.core.failures.ranks import succeeded_ranks
 from lockstep.core.failures.step_evidence import ends, has_succeeded, success_in_words
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase

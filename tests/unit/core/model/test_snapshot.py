@@ -3,7 +3,6 @@
 import pytest
 
 from lockstep.core.model.snapshot import Lag, PodPhase, RunView, maybe_changed
-from lockstep.core.model.worker_report import ExitReport
 from support.admission import pod, run
 
 
@@ -19,23 +18,6 @@ from support.admission import pod, run
 )
 def test_of_a_terminal_pod_nothing_runs_any_more(phase: PodPhase, terminal: bool) -> None:
     assert pod(run("llama"), 0, "n1", phase).is_terminal is terminal
-
-
-@pytest.mark.parametrize(
-    ("code", "signal", "reason", "succeeded"),
-    [
-        (0, 0, "", True),
-        (0, 0, "Completed", True),
-        (0, 0, "StoppedOnRequest", False),
-        (0, 0, "Fenced", False),
-        (1, 0, "", False),
-        (0, 9, "", False),
-    ],
-)
-def test_a_rank_has_succeeded_when_it_ended_by_itself_with_code_0(
-    code: int, signal: int, reason: str, succeeded: bool
-) -> None:
-    assert ExitReport(code=code, signal=signal, reason=reason).succeeded is succeeded
 
 
 def test_a_run_is_found_by_namespace_and_name() -> None:

@@ -5,7 +5,8 @@ may only have lost its kubelet: it is taken for lost when that has gone on for s
 """
 
 from lockstep.api.base import names
-from lockstep.core.failures.evidence import FailedExit, Loss, LossKind, end_of, pod_end, succeeded_ranks, why_closed
+from lockstep.core.failures.evidence import Loss, LossKind, end_of, pod_end, why_closed
+from lockstep.core.failures.ranks import FailedExit, succeeded_ranks
 from lockstep.core.failures.signs import SIGTERM_CODE
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import ExitReason, LossReason

@@ -9,7 +9,8 @@ those of every gang.
 from lockstep.api.base.changes import changed
 from lockstep.api.base.names import pod_name
 from lockstep.api.run_status import StartRecord
-from lockstep.core.failures.evidence import succeeded_ranks, why_closed
+from lockstep.core.failures.evidence import why_closed
+from lockstep.core.failures.ranks import succeeded_ranks
 from lockstep.core.failures.recovery_record import forget_requeues, hold_back_attempt
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.lifecycle import Phase

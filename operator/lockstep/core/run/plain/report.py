@@ -1,7 +1,7 @@
 """What the status tells people of a gang without workers: pods that run, and that more is not known."""
 
 from lockstep.api.base.changes import changed
-from lockstep.core.failures.evidence import half_finished
+from lockstep.core.failures.ranks import half_finished
 from lockstep.core.model.conditions import find
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder

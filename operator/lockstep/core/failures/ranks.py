@@ -1,0 +1,142 @@
+"""The ranks of an attempt: which of them decide, took part or are yet to join, and how those ended that have."""
+
+from dataclasses import dataclass
+
+from lockstep.api.base.times import to_rfc3339
+from lockstep.api.run_status import ExitsStatus
+from lockstep.core.model.ranges import format_ranges, parse_ranges, shown_ranges
+from lockstep.core.model.reasons import ExitReason
+from lockstep.core.model.run_state import RunState
+from lockstep.core.model.snapshot import PodPhase
+from lockstep.core.model.worker_report import ExitReport, WorkerPhase, WorkerReport
+from lockstep.core.pods.launchers import launcher_of, may_join
+
+TOLD_TO_LEAVE = "SIGTERM"
+"""What a worker names as its problem once its pod is being ended."""
+_STOOD_BY = {"MPI": ", which stood by for steps,", "Ray": ", where Ray ran,"}
+"""What a rank does that decides nothing, by launcher."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedExit:
+    """A process of the current attempt that ended badly on the node of a rank.
+
+    ``what`` stands between rank and end where it was not the rank's own process, or none that was to end; ``note`` is
+    what else is to be said of it. ``follows``: it ended because another did.
+    """
+
+    slot: int
+    node: str
+    exit: ExitReport
+    what: str = ""
+    note: str = ""
+    follows: bool = False
+
+
+def deciding_ranks(state: RunState) -> range:
+    """The ranks whose ends are the run's. The others, where there are such, stand by until those have ended."""
+    spec = state.run.spec
+    return launcher_of(spec).deciding_ranks(state.world) if spec is not None else range(state.world)
+
+
+def took_part(state: RunState, slot: int) -> bool:
+    """The pod of the slot is the one that was released by the last START."""
+    return (slot, state.status.assignment.incarnations[slot]) in state.members
+
+
+def goes_on_without(state: RunState, slot: int) -> bool:
+    """The loss of the rank in ``slot`` ends no attempt."""
+    return state.rank(slot) > 0 and may_join(state.run.spec)
+
+
+def is_to_join(state: RunState, slot: int) -> bool:
+    """The rank in ``slot`` was lost, and its new pod is no part of the attempt yet, which goes on without it."""
+    return state.trains and goes_on_without(state, slot) and not took_part(state, slot)
+
+
+def succeeded_ranks(state: RunState) -> frozenset[int]:
+    """Ranks of the current attempt that decide and ended with code 0: those in status, those just reported, and those
+    whose pods ended so while no operator listened: a worker leaves by itself only after its child, with its code."""
+    exits = state.status.exits
+    ranks = set(parse_ranges(exits.succeeded)) if exits.attempt == state.status.attempt else set()
+    if state.trains:
+        for slot in state.ranked_slots()[: len(deciding_ranks(state))]:
+            report, pod = state.report(slot), state.pod(slot)
+            exited = exit_in(report, state.status.attempt)
+            left = pod is not None and pod.phase is PodPhase.SUCCEEDED and pod.exit_code == 0 and not pod.deleting
+            if left or (exited is not None and exited.succeeded):
+                ranks.add(state.rank(slot))
+    return frozenset(ranks)
+
+
+def record_of_ends(state: RunState, done: frozenset[int]) -> ExitsStatus:
+    """What status keeps of the ranks that are ``done``. Who was first is found out once, while its worker is known."""
+    attempt, known = state.status.attempt, state.status.exits
+    first = known.first if known.attempt == attempt and known.succeeded else _first_to_end(state, done)
+    return ExitsStatus(attempt=attempt, succeeded=format_ranges(done), first=first)
+
+
+def _first_to_end(state: RunState, done: frozenset[int]) -> str:
+    ends: list[tuple[float, int, str]] = []
+    for slot in state.ranked_slots():
+        rank, report, pod = state.rank(slot), state.report(slot), state.pod(slot)
+        if rank not in done:
+            continue
+        exited = exit_in(report, state.status.attempt)
+        if report is not None and exited is not None:
+            after = f" (after step {report.progress.step})" if report.progress is not None else ""
+            ends.append((exited.at, rank, after))
+        elif pod is not None and pod.ended_at is not None:
+            ends.append((pod.ended_at, rank, ""))
+    if not ends:
+        return ""
+    at, rank, after = min(ends)
+    return f"rank {rank} ended with code 0 at {to_rfc3339(min(at, state.now))}{after}"
+
+
+def half_finished(state: RunState) -> str:
+    """Which ranks have ended well while others go on, in words; empty where none has, or all have.
+
+    So it is for a moment at every good end. Else the others mostly wait for what will not come any more.
+    """
+    exits = state.status.exits
+    if exits.attempt != state.status.attempt or not exits.succeeded or not state.trains:
+        return ""
+    done = succeeded_ranks(state)
+    left = len(deciding_ranks(state)) - len(done)
+    if left <= 0:
+        return ""
+    words = exits.first or f"ranks {shown_ranges(done)} ended with code 0"
+    if len(done) > 1 and exits.first:
+        first = exits.first.replace(" ended with code 0", "", 1)
+        words = f"{len(done)} ranks ({shown_ranges(done)}) ended with code 0, the first was {first}"
+    return f"{words}; the other {f'{left} still run' if left > 1 else 'still runs'}"
+
+
+def failed_exits(state: RunState, leaving: frozenset[int]) -> list[FailedExit]:
+    """Bad exits of the current attempt, earliest first. ``leaving``: the slots that are waited with until a save."""
+    found, deciding = [], deciding_ranks(state)
+    for rank, slot in enumerate(state.ranked_slots()):
+        report = state.report(slot)
+        exited = exit_in(report, state.status.attempt)
+        stood_by = rank not in deciding
+        if report is None or exited is None or (exited.succeeded and not stood_by) or was_terminated(report):
+            continue
+        if leaving and exited.reason == ExitReason.STOPPED_ON_REQUEST:
+            continue  # it has saved and ended as it was asked to, before the save of all ranks is settled
+        what = _STOOD_BY.get(state.spec.launcher.type, "") if stood_by and state.run.spec is not None else ""
+        found.append(FailedExit(slot, state.status.assignment.nodes[slot], exited, what))
+    return sorted(found, key=lambda failed: (failed.exit.at, failed.slot))
+
+
+def was_terminated(report: WorkerReport) -> bool:
+    """Its pod is being ended: what its process did after that is no word on the program."""
+    told = report.problem == TOLD_TO_LEAVE or report.leaving_by > 0
+    return told or (report.exit is not None and report.exit.reason == ExitReason.WORKER_TERMINATED)
+
+
+def exit_in(report: WorkerReport | None, attempt: int) -> ExitReport | None:
+    """How the process of ``attempt`` ended, if it did."""
+    if report is None or report.phase is not WorkerPhase.EXITED or report.attempt != attempt:
+        return None
+    return report.exit
