@@ -9,45 +9,27 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 
-from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.core.accounting.account import keep_account
 from lockstep.core.checkpoints.archiving import keep_archive
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
-from lockstep.core.checkpoints.origin import resolve_origin
 from lockstep.core.checkpoints.saves import settle_save
 from lockstep.core.checkpoints.unknown_saves import report_unknown_saves
-from lockstep.core.failures.failure_memory import forget_earlier_refusals
 from lockstep.core.failures.node_memory import to_forgive, to_remember
 from lockstep.core.failures.ranks import record_of_ends, succeeded_ranks
 from lockstep.core.failures.step_evidence import has_succeeded, success_in_words
-from lockstep.core.kueue.choice import choice_of, kueue_problems
-from lockstep.core.model.conditions import find, is_true
-from lockstep.core.model.job_ids import has_job_id
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.plan import DryRunPod, Plan
+from lockstep.core.model.plan import Plan
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.problems import Problem
-from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionReason, ConditionType, StopReason
+from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionType, StopReason
 from lockstep.core.model.run_state import RunContext, RunState
-from lockstep.core.model.snapshot import TOLD_AFTER, DryRunResult, RunSnapshot
+from lockstep.core.model.snapshot import RunSnapshot
 from lockstep.core.model.test_only import forget_test_only, is_test_only
 from lockstep.core.model.tunables import Mode, Tunables
-from lockstep.core.pods.gang import dry_run_body
 from lockstep.core.pods.leftover_pods import never_started
-from lockstep.core.pods.named_objects import (
-    absent_problems,
-    look_again_after,
-    missing_account,
-    named_objects,
-    reason_of,
-    unknown_words,
-)
-from lockstep.core.pods.plain_pods import plain_dry_run_body
 from lockstep.core.pods.pod_groups import delete_ended_groups, let_go_of_group
-from lockstep.core.pods.pod_policy import remedy_for
-from lockstep.core.pods.validation import KnownNames, validate
+from lockstep.core.run.acceptance import refuse_what_cannot_run, report_unreadable_spec
 from lockstep.core.run.asks import obey_asks
 from lockstep.core.run.barrier import gather
 from lockstep.core.run.cadence_orders import follow_cadence
@@ -66,7 +48,7 @@ from lockstep.core.run.launching import (
     stages_of_ranks,
 )
 from lockstep.core.run.leaving import save_before_leaving
-from lockstep.core.run.lineage import record_next, record_previous
+from lockstep.core.run.lineage import record_next
 from lockstep.core.run.plain.gang import follow_plain_gang
 from lockstep.core.run.recovery import recover
 from lockstep.core.run.regression import anything_to_stop, end_long_hold, hold_or_rebuild
@@ -84,10 +66,6 @@ from lockstep.core.run.time_limit import (
 )
 from lockstep.core.run.undecidable import delete_pods_given_up, end_long_launch, obey_without_spec
 from lockstep.core.run.waiting import forget_when_due, give_up_waiting, leave_drained_queue, stop_for_preemption
-
-DRY_RUN_AGAIN_AFTER = 60.0
-"""Seconds after which a refusal by the API server is put to it again: quotas and accounts get mended."""
-
 
 Step = Callable[[PlanBuilder, Handover], Handover]
 """Takes what earlier steps handed on, and hands it on with what it adds."""
@@ -169,15 +147,6 @@ def hold_unless_paused(plan: PlanBuilder) -> bool:
     return not plan.run.is_paused and hold_when_status_is_behind(plan)
 
 
-def report_unreadable_spec(plan: PlanBuilder) -> bool:
-    """A gang that runs goes on, and waits for a spec that can be read."""
-    if plan.run.spec_error:
-        plan.condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID_SPEC, plan.run.spec_error)
-    elif plan.phase not in (Phase.PENDING, Phase.SUSPENDED):
-        plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "the spec is valid")
-    return False
-
-
 def obey_stop_orders(plan: PlanBuilder) -> bool:
     """What is asked of a run for which nothing else is done: to stop, after a save, for whoever may have it stopped,
     and the end of a stop that has begun. True when it stops, or nothing more can be known of it."""
@@ -186,101 +155,6 @@ def obey_stop_orders(plan: PlanBuilder) -> bool:
         return True
     settle_save(plan)
     return _stop_as_asked(plan, frozenset(), on_hold=True) or end_long_launch(plan)
-
-
-def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
-    """Accepted: the spec parses, makes sense, and the API server would take its pod."""
-    if plan.phase not in (Phase.PENDING, Phase.SUSPENDED):
-        _ = _give_number(plan)
-        plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "the spec is valid")
-        return False
-    problems = validate(plan.spec, plan.snapshot.namespace_labels, KnownNames.from_tunables(plan.tunables))
-    problems += _refused_with_kueue(plan)
-    elsewhere = resolve_origin(plan)
-    problems += [elsewhere] if elsewhere is not None else []
-    record_previous(plan)
-    if problems:
-        words = "; ".join(f"{problem.field}: {problem.message}" for problem in problems)
-        plan.condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID_SPEC, words)
-        return not plan.spec.cancel
-    if plan.snapshot.namesake and not is_true(plan.status, ConditionType.ACCEPTED):
-        words = f"an array is called {plan.run.name} as well; create this run under another name"
-        plan.condition(ConditionType.ACCEPTED, False, ConditionReason.NAME_TAKEN, words)
-        return not plan.spec.cancel
-    if plan.tunables.pod_groups.lack and not plan.tunables.pod_groups.is_optional:
-        plan.condition(
-            ConditionType.ACCEPTED, False, ConditionReason.POD_GROUPS_NOT_SERVED, plan.tunables.pod_groups.lack
-        )
-        return not plan.spec.cancel
-    answer = plan.snapshot.dry_run
-    if answer is None or answer.generation != plan.run.generation or answer.accepted is None:
-        plan.dry_run = _dry_run(plan)
-        if answer is not None and answer.generation == plan.run.generation and plan.reached(answer.at + TOLD_AFTER):
-            _report_unjudged(plan, answer.message)
-        return not plan.spec.cancel
-    if answer.looked_up.missing or not answer.accepted:
-        _report_refused(plan, answer)
-        return not plan.spec.cancel
-    if not _give_number(plan):
-        return not plan.spec.cancel
-    before = plan.status
-    forget_earlier_refusals(plan)
-    words = f"the spec is valid{unknown_words(answer.looked_up)}"
-    plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, words)
-    plan.admission_changed = plan.admission_changed or before != plan.status
-    return False
-
-
-def _report_refused(plan: PlanBuilder, answer: DryRunResult) -> None:
-    """Say what is missing, or what the API server has against the pod, and ask again: either gets mended elsewhere."""
-    account = missing_account(plan.spec, answer)
-    missing = (*account, *answer.looked_up.missing)
-    words = [f"{each.field}: {each.message}" for each in absent_problems(missing, plan.run.namespace)]
-    if not answer.accepted and not account:
-        words += [f"the API server refuses the pod: {answer.message}{remedy_for(answer.message, plan.spec)}"]
-    reason = reason_of(missing[0]) if missing else ConditionReason.POD_REFUSED
-    plan.condition(ConditionType.ACCEPTED, False, reason, "; ".join(words))
-    told = find(plan.status, ConditionType.ACCEPTED)
-    waited = answer.at - told.last_transition_time if told is not None else 0.0
-    if plan.reached(answer.at + (look_again_after(waited) if missing else DRY_RUN_AGAIN_AFTER)):
-        asked = _dry_run(plan)
-        plan.dry_run = replace(asked, body=None) if answer.accepted else asked
-
-
-def _give_number(plan: PlanBuilder) -> bool:
-    """A batch job has its number in status before it is accepted, and so before anything of it starts. False: it waits
-    for one."""
-    if not has_job_id(plan.run.spec) or plan.status.job_id is not None or is_test_only(plan.run):
-        return True
-    plan.take_job_id = not plan.snapshot.job_id
-    if plan.snapshot.job_id:
-        plan.status = changed(plan.status, job_id=plan.snapshot.job_id)
-    return not plan.take_job_id
-
-
-def _report_unjudged(plan: PlanBuilder, words: str) -> None:
-    """Nothing is believed of what is no verdict, not even that it is none any more."""
-    before = find(plan.status, ConditionType.ACCEPTED)
-    if before is None or before.status != "True" or before.observed_generation != plan.run.generation:
-        words = f"the API server does not judge the pod, and is asked again: {words}"
-        plan.condition(ConditionType.ACCEPTED, None, ConditionReason.POD_NOT_JUDGED, words)
-
-
-def _refused_with_kueue(state: RunState) -> list[Problem]:
-    """What cannot be asked for where Kueue admits."""
-    choice = choice_of(state.run, state.snapshot.queue)
-    if choice is None:
-        return []
-    if is_test_only(state.run):
-        field = f"metadata.annotations[{names.ANNOTATION_TEST_ONLY}]"
-        return [Problem(field, "Kueue tells nobody when a run would start; leave it out")]
-    levels = state.snapshot.kueue.levels_of(state.run.namespace, choice.queue)
-    return list(kueue_problems(state.spec, levels, state.tunables))
-
-
-def _dry_run(state: RunState) -> DryRunPod:
-    body = dry_run_body if state.has_workers else plain_dry_run_body
-    return DryRunPod(state.run.generation, body(state.run, state.tunables), named_objects(state.spec))
 
 
 def obey_requests(plan: PlanBuilder, known: Handover) -> Handover:
