@@ -159,7 +159,7 @@ class Worker:
         elif self.orders.desired["phase"] == "Complete":
             self._towards_complete()
         if self.terminating or self.orders.desired["phase"] != "Prepare":
-            self.barrier.is_left_alone()
+            self.barrier.stand_down()
         if self.leave_with is None and not self.child:
             self._leave_if_abandoned()
 
@@ -189,7 +189,7 @@ class Worker:
 
     def _towards_stopped(self, desired: JSON) -> None:
         if self.child:
-            if self.child.attempt <= desired["attempt"] and not self._has_yet_to_be_drained(self.child):
+            if self.child.attempt <= desired["attempt"] and not self._drain_first(self.child):
                 self._stop_child(self._grace(), "StoppedOnRequest")
         elif self.barrier.ready_for:
             self.barrier.leave()
@@ -240,8 +240,9 @@ class Worker:
         ray.tell_of_end(self.settings, child.attempt, self.leaving_by - self._last_grace(), "its pod is told to end")
         return True
 
-    def _has_yet_to_be_drained(self, child: Child) -> bool:
-        """Another node takes its place. Its pod is told to end as well, which may not be heard here."""
+    def _drain_first(self, child: Child) -> bool:
+        """True: another node takes its place, and Ray is told so first. Its pod is told to end as well, which may not
+        be heard here."""
         if not self._goes_on_without(child) or child.kill_at:
             return False
         if not self.drained_by:

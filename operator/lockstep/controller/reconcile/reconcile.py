@@ -192,7 +192,7 @@ class Reconciler:
             raise
         except Exception as error:
             known = is_true(snapshot.run.status, ConditionType.UNDECIDABLE)
-            if not self._failing.is_state(key, error, known=known):
+            if not self._failing.count_failure(key, error, known=known):
                 raise
             self._queue.wake_at(key, self._clock.now() + AGAIN)
             plan = without_deciding(snapshot, self._tunables(), self._clock.now(), type(error).__name__)
@@ -291,7 +291,7 @@ class Reconciler:
         self._unread_since = {run.uid: at for run in unread if (at := self._unread_since.get(run.uid)) is not None}
         for run in unread:
             try:
-                if not await self._is_read(run):
+                if not await self._read_or_give_up(run):
                     given_up.add(run.uid)
             except KubeError as error:
                 waited_for.append(error)
@@ -299,7 +299,7 @@ class Reconciler:
             raise waited_for[0]
         return given_up
 
-    async def _is_read(self, run: RunView) -> bool:
+    async def _read_or_give_up(self, run: RunView) -> bool:
         """What lies in ConfigMaps of a run is known, or is not to be had and lost.
 
         False: the API server does not give it, and that is this run's affair alone. Others get what none of its pods
