@@ -13,12 +13,14 @@ import yaml
 import lockstep
 from lockstep.api.base import names
 from lockstep.api.checkpoint_spec import CheckpointFormat
+from lockstep.api.queue import QueueLauncher
 from lockstep.api.run_spec import LauncherType, TrainingRunSpec
 from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.cli.main import main
 from lockstep.cli.submission import submit
 from lockstep.cli.submission.flags import Flags
 from lockstep.cli.submission.manifests import manifests_of, read_manifests
+from lockstep.cli.submission.queue_defaults import _STARTED_BY
 from lockstep.cli.submission.refusals import in_fields, refuse_bad
 from lockstep.cli.views import render
 from support import sample_runs as sample
@@ -31,6 +33,11 @@ def test_every_launcher_can_be_asked_for() -> None:
     """The flag spells them out, as the API's models take long to import."""
     asked = {word for words in get_args(get_type_hints(Flags)["launcher"]) for word in get_args(words)}
     assert asked == {*get_args(LauncherType)} - {"Slurm"}, "the words of --launcher stand in cli/submission/flags.py"
+
+
+def test_a_queue_may_name_each_launcher_that_submit_may() -> None:
+    assert {*get_args(QueueLauncher)} == {*get_args(LauncherType)} - {"Slurm"}
+    assert {*_STARTED_BY.values()} <= {*get_args(QueueLauncher)}
 
 
 def test_every_format_of_checkpoints_can_be_asked_for() -> None:
