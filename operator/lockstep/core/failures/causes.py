@@ -47,7 +47,7 @@ NEVER_ALONE = frozenset({AttemptCause.STRAGGLER, AttemptCause.LOSS_SPIKE})
 class Evidence:
     """Something seen that speaks of the end of an attempt.
 
-    ``kind`` is a class word (``lockstep.core.failures.signs.Kind``) or, from a detector, what it detects: Hang, NaN,
+    ``kind`` is a class word (an ``AttemptCause``) or, from a detector, what it detects: Hang, NaN,
     LossSpike, Straggler. ``at`` is Unix seconds on the operator's clock. ``root`` is what failures that look
     alike share, without rank, node or step. ``tied`` are slots that may as well have been first; ``slots`` are
     those that it speaks of together (the suspects of a hang), when they are more than ``slot``. ``sole_witness``: no
