@@ -1,5 +1,5 @@
 """A job that another one submits from inside (``sbatch`` in a script): for the same user, queue and namespace, with the
-volumes, environment and image of its own, and only where the queue lets jobs do so."""
+volumes, environment, image and checkpoint claim of its own, and only where the queue lets jobs do so."""
 
 from __future__ import annotations
 
@@ -119,6 +119,8 @@ def _made(run: RunView, body: _Body, jobs: Mapping[int, NumberedJob]) -> dict[st
     submitted = Submitted(script, name, body.arguments, body.directory, own.user, own.uid, own.gid, own.host)
     written = spec.dump_written()
     like_own: dict[str, Any] = {field: written[field] for field in ("image", "volumes", "env") if field in written}
+    if spec.checkpoint is not None and spec.checkpoint.shared is not None:  # the claim alone: each has its own place
+        like_own["scriptCheckpointClaim"] = spec.checkpoint.shared.claim_name
 
     def job(number: str) -> NumberedJob:
         found = jobs.get(int(number))

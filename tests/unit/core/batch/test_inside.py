@@ -87,6 +87,24 @@ def test_a_job_that_is_submitted_has_what_its_parent_has_and_what_it_asks_for() 
     assert (batch["user"], batch["uid"], batch["gid"], batch["host"]) == ("ada", 1000, 100, "login")
 
 
+@pytest.mark.parametrize(
+    ("own", "inherited"),
+    [
+        ({"shared": {"claimName": "lustre"}}, {"shared": {"claimName": "lustre"}}),
+        (
+            {"format": "Torch", "shared": {"claimName": "lustre", "path": "a"}, "start": {"run": "older"}},
+            {"shared": {"claimName": "lustre"}},
+        ),
+        ({"local": {"storage": "nvme"}}, None),
+        (None, None),
+    ],
+)
+def test_its_checkpoints_are_on_the_claim_of_its_parents_and_in_a_place_of_their_own(own: Any, inherited: Any) -> None:
+    made = manifest_of(parent(**({"checkpoint": own} if own else {})), ask(), JOBS)
+    assert made["spec"].get("checkpoint") == inherited
+    assert validate(TrainingRunSpec.model_validate(made["spec"]), {}) == []
+
+
 def test_labels_that_nodes_must_have_stand_beside_the_parents_template() -> None:
     made = manifest_of(parent(), ask(options=["-C", "ib"]), JOBS)
     assert made["spec"]["podTemplate"]["spec"] == {
