@@ -317,14 +317,13 @@ def test_the_code_of_the_script_alone_decides_and_a_failed_step_is_named(login: 
         "strict.sh",
         """#!/bin/bash
 #SBATCH -N2
-set -e
-srun bash -c '[ $SLURM_PROCID = 0 ] || { echo "the disk is full" >&2; exit 7; }'
+srun bash -c '[ $SLURM_PROCID = 0 ] || { echo "the disk is full" >&2; exit 7; }' || exit 3
 """,
     )
     job.run.wait_until_finished()
     assert not job.run.is_true("Succeeded")
     [attempt] = job.run.attempts
-    assert attempt["rank"] == 1, attempt
+    assert (attempt["rank"], attempt["exitCode"], attempt["scriptExitCode"]) == (1, 7, 3), attempt
     assert "task 1: Exited with exit code 7" in job.output()
 
 
