@@ -289,8 +289,10 @@ FINISHED = sample.condition("Finished", "True", "x")
     ("end", "code"),
     [
         ({"conditions": [FINISHED, sample.condition("Succeeded", "True", "x")]}, 0),
-        ({"conditions": [FINISHED], "attempts": [{"number": 1, "exitCode": 3}]}, 3),
-        ({"conditions": [FINISHED], "attempts": [{"number": 1, "exitCode": 137}]}, 1),
+        ({"conditions": [FINISHED], "attempts": [{"number": 1, "exitCode": 7, "scriptExitCode": 3}]}, 3),
+        ({"conditions": [FINISHED], "attempts": [{"number": 1, "exitCode": 137, "scriptExitCode": 137}]}, 137),
+        ({"conditions": [FINISHED], "attempts": [{"number": 1, "exitCode": 7, "scriptExitCode": 0}]}, 1),
+        ({"conditions": [FINISHED], "attempts": [{"number": 1, "exitCode": 7}]}, 1),
         ({"conditions": [FINISHED]}, 1),
     ],
 )

@@ -302,7 +302,7 @@ def test_sbatch_asks_the_operator_for_another_job(gang: SlurmGang) -> None:
         "body": {
             "options": ["--dependency=afterok:123", "--output=next.out"], "script": "#!/bin/bash\ntrue\n",
             "name": "next.sh", "arguments": ["a", "b c"], "directory": str(gang.folder),
-            "environment": {"SBATCH_PARTITION": "gpu"},
+            "environment": {"SBATCH_PARTITION": "gpu"}, "variables": {},
         },
     }  # fmt: skip
     operator = Operator(gang, {"ok": True, "words": "", "jobId": 125})
@@ -314,6 +314,22 @@ def test_sbatch_asks_the_operator_for_another_job(gang: SlurmGang) -> None:
     assert "does not look like a batch script" in gang.run("echo x > n; sbatch n").stderr
     large = gang.run("(echo '#!/bin/sh'; head -c 60000 /dev/zero | tr '\\0' x) > l; sbatch l")
     assert (large.returncode, "larger than" in large.stderr) == (1, True)
+
+
+def test_sbatch_takes_the_variables_along_that_export_names_and_says_what_has_no_effect(gang: SlurmGang) -> None:
+    (gang.folder / "next.sh").write_text("#!/bin/bash\n#SBATCH --export=ALL,RUN,MISSING\ntrue\n")
+    environ = {"STEP": "2", "RUN": "a", "OTHER": "o", "LIST": "l", "SBATCH_EXPORT": "LIST"}
+    operator = Operator(gang, {"ok": True, "words": "--cpu-freq high: no\npath /x: is lost", "jobId": 124})
+    ran = gang.run("sbatch --cpu-freq=high --export=STEP,NEW=1 next.sh", **environ)
+    assert (ran.stdout, ran.returncode) == ("Submitted batch job 124\n", 0)
+    assert ran.stderr == "sbatch: --cpu-freq high: no\nsbatch: path /x: is lost\n"
+    assert operator.asked["body"]["variables"] == {"STEP": "2", "RUN": "a", "LIST": "l"}
+    operator = Operator(gang, {"ok": True, "words": "not shown", "jobId": 125})
+    assert gang.run("sbatch -Q --export=NONE next.sh", **environ).stderr == ""
+    (gang.folder / "next.sh").write_text("#!/bin/bash\n#SBATCH --export='RUN\n")
+    operator = Operator(gang, {"ok": False, "words": "Unmatched"})
+    assert "Unmatched" in gang.run("sbatch next.sh", **environ).stderr
+    assert operator.asked["body"]["variables"] == {"LIST": "l"}
 
 
 def test_only_this_launcher_has_them() -> None:

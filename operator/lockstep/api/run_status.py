@@ -361,7 +361,7 @@ class AskStatus(StatusModel):
     ok: bool = False
     """It is done."""
     words: Annotated[str, Field(max_length=512)] = ""
-    """Why not."""
+    """Why not; of a job that was submitted, what has no effect, a line for each."""
     job_id: int | None = None
     """Of submit: the number of the job that was made."""
     time: Timestamp | None = None

@@ -246,6 +246,10 @@ def _pods(request: BatchRequest, told: _Told, submitted: Submitted, around: Surr
     volumes = [dict(volume) for volume in queue.get("volumes", ())]
     if volumes:
         spec["volumes"] = volumes
+    if queue.get("scriptCheckpointClaim"):
+        spec["checkpoint"] = {"shared": {"claimName": queue["scriptCheckpointClaim"]}}
+        if request.notice is not None:  # of any stop, as without a tier
+            spec["checkpoint"]["gracePeriod"] = format_duration(max(1, request.notice.lead))
     shell = carried(request.export, request.export_file, submitted.environ, queue.get("carry", ()), around.reader)
     for row in shell.rows:
         if row.value and row.value != "ALL":

@@ -27,7 +27,7 @@ from lockstep.core.failures.late_evidence import (
     limit_exceeded_before,
     pods_lost_before,
 )
-from lockstep.core.failures.ranks import is_to_join
+from lockstep.core.failures.ranks import is_to_join, script_exit_code
 from lockstep.core.failures.recovery_record import (
     count_attempts_without_progress,
     hold_back_attempt,
@@ -280,6 +280,7 @@ def _write_history(plan: PlanBuilder, cause: Cause, action: Action, case: Case) 
             rank=plan.rank(cause.slot),
             node=cause.node,
             exit_code=cause.exit_code,
+            script_exit_code=script_exit_code(plan),
             stderr=cause.stderr,
             last_step=case.step,
             charged=action.charged,

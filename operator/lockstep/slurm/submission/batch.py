@@ -29,6 +29,11 @@ class Row(NamedTuple):
     handling: str
     words: str = ""
 
+    @property
+    def sentence(self) -> str:
+        """All of it, for people."""
+        return f"{self.option}{f' {self.value}' if self.value else ''}: {self.words or self.handling}"
+
 
 @dataclass(frozen=True)
 class BatchRequest:

@@ -264,6 +264,32 @@ def test_unlike_components_are_refused() -> None:
     assert (row.option, "alike on all nodes" in row.words) == ("hetjob", True)
 
 
+@pytest.mark.parametrize(
+    ("queue", "fields"),
+    [
+        ({}, {}),
+        ({"checkpointClaim": "lustre"}, {}),  # of lockstep submit alone
+        ({"scriptCheckpointClaim": "lustre"}, {"checkpoint": {"shared": {"claimName": "lustre"}}}),
+    ],
+)
+def test_a_script_has_a_checkpoint_block_only_where_its_queue_names_a_claim_for_scripts(
+    queue: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    plain, made = spec(), spec(queue={**QUEUE, **queue})
+    assert {name: value for name, value in made.items() if plain.get(name) != value} == fields
+    assert validate(TrainingRunSpec.model_validate(made), {}) == []
+
+
+def test_a_script_has_as_long_for_its_signal_with_a_checkpoint_block_as_without() -> None:
+    made = spec("--signal=USR1@600", queue={**QUEUE, "scriptCheckpointClaim": "lustre"})
+    assert (made["checkpoint"]["gracePeriod"], made["onTimeLimit"]["leadTime"]) == ("10m", "10m")
+
+
+def test_a_script_that_is_not_to_be_requeued_ends_at_its_first_failure_whatever_its_queue_names() -> None:
+    made = spec("--no-requeue", queue={**QUEUE, "scriptCheckpointClaim": "lustre"})
+    assert (made["checkpoint"], made["recovery"]) == ({"shared": {"claimName": "lustre"}}, {"maxRestarts": 0})
+
+
 def test_what_becomes_a_run_is_one_that_the_operator_takes() -> None:
     made = spec("-N4", "--ntasks-per-node=8", "--gpus-per-node=8", "-t", "60", "--signal=USR1@90", "-o", "x/%j.out")
     assert validate(TrainingRunSpec.model_validate(made), {}) == []

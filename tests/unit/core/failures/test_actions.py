@@ -128,6 +128,7 @@ ROWS: list[tuple[str, Cause, Case, Verb, str, bool]] = [
         True,
     ),
     ("without checkpoint", APPLICATION, case(checkpoints=False), STOP, "ProcessFailed", True),
+    ("no restart allowed", APPLICATION, case(recovery=RecoverySpec(maxRestarts=0)), STOP, "MaxRestarts", True),
     ("storage", cause(AttemptCause.STORAGE, waits=True), case(), IN_PLACE, "", True),
     (
         "storage of the node, twice",

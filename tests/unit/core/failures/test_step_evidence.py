@@ -21,6 +21,7 @@ from support.world import World, phase, running
 
 NOBODY: frozenset[int] = frozenset()
 MPI: dict[str, Any] = {"launcher": {"type": "MPI"}, "command": ["mpirun", "python", "train.py"]}
+SLURM: dict[str, Any] = {"launcher": {"type": "Slurm", "batch": {"script": "#!/bin/sh\nsrun x\n"}}, "command": []}
 STEPS: dict[str, Any] = {"launcher": {"steps": True}}
 SEGFAULT = "Fatal Python error: Segmentation fault"
 TRACEBACK = "Traceback (most recent call last):\nRuntimeError: the sum is wrong"
@@ -89,6 +90,32 @@ def test_once_a_rank_ends_badly_its_steps_are_evidence_beside_it(step: dict[str,
     w.end_step("one", 2, **step)
     w.exit_child("one", 0, 1)
     assert found(w) == [*([(2, ": python of step 1")] if counts else []), (0, "")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "signal", "kept"),
+    [(SLURM, 3, 0, 3), (SLURM, 137, 0, 137), (SLURM, 0, 9, None), (STEPS, 3, 0, None)],
+    ids=["a code", "the code of a step that was killed", "a signal", "no script"],
+)
+def test_what_a_script_ended_with_is_kept_beside_the_step_that_failed(
+    fields: dict[str, Any], code: int, signal: int, kept: int | None
+) -> None:
+    w = gang(**fields)
+    w.end_step("one", 2, code=7, ago=0.5)
+    w.exit_child("one", 0, 1)
+    worker = not_none(w.worker("one", 0))
+    worker.exit = replace(not_none(worker.exit), code=code, signal=signal)
+    w.settle()
+    ended = w.status("one").attempts[0]
+    assert (ended.rank, ended.exit_code, ended.script_exit_code) == (2, 7, kept)
+
+
+def test_a_script_that_a_lost_node_ended_with_its_attempt_has_no_code() -> None:
+    w = gang(**SLURM)
+    w.lose_ranks("one", 2)
+    w.settle()
+    ended = w.status("one").attempts[0]
+    assert (ended.cause, ended.script_exit_code) == (AttemptCause.NODE_LOST, None)
 
 
 @pytest.mark.parametrize(
