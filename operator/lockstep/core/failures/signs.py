@@ -67,7 +67,7 @@ HARDWARE_CODES: Mapping[int, str] = {
     202: "an unknown device",
 }
 RESUME_TO_DISAMBIGUATE = 16
-OUT_OF_MEMORY_CODE = 247
+OUT_OF_MEMORY, OUT_OF_MEMORY_CODE = "OOMKilled", 247
 SIGTERM_CODE, SIGKILL_CODE = 143, 137
 CODE_WORDS: Mapping[int, str] = {
     RESUME_TO_DISAMBIGUATE: "a result did not repeat, and the program wants to compute it again",
@@ -199,7 +199,7 @@ def read_exit(exit_report: ExitReport, signs: Sequence[Sign]) -> Reading:
         return Reading(AttemptCause.DISRUPTION, exit_report.reason, "not of its own accord", bare=True)
     if code in DELIBERATE_CODES:
         return Reading(AttemptCause.DELIBERATE, f"exit {code}", DELIBERATE_CODES[code])
-    if exit_report.reason == "OOMKilled" or code == OUT_OF_MEMORY_CODE:
+    if exit_report.reason == OUT_OF_MEMORY or code == OUT_OF_MEMORY_CODE:
         return Reading(AttemptCause.OUT_OF_MEMORY, "OutOfMemory", "the host's memory did not suffice")
     if exit_report.reason == ExitReason.PROCESS_NOT_STARTED:
         return Reading(
@@ -243,7 +243,7 @@ def read_pod(pod: PodView) -> Reading:
         return Reading(AttemptCause.STORAGE, "ImagePull", "the image could not be pulled", waits=True)
     if is_refused_by_node(pod):
         return Reading(AttemptCause.UNKNOWN, pod.reason, "the node would not take it", on_node=True, waits=True)
-    if pod.reason == "OOMKilled" or pod.exit_code == OUT_OF_MEMORY_CODE:
+    if pod.reason == OUT_OF_MEMORY or pod.exit_code == OUT_OF_MEMORY_CODE:
         return Reading(AttemptCause.OUT_OF_MEMORY, "OutOfMemory", "the host's memory did not suffice")
     if pod.exit_code is not None and pod.exit_code in DELIBERATE_CODES:
         return Reading(AttemptCause.DELIBERATE, f"exit {pod.exit_code}", DELIBERATE_CODES[pod.exit_code])

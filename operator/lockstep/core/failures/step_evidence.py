@@ -11,7 +11,7 @@ from heapq import nsmallest
 
 from lockstep.core.failures.evidence import LossKind, losses
 from lockstep.core.failures.ranks import FailedExit, deciding_ranks, exit_in, failed_exits, was_terminated
-from lockstep.core.failures.signs import SIGN_LIVES, read_exit
+from lockstep.core.failures.signs import OUT_OF_MEMORY, SIGN_LIVES, read_exit
 from lockstep.core.failures.silence import everyone_heard_since
 from lockstep.core.model.assignment import slot_of_rank
 from lockstep.core.model.ranges import parse_ranges
@@ -161,7 +161,9 @@ def _first(state: RunState, found: list[_End]) -> list[FailedExit]:
 
 
 def _as_exit(state: RunState, at: float, slot: int, end: StepEnd) -> FailedExit:
-    reason = ExitReason.SIGNAL if end.signal else ExitReason.ERROR
+    reason: str = ExitReason.SIGNAL if end.signal else ExitReason.ERROR
+    if end.reason == OUT_OF_MEMORY:
+        reason = OUT_OF_MEMORY
     exit_report = ExitReport(end.code or 0, end.signal or 0, at, reason, end.stderr_tail)
     follows = end.step == _BY_MPIRUN and end.code == _MPI_ERR_UNKNOWN
     return FailedExit(slot, state.status.assignment.nodes[slot], exit_report, f": {_named(end)}", follows=follows)

@@ -379,3 +379,15 @@ def test_a_worker_of_an_attempt_that_it_has_not_begun_is_no_witness_of_success()
     worker.phase, worker.exit = WorkerPhase.EXITED, ExitReport(0, at=w.now, reason="StoppedOnRequest")
     w.work_reports_only()
     assert found(w) == [(0, "")], "it was made to end"
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [("OOMKilled", AttemptCause.OUT_OF_MEMORY), ("", AttemptCause.APPLICATION), ("Fenced", AttemptCause.APPLICATION)],
+)
+def test_a_process_that_the_kernel_killed_for_memory_was_out_of_it(reason: str, cause: AttemptCause) -> None:
+    w = gang(**STEPS)
+    w.end_step("one", 2, signal=9, ago=0.5, reason=reason)
+    w.exit_child("one", 0, 1)
+    w.pass_time(3.0)
+    assert w.status("one").attempts[0].cause == cause
