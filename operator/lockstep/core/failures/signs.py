@@ -21,7 +21,8 @@ class Reading:
     own. ``bare``: nothing but a number is known, which failures of all sorts have in common. ``by_nature``: it
     would be the same on any node. ``weak``: hardware by the program's word alone. ``waits``: starting again at
     once would only repeat it. ``on_node``: whatever it is, it belongs to the node. ``passing``: bad luck that
-    nobody is to blame for, as long as it does not go on.
+    nobody is to blame for, as long as it does not go on. ``link``: it tells of the way between two nodes, so that
+    either of them may be the bad one, or neither.
     """
 
     kind: AttemptCause
@@ -34,6 +35,7 @@ class Reading:
     waits: bool = False
     on_node: bool = False
     passing: bool = False
+    link: bool = False
 
 
 def _numbers(text: str) -> frozenset[int]:
