@@ -102,7 +102,8 @@ class StepService:
             raise LaunchError(125, "ProcessNotStarted", "the operator gave no certificate for steps with START")
         try:
             given = launch.steps
-            gang = gang_of(self._settings.run_uid, launch.rank, start, launch.nodelist, given["ports"])
+            ports, names = given["ports"], given.get("names")
+            gang = gang_of(self._settings.run_uid, launch.rank, start, launch.nodelist, ports, names)
             write_credentials(self.directory(launch), gang, given["ca"], given["certificate"], given["key"])
             if self._settings.launcher == "Slurm":
                 self._batch = self.directory(launch)
