@@ -24,7 +24,8 @@ class FailedExit:
     """A process of the current attempt that ended badly on the node of a rank.
 
     ``what`` stands between rank and end where it was not the rank's own process, or none that was to end; ``note`` is
-    what else is to be said of it. ``follows``: it ended because another did.
+    what else is to be said of it. ``follows``: it ended because another did. ``told_by``: a process in that slot could
+    not start it on the node of ``slot``, or lost it there.
     """
 
     slot: int
@@ -33,6 +34,7 @@ class FailedExit:
     what: str = ""
     note: str = ""
     follows: bool = False
+    told_by: int | None = None
 
 
 def deciding_ranks(state: RunState) -> range:

@@ -190,14 +190,14 @@ def carry_out(plan: PlanBuilder, cause: Cause, action: Action, case: Case, lost:
 def _has_more_to_hear(state: RunState, cause: Cause, action: Action) -> bool:
     """Peers of a node that just died end with errors too: a verdict that is final waits for everybody's word,
     and one that only complains of others for a moment."""
-    report = state.report(cause.slot)
-    ended = min(cause.at, report.since) if report is not None else cause.at  # whatever its clock says
-    if not cause.exited or everyone_heard_since(state, ended, but=cause.slot):
+    report, link = state.report(cause.slot), cause.reading.link
+    ended = min(cause.at, report.since) if report is not None and not link else cause.at  # whatever its clock says
+    if not cause.exited or everyone_heard_since(state, ended, but=-1 if link else cause.slot):
         return False
     if action.verb is Verb.STOP:
         state.wake(state.now + state.heartbeat)
         return True
-    return not state.reached(ended + SYMPTOMS_WAIT) and cause.reading.symptom
+    return not state.reached(ended + SYMPTOMS_WAIT) and (cause.reading.symptom or link)
 
 
 def case_of(state: RunState, cause: Cause, lost: Sequence[Loss], attempt: int | None = None) -> Case:
@@ -233,7 +233,7 @@ def case_of(state: RunState, cause: Cause, lost: Sequence[Loss], attempt: int | 
         seen_rules=frozenset(s.kind.partition(":")[2] for s in signs if s.kind.startswith("Rule:")),
         conditions=frozenset(node.conditions) if node is not None else frozenset(),
         held=state.snapshot.leadership.disruption,
-        excluded_enough=excluded_enough(state, len({cause.slot, *cause.evidence.slots}))
+        excluded_enough=excluded_enough(state, len(cause.suspects))
         if cause.points_at_node or cause.reading.on_node or cause.kind in MAY_LEAVE_ITS_NODE
         else "",
         suspects=frozenset(status.assignment.nodes[slot] for slot in cause.evidence.slots) - {""},
@@ -438,7 +438,7 @@ def _clear_node_blame(plan: PlanBuilder, ended: AttemptStatus) -> None:
     """The rank that an attempt's end was put down to did not bring it about."""
     excluded = plan.status.recovery.excluded_nodes
     if ended.seen_at is not None:
-        plan.status = unblame(plan.status, ended.node, ended.seen_at)
+        plan.status = unblame(plan.status, ended.node, ended.cause or "", ended.seen_at)
     if ended.charged and plan.status.recovery.consecutive_no_progress:
         plan.status = take_back_charge(plan.status)
     plan.admission_changed |= plan.status.recovery.excluded_nodes != excluded
