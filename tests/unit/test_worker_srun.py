@@ -154,3 +154,17 @@ def test_each_component_has_its_own_output() -> None:
         for part in made.request.parts for task in part.tasks
     ]  # fmt: skip
     assert places == [["0", "0", "0", "0"], ["1", "1", "1", "0"]], "counted on"
+
+
+PACKED = JOB._replace(image="r.io/a/b:1", mounts=["/data"])
+
+
+def test_a_step_says_what_it_does_not_get_of_its_image_and_mounts() -> None:
+    made = step("--container-image=/x.sqsh", "--container-mounts=/fsx:/fsx,/data", job=PACKED)
+    assert ["is not used" in line or "/fsx is on no volume" in line for line in made.lines] == [True, True]
+    assert step("--container-image=r.io#a/b:1", "--container-mounts=/fsx:/data", job=PACKED).lines == []
+
+
+def test_a_step_with_another_image_than_its_jobs_is_refused() -> None:
+    with pytest.raises(LayoutError, match=r"--container-image=other: the job runs in r\.io/a/b:1"):
+        step("--container-image=other", job=PACKED)

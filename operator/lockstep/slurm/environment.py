@@ -61,6 +61,8 @@ class SlurmJob(NamedTuple):
     group: str = ""
     components: Sequence[int] = ()  # nodes of each, of a heterogeneous job
     topology: Sequence[Tuple[str, str]] = ()  # (SLURM_TOPOLOGY_ADDR, its pattern) of each node
+    image: str = ""  # of its pods
+    mounts: Optional[Sequence[str]] = None  # paths that volumes have; None: not known
 
 
 def job_of(fields: Mapping[str, Any]) -> SlurmJob:

@@ -58,6 +58,7 @@ class Step:
     show_help: bool = False
     show_mpi_types: bool = False
     image: str = ""  # pyxis
+    mounts: str = ""
     notices: Tuple[str, ...] = ()
     by_environment: Tuple[str, ...] = ()  # options that only the environment says
 
@@ -248,7 +249,7 @@ def _hosts(value: str) -> Tuple[str, ...]:
 _TEXTS = {
     "output": "output", "error": "error", "input": "input", "export": "export", "chdir": "chdir",
     "job-name": "job_name", "jobid": "job", "het-group": "het_group", "container-image": "image",
-    "container-workdir": "chdir",
+    "container-workdir": "chdir", "container-mounts": "mounts",
 }  # fmt: skip
 _FLAGS = {
     "label": "label", "unbuffered": "unbuffered", "quiet": "quiet", "disable-status": "disable_status",

@@ -69,6 +69,8 @@ def _job(state: RunState, batch: BatchSpec, number: int, nodelist: tuple[str, ..
         qos=options.get("qos") or spec.priority_class_name or "",
         reservation=options.get("reservation", ""),
         components=batch.components,
+        image=spec.image,
+        mounts=tuple(volume.mount_path for volume in spec.volumes),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Dict, List, Mapping, NamedTuple, Sequence
 
-from lockstep.slurm import patterns
+from lockstep.slurm import images, patterns
 from lockstep.slurm.environment import SlurmJob, exported, step_environment, task_environment, without_steps
 from lockstep.slurm.layout import Layout, LayoutError
 from lockstep.slurm.reports import label
@@ -66,7 +66,7 @@ def call(
     for index, step in enumerate(steps):
         members = _members(step, index, job, several=len(steps) > 1)
         count = counted(step, len(members))
-        lines += step.notices
+        lines += [*step.notices, *images.of_step(step.image, step.mounts, job.image, job.mounts)]
         lines += [f"srun: warning: {warning}" for warning in count.warnings] if not step.quiet else []
         found = placed(step, count, [words[member] for member in members])
         layouts.append(Layout([members[node] for node in found.nodes], found.tasks))
