@@ -66,6 +66,13 @@ def test_every_variable_follows_from_what_is_told() -> None:
     assert variables["SLURM_SUBMIT_DIR"] == "/work"
 
 
+def test_tasks_by_gpus_follow_the_nodes_that_there_are() -> None:
+    w = submitted(options={"ntasks-per-gpu": "2", "gpus": "99"}, ntasks=198)
+    gpus = w.status("one").resolved.gpus_per_node
+    assert gpus
+    assert order(w, job_id=9, last_admitted=5000.0).job.ntasks == 2 * gpus * len(ADDRESSES)
+
+
 def test_where_a_run_stands_in_its_array_is_told() -> None:
     shape = {names.ANNOTATION_ARRAY: "index=3 count=5 min=1 max=9", names.ANNOTATION_ARRAY_JOB: "job=40 step=2"}
     job = order(submitted(), annotations=shape, job_id=44).job
