@@ -147,6 +147,44 @@ def test_steps_that_overlap_have_numbers_of_their_own(shared: SlurmGang) -> None
     assert (registry.rank_of(int(number)), node) == (2, "0"), nested.stderr
 
 
+SHOWS = "echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES $SLURM_STEP_GPUS"
+
+
+def test_steps_in_the_background_have_different_gpus(tmp_path: Path) -> None:
+    made = SlurmGang(tmp_path, 2, gpus=2)
+    try:
+        held = f"bash -c '{SHOWS}; until [ -e go ]; do sleep 0.05; done'"
+        step = "srun -N1 -n1 -w node-0 --gres=gpu:1 --exact"
+        both = made.run(
+            f"{step} {held} > one & until [ -s one ]; do sleep 0.05; done; {step} {held} > two & "
+            "until [ -s two ]; do sleep 0.05; done; touch go; wait; cat one two"
+        )
+        assert both.stdout.split("\n") == ["127.0.0.1 0 0", "127.0.0.1 1 1", ""], both.stderr
+        waits = made.run(
+            f"rm go one; srun -N1 -n1 --gpus-per-node=2 {held} > one & until [ -s one ]; do sleep 0.05; done; "
+            f"{step} bash -c '{SHOWS}' 2> said & until grep -q retrying said; do sleep 0.05; done; touch go; wait"
+        )
+        assert waits.stdout == "127.0.0.1 0 0\n", waits.stderr
+        first, second = (made.folder / "said").read_text().splitlines()
+        assert first == "srun: Job 123 step creation temporarily disabled, retrying (Requested nodes are busy)"
+        assert second.startswith("srun: Step created for StepId=123.")
+    finally:
+        made.close()
+
+
+def test_tasks_by_gpus_have_one_each(tmp_path: Path) -> None:
+    made = SlurmGang(tmp_path, 2, gpus=2)
+    try:
+        ran = made.run(f"srun --ntasks-per-gpu=1 bash -c '{SHOWS}'")
+        assert sorted(ran.stdout.splitlines()) == [
+            f"127.0.0.{node} {device} 0,1" for node in (1, 2) for device in (0, 1)
+        ], ran.stderr
+        refused = made.run("srun --gres=gpu:3 true")
+        assert "3 GPUs of a node are asked for, and each has 2" in refused.stderr
+    finally:
+        made.close()
+
+
 def test_the_first_bad_end_ends_the_step_with_kill_on_bad_exit(shared: SlurmGang) -> None:
     began = time.monotonic()
     ran = shared.run("srun -n3 -K bash -c '[ $SLURM_PROCID = 1 ] && exit 7; sleep 60'")

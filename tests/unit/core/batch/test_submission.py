@@ -244,8 +244,18 @@ def test_a_path_is_on_a_volume_by_whole_names(path: str, there: bool) -> None:
 
 
 def test_the_image_of_the_first_step_is_the_jobs() -> None:
-    script = "#!/bin/sh\nsrun --container-image=docker://ghcr.io#x/y:1 a\nsrun --container-image=z b\n"
+    script = "#!/bin/sh\nsrun --container-image=docker://ghcr.io#x/y:1 a\nsrun --container-image=ghcr.io/x/y:1 b\n"
     assert spec(script=script)["image"] == "ghcr.io/x/y:1"
+
+
+def test_a_step_with_another_image_or_mount_than_the_jobs_is_refused_by_its_name() -> None:
+    script = "#!/bin/sh\nsrun --container-image=a x\nsrun --container-image=b --container-mounts=/fsx:/fsx x\n"
+    first, second = submit(script=script).refusals
+    assert (first.option, first.value, "the job runs in a," in first.words) == ("srun --container-image", "b", True)
+    assert (second.option, second.words) == (
+        "srun --container-mounts",
+        "/fsx is on no volume; there are /home",
+    )
 
 
 TORCHX = (
