@@ -69,7 +69,7 @@ def waits_for_nodes(run: RunView) -> bool:
     """The next admission cycle decides: the run is accepted and has no nodes, or lacks some."""
     if run.spec is None or not is_true(run.status, ConditionType.ACCEPTED):
         return False
-    return current_phase(run) is Phase.PENDING or bool(slots.lacking(run.status.assignment))
+    return _is_short_of_nodes(run, current_phase(run))
 
 
 def sentences(
@@ -80,7 +80,7 @@ def sentences(
     phase = current_phase(run)
     yield from _refusal(run)
     yield from _oddities(run.status)
-    if phase is Phase.PENDING or slots.lacking(run.status.assignment):
+    if _is_short_of_nodes(run, phase):
         yield from _waiting(run, found, now, everything)
     yield from _steps(run, phase)
     before = [*_before(run.status, now), *_last_end(run, phase, now), *_resume(run, phase, everything)]
@@ -95,6 +95,12 @@ def sentences(
 def checkpoint_summary(candidate: SavedCheckpoint) -> str:
     """``step 300 (shared, /shared-checkpoints/…)``."""
     return f"step {candidate.step} ({', '.join(filter(None, (candidate.tier, candidate.path)))})"
+
+
+def _is_short_of_nodes(run: RunView, phase: Phase) -> bool:
+    """Nobody gives a node to what has ended, or stops, whatever rank of it lacks one."""
+    goes = phase in (Phase.STOPPING, Phase.FINISHED)
+    return phase is Phase.PENDING or (not goes and bool(slots.lacking(run.status.assignment)))
 
 
 def _refusal(run: RunView) -> Iterator[str]:
