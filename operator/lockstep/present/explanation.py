@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from lockstep.api.checkpoint_status import SavedCheckpoint
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import QueueStatus, TrainingRunStatus
-from lockstep.core.checkpoints.unknown_saves import REMEDY, named
+from lockstep.core.checkpoints.unknown_saves import HOW_TO_BE_KNOWN, REMEDY, named
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
@@ -19,6 +19,7 @@ from lockstep.core.pods.launchers import others_stand_by
 from lockstep.core.pods.requirement import avoided_nodes
 from lockstep.core.run.backoff import allowed_without_progress
 from lockstep.core.run.report import HOW_TO_REPORT, NO_STEP_HINT
+from lockstep.core.run.way_back import begins, retry_of, way_back
 from lockstep.present import start_estimate
 from lockstep.present.amounts import ago, duration, plural
 from lockstep.present.runs import completion, current_phase, leaving_in_words, pace, queue_of, seconds_left
@@ -120,7 +121,8 @@ def _oddities(status: TrainingRunStatus) -> Iterator[str]:
             yield f"{kind}: {found.message}"
     if status.checkpoint.unrecognised:
         saves = named(status.checkpoint.unrecognised)
-        yield f"What it wrote may be saves, and none can be resumed from: {saves}; {REMEDY}."
+        remedy = HOW_TO_BE_KNOWN if is_true(status, ConditionType.FINISHED) else REMEDY
+        yield f"What it wrote may be saves, and none can be resumed from: {saves}; {remedy}."
     if status.resolved.unused_gpus and any(status.assignment.nodes):
         yield f"It leaves GPUs of its nodes unused: {status.resolved.unused_gpus}."
     asks = find(status, ConditionType.SCALE_UP)
@@ -251,10 +253,15 @@ def _going_on(run: RunView) -> Iterator[str]:
     if run.status.next is not None:
         yield f"Next: nothing; run {run.status.next.name} goes on from it."
     elif is_true(run.status, ConditionType.SUCCEEDED):
-        yield f"Next: nothing, it is done; lockstep retry {run.name} would train on from its newest checkpoint."
+        onward, flag = begins(run, run.status)
+        yield f"Next: nothing, it is done; {' '.join(filter(None, (retry_of(run), flag)))} would {onward}."
     else:
-        mended = f"lockstep retry {run.name} -f FILE"
-        yield f"Next: nothing by itself. To go on from its newest checkpoint: lockstep retry {run.name}, or {mended}."
+        yield f"Next: nothing by itself; {_way_back(run)}."
+
+
+def _way_back(run: RunView) -> str:
+    end = find(run.status, ConditionType.FINISHED)
+    return way_back(run, run.status, end.reason if end is not None else "")
 
 
 def _last_end(run: RunView, phase: Phase, now: float) -> Iterator[str]:
@@ -334,7 +341,7 @@ def _next(run: RunView, phase: Phase, now: float, everything: bool) -> Iterator[
         case Phase.FINISHED:
             succeeded = find(status, ConditionType.SUCCEEDED)
             if succeeded is not None and succeeded.message:
-                yield f"The end: {succeeded.message}"
+                yield f"The end: {succeeded.message.removesuffix(f'; {_way_back(run)}')}"
             if leaving := leaving_in_words(run, now):
                 yield f"Its nodes: {leaving}."
             yield from _going_on(run)
