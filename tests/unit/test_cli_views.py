@@ -403,6 +403,26 @@ def test_the_cause_of_an_end_is_said_once_and_what_matters_first() -> None:
     assert not any("the run is stopped" in line for line in told)
 
 
+@pytest.mark.parametrize("ways", ["", "; to begin at step 0: lockstep retry llama --fresh"])
+def test_the_command_that_goes_on_is_said_once_and_with_what_is_saved_by_now(ways: str) -> None:
+    raw = sample.failed()
+    for told in raw["status"]["conditions"][1:]:
+        told["message"] += f"; to go on from step 380: lockstep retry llama [-f FILE]{ways}"
+    assert "\n".join(explained(raw)) + "\n" == (GOLDEN / "explain-failed.txt").read_text()
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_run_that_has_ended_says_from_which_step_another_goes_on(saved: bool) -> None:
+    raw = sample.failed()
+    if not saved:
+        raw["status"]["checkpoint"] = {}
+    step = "go on from step 400" if saved else "begin at step 0"
+    assert f"Next: nothing by itself; to {step}: lockstep retry llama [-f FILE]." in explained(raw)
+    for told in raw["status"]["conditions"][1:]:
+        told |= {"status": "True", "reason": "AllRanksSucceeded"}
+    assert f"Next: nothing, it is done; lockstep retry llama would {step}." in explained(raw)
+
+
 @pytest.mark.parametrize("stops", [False, True], ids=["ended", "stopping"])
 def test_who_ends_with_a_rank_that_had_no_node_is_promised_none(stops: bool) -> None:
     raw = sample.running() if stops else sample.failed()

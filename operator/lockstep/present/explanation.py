@@ -19,7 +19,7 @@ from lockstep.core.pods.launchers import others_stand_by
 from lockstep.core.pods.requirement import avoided_nodes
 from lockstep.core.run.backoff import allowed_without_progress
 from lockstep.core.run.report import HOW_TO_REPORT, NO_STEP_HINT
-from lockstep.core.run.way_back import begins, retry_of, way_back
+from lockstep.core.run.way_back import begins, retry_of, way_back, without_way_back
 from lockstep.present import start_estimate
 from lockstep.present.amounts import ago, duration, plural
 from lockstep.present.runs import completion, current_phase, leaving_in_words, pace, queue_of, seconds_left
@@ -256,12 +256,8 @@ def _going_on(run: RunView) -> Iterator[str]:
         onward, flag = begins(run, run.status)
         yield f"Next: nothing, it is done; {' '.join(filter(None, (retry_of(run), flag)))} would {onward}."
     else:
-        yield f"Next: nothing by itself; {_way_back(run)}."
-
-
-def _way_back(run: RunView) -> str:
-    end = find(run.status, ConditionType.FINISHED)
-    return way_back(run, run.status, end.reason if end is not None else "")
+        end = find(run.status, ConditionType.FINISHED)
+        yield f"Next: nothing by itself; {way_back(run, run.status, end.reason if end is not None else '')}."
 
 
 def _last_end(run: RunView, phase: Phase, now: float) -> Iterator[str]:
@@ -341,7 +337,7 @@ def _next(run: RunView, phase: Phase, now: float, everything: bool) -> Iterator[
         case Phase.FINISHED:
             succeeded = find(status, ConditionType.SUCCEEDED)
             if succeeded is not None and succeeded.message:
-                yield f"The end: {succeeded.message.removesuffix(f'; {_way_back(run)}')}"
+                yield f"The end: {without_way_back(succeeded.message)}"
             if leaving := leaving_in_words(run, now):
                 yield f"Its nodes: {leaving}."
             yield from _going_on(run)

@@ -1,5 +1,6 @@
 """How training goes on after the end of a run: the command that makes a new one, and with what that begins."""
 
+import re
 from collections.abc import Iterator, Mapping
 
 from lockstep.api.base import names
@@ -36,6 +37,8 @@ _STEP_0_IS_A_CHOICE = (
 )
 """Ends for fear that step 0 loses something."""
 
+_WAYS = re.compile(r"(?:; to [^;:]+: lockstep retry [^;]+)+$")
+
 
 def retry_of(run: RunView) -> str:
     """The command. A run of an array cannot be replaced: the array would make it anew."""
@@ -50,6 +53,11 @@ def newest_saved(status: TrainingRunStatus) -> int | None:
 def way_back(run: RunView, status: TrainingRunStatus, reason: str) -> str:
     """``to go on from step 40: lockstep retry llama -t LIMIT``, of a run that has ended, or ends, for ``reason``."""
     return "; ".join(_ways(run, status, reason))
+
+
+def without_way_back(message: str) -> str:
+    """The words of an end before those: what is saved may be more by now, as workers tell of their last saves."""
+    return _WAYS.sub("", message)
 
 
 def _ways(run: RunView, status: TrainingRunStatus, reason: str) -> Iterator[str]:

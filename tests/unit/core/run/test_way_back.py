@@ -13,7 +13,7 @@ from lockstep.api.checkpoint_status import PreviousSave, SavedCheckpoint, Unreco
 from lockstep.cli.commands import retry
 from lockstep.core.model.reasons import StopReason
 from lockstep.core.model.snapshot import RunView
-from lockstep.core.run.way_back import newest_saved, way_back
+from lockstep.core.run.way_back import newest_saved, way_back, without_way_back
 from support.world import spec, world
 
 SHARED_TIER = {"shared": {"claimName": "lustre"}}
@@ -70,6 +70,7 @@ def test_the_command_has_what_has_to_be_another_way_and_says_where_the_new_run_b
     of: RunView, reason: str, told: str
 ) -> None:
     assert way_back(of, of.status, reason) == told
+    assert without_way_back(f"it failed; to no avail: why; {told}") == "it failed; to no avail: why"
 
 
 def test_a_run_of_an_array_goes_on_under_another_name() -> None:
