@@ -78,7 +78,8 @@ def record_previous(plan: PlanBuilder) -> None:
 
 
 def record_next(plan: PlanBuilder) -> None:
-    """Of a run that has ended: the latest that goes on from it. The link stays when that one is deleted."""
+    """Of a run that has ended: the latest that goes on from it, or begins anew in its place. The link stays when that
+    one is deleted."""
     latest = _latest(plan)
     if latest is not None and plan.status.next != (link := LinkedRun(name=latest.name, uid=latest.uid)):
         plan.status = changed(plan.status, next=link)
@@ -88,6 +89,7 @@ def _latest(state: RunState) -> RunView | None:
     going_on: Iterable[RunView] = (
         run
         for run in state.snapshot.successors
-        if run.status.resolved.start_run_uid == state.run.uid and not is_test_only(run)
+        if state.run.uid in (run.status.resolved.start_run_uid, *(before.uid for before in run.status.previous[:1]))
+        and not is_test_only(run)
     )
     return max(going_on, key=lambda run: (run.created_at, run.uid), default=None)
