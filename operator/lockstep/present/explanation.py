@@ -19,9 +19,10 @@ from lockstep.core.pods.launchers import others_stand_by
 from lockstep.core.pods.requirement import avoided_nodes
 from lockstep.core.run.backoff import allowed_without_progress
 from lockstep.core.run.report import HOW_TO_REPORT, NO_STEP_HINT
-from lockstep.core.run.way_back import begins, retry_of, way_back, without_way_back
+from lockstep.core.run.way_back import without_way_back
 from lockstep.present import start_estimate
 from lockstep.present.amounts import ago, duration, plural
+from lockstep.present.going_on import after_the_end
 from lockstep.present.runs import completion, current_phase, leaving_in_words, pace, queue_of, seconds_left
 
 _HOLDERS_NAMED = 8
@@ -248,18 +249,6 @@ def _before(status: TrainingRunStatus, now: float) -> Iterator[str]:
         yield f"It goes on from run {before}{more}."
 
 
-def _going_on(run: RunView) -> Iterator[str]:
-    """The end is final, and no reason to begin anew."""
-    if run.status.next is not None:
-        yield f"Next: nothing; run {run.status.next.name} goes on from it."
-    elif is_true(run.status, ConditionType.SUCCEEDED):
-        onward, flag = begins(run, run.status)
-        yield f"Next: nothing, it is done; {' '.join(filter(None, (retry_of(run), flag)))} would {onward}."
-    else:
-        end = find(run.status, ConditionType.FINISHED)
-        yield f"Next: nothing by itself; {way_back(run, run.status, end.reason if end is not None else '')}."
-
-
 def _last_end(run: RunView, phase: Phase, now: float) -> Iterator[str]:
     """How the attempt before ended, and what was done; of a run that has ended only what its end does not say."""
     attempts = [a for a in run.status.attempts if a.ended_at is not None and a.cause != AttemptEnd.SUCCEEDED]
@@ -340,7 +329,7 @@ def _next(run: RunView, phase: Phase, now: float, everything: bool) -> Iterator[
                 yield f"The end: {without_way_back(succeeded.message)}"
             if leaving := leaving_in_words(run, now):
                 yield f"Its nodes: {leaving}."
-            yield from _going_on(run)
+            yield after_the_end(run)
         case Phase.STOPPING if status.stop is not None:
             yield f"Stopping since {ago(status.stop.time, now)}, {status.stop.reason}: {status.stop.message}"
             save = status.checkpoint.save

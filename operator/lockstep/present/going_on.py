@@ -14,12 +14,12 @@ from typing import Any
 from lockstep.api.base import names
 from lockstep.core.checkpoints.origin import directory_of
 from lockstep.core.checkpoints.previous_saves import directory_of as directory_of_save
-from lockstep.core.model.conditions import is_true
+from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tiers import LOCAL
 from lockstep.core.run.lineage import records_of
-from lockstep.core.run.way_back import newest_saved, retry_of
+from lockstep.core.run.way_back import begins, newest_saved, retry_of, way_back
 from lockstep.present.amounts import duration, plural
 
 Json = dict[str, Any]
@@ -173,6 +173,17 @@ def put_record(manifest: Json, run: RunView) -> None:
     index = {name: run.annotations[name] for name in _OF_ARRAYS if name in run.annotations}
     annotations = manifest["metadata"].get("annotations") or {}
     manifest["metadata"]["annotations"] = index | annotations | {names.ANNOTATION_PREVIOUS: records}
+
+
+def after_the_end(run: RunView) -> str:
+    """What comes next of a run that has ended. The end is final, and no reason to begin anew."""
+    if run.status.next is not None:
+        return f"Next: nothing; run {run.status.next.name} goes on from it."
+    if is_true(run.status, ConditionType.SUCCEEDED):
+        onward, flag = begins(run, run.status)
+        return f"Next: nothing, it is done; {' '.join(filter(None, (retry_of(run), flag)))} would {onward}."
+    end = find(run.status, ConditionType.FINISHED)
+    return f"Next: nothing by itself; {way_back(run, run.status, end.reason if end is not None else '')}."
 
 
 def start_of(checkpoint: object) -> Json:
