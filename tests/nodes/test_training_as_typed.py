@@ -285,8 +285,10 @@ def test_one_that_is_held_one_that_is_suspended_and_one_that_stops_differ_in_eve
     paused.wait("it is suspended", lambda: paused.is_true("Suspended"))
     types("cancel", "ends")
     held.wait("it is held", lambda: held.status.get("state"))
+    ends.wait("it stops", lambda: ends.status.get("state") == "Stopping")
     rows = {line.split()[0]: line for line in types("queue").splitlines() if line}
     assert "Held" in rows["held"]
+    assert "Stopping" in rows["ends"]
     assert "Suspended" in rows["paused"]
     assert "Held" not in rows["paused"]
     assert "lockstep release held" in types("explain", "held")

@@ -9,7 +9,7 @@ from lockstep.api.checkpoint_status import SavedCheckpoint
 from lockstep.api.queue import QueueLimits
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import QueueStatus, TrainingRunStatus
-from lockstep.core.checkpoints.unknown_saves import REMEDY, named
+from lockstep.core.checkpoints.unknown_saves import HOW_TO_BE_KNOWN, REMEDY, named
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
@@ -20,8 +20,10 @@ from lockstep.core.pods.launchers import others_stand_by
 from lockstep.core.pods.requirement import avoided_nodes
 from lockstep.core.run.backoff import allowed_without_progress
 from lockstep.core.run.report import HOW_TO_REPORT, NO_STEP_HINT
+from lockstep.core.run.way_back import without_way_back
 from lockstep.present import start_estimate
 from lockstep.present.amounts import ago, duration, plural
+from lockstep.present.going_on import after_the_end
 from lockstep.present.runs import completion, current_phase, leaving_in_words, pace, queue_of, seconds_left
 
 _HOLDERS_NAMED = 8
@@ -72,7 +74,7 @@ def waits_for_nodes(run: RunView) -> bool:
     """The next admission cycle decides: the run is accepted and has no nodes, or lacks some."""
     if run.spec is None or not is_true(run.status, ConditionType.ACCEPTED):
         return False
-    return current_phase(run) is Phase.PENDING or bool(slots.lacking(run.status.assignment))
+    return _is_short_of_nodes(run, current_phase(run))
 
 
 def sentences(
@@ -83,7 +85,7 @@ def sentences(
     phase = current_phase(run)
     yield from _refusal(run)
     yield from _oddities(run.status)
-    if phase is Phase.PENDING or slots.lacking(run.status.assignment):
+    if _is_short_of_nodes(run, phase):
         yield from _waiting(run, found, now, everything)
     yield from _steps(run, phase)
     limits = found.limits if isinstance(found, LiveAdmission) else QueueLimits()
@@ -99,6 +101,12 @@ def sentences(
 def checkpoint_summary(candidate: SavedCheckpoint) -> str:
     """``step 300 (shared, /shared-checkpoints/…)``."""
     return f"step {candidate.step} ({', '.join(filter(None, (candidate.tier, candidate.path)))})"
+
+
+def _is_short_of_nodes(run: RunView, phase: Phase) -> bool:
+    """Nobody gives a node to what has ended, or stops, whatever rank of it lacks one."""
+    goes = phase in (Phase.STOPPING, Phase.FINISHED)
+    return phase is Phase.PENDING or (not goes and bool(slots.lacking(run.status.assignment)))
 
 
 def _refusal(run: RunView) -> Iterator[str]:
@@ -118,7 +126,8 @@ def _oddities(status: TrainingRunStatus) -> Iterator[str]:
             yield f"{kind}: {found.message}"
     if status.checkpoint.unrecognised:
         saves = named(status.checkpoint.unrecognised)
-        yield f"What it wrote may be saves, and none can be resumed from: {saves}; {REMEDY}."
+        remedy = HOW_TO_BE_KNOWN if is_true(status, ConditionType.FINISHED) else REMEDY
+        yield f"What it wrote may be saves, and none can be resumed from: {saves}; {remedy}."
     if status.resolved.unused_gpus and any(status.assignment.nodes):
         yield f"It leaves GPUs of its nodes unused: {status.resolved.unused_gpus}."
     asks = find(status, ConditionType.SCALE_UP)
@@ -245,17 +254,6 @@ def _before(status: TrainingRunStatus, now: float) -> Iterator[str]:
         yield f"It goes on from run {before}{more}."
 
 
-def _going_on(run: RunView) -> Iterator[str]:
-    """The end is final, and no reason to begin anew."""
-    if run.status.next is not None:
-        yield f"Next: nothing; run {run.status.next.name} goes on from it."
-    elif is_true(run.status, ConditionType.SUCCEEDED):
-        yield f"Next: nothing, it is done; lockstep retry {run.name} would train on from its newest checkpoint."
-    else:
-        mended = f"lockstep retry {run.name} -f FILE"
-        yield f"Next: nothing by itself. To go on from its newest checkpoint: lockstep retry {run.name}, or {mended}."
-
-
 def _last_end(run: RunView, phase: Phase, now: float) -> Iterator[str]:
     """How the attempt before ended, and what was done; of a run that has ended only what its end does not say."""
     attempts = [a for a in run.status.attempts if a.ended_at is not None and a.cause != AttemptEnd.SUCCEEDED]
@@ -333,10 +331,10 @@ def _next(run: RunView, phase: Phase, limits: QueueLimits, now: float, everythin
         case Phase.FINISHED:
             succeeded = find(status, ConditionType.SUCCEEDED)
             if succeeded is not None and succeeded.message:
-                yield f"The end: {succeeded.message}"
+                yield f"The end: {without_way_back(succeeded.message)}"
             if leaving := leaving_in_words(run, now):
                 yield f"Its nodes: {leaving}."
-            yield from _going_on(run)
+            yield after_the_end(run)
         case Phase.STOPPING if status.stop is not None:
             yield f"Stopping since {ago(status.stop.time, now)}, {status.stop.reason}: {status.stop.message}"
             save = status.checkpoint.save

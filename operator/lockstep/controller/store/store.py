@@ -22,7 +22,7 @@ from lockstep.controller.store.pod_index import PodIndex
 from lockstep.controller.store.refusals import Refusals, RefusedCreates
 from lockstep.controller.store.run_sets import RunSets
 from lockstep.controller.store.scale_ups import ScaleUps
-from lockstep.controller.store.successors import Successors, gone_on_from
+from lockstep.controller.store.successors import Successors, gone_on_from, recorded_origin
 from lockstep.controller.store.training_queues import TrainingQueues
 from lockstep.controller.store.training_runs import TrainingRuns
 from lockstep.controller.store.whole_status import (
@@ -341,6 +341,10 @@ class Store:
         self._successors.run_changed(old, new)
         if origin := gone_on_from(old, new):
             self._queue.add(run_key(run.namespace, origin))
+        if (uid := recorded_origin(new)) and uid != recorded_origin(old):
+            before = self.runs.get(uid)
+            if before is not None and before.namespace == run.namespace:
+                self._queue.add(run_key(before.namespace, before.name))
         if new is None:
             self._dry_runs.pop(run.uid, None)
             self._refused.forget_run(run.uid)

@@ -316,8 +316,7 @@ def _remedy(cause: Cause, case: Case) -> str:
     on = f" on {len(nodes)} nodes ({', '.join(nodes[:4])})" if len(nodes) > 1 else ""
     return (
         f"it failed like this {count} times {where}{on}, so it is the program or its data: "
-        f"read its log (lockstep logs {case.run}), correct it, and go on from its newest checkpoint: "
-        f"lockstep retry {case.run}"
+        f"read its log (lockstep logs {case.run}) and correct it"
     )
 
 

@@ -10,6 +10,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
+from lockstep.core.checkpoints.saves import last_trained
 from lockstep.core.failures.actions import SAME_STEP, Action, Case, Verb, act
 from lockstep.core.failures.breaker import slow_in_words
 from lockstep.core.failures.causes import Cause, collected, first_cause
@@ -244,7 +245,7 @@ def case_of(state: RunState, cause: Cause, lost: Sequence[Loss], attempt: int | 
 
 def _diverged_alike(state: RunState, attempt: int) -> int:
     """How many attempts before this one loaded the same checkpoint and judge_divergence at the same place."""
-    status, last = state.status, _last_step(state, attempt)
+    status, last = state.status, _last_trained(state, attempt)
     resume = status.start.resume if status.start is not None and status.start.attempt == attempt else None
     if resume is None or last is None:
         return 0
@@ -256,6 +257,13 @@ def _diverged_alike(state: RunState, attempt: int) -> int:
         and abs(entry.last_step - last) <= SAME_STEP
         for entry in status.attempts
     )
+
+
+def _last_trained(state: RunState, attempt: int) -> int | None:
+    """As history has it: no less than was saved."""
+    if attempt != state.status.attempt:
+        return _last_step(state, attempt)
+    return last_trained(state, latest_valid(state.snapshot, state.status))
 
 
 def _last_step(state: RunState, attempt: int) -> int | None:
@@ -270,6 +278,7 @@ def _first_bad_step(state: RunState, attempt: int) -> int | None:
 
 def _write_history(plan: PlanBuilder, cause: Cause, action: Action, case: Case) -> None:
     saved = action.ceiling if action.ceiling is not None else saved_step(plan)
+    last = _last_trained(plan, plan.status.attempt)
     others = {plan.rank(slot) for slot in (*cause.victims, *cause.evidence.tied)}
     plan.put_attempt(
         changed(
@@ -282,10 +291,10 @@ def _write_history(plan: PlanBuilder, cause: Cause, action: Action, case: Case) 
             exit_code=cause.exit_code,
             script_exit_code=script_exit_code(plan),
             stderr=cause.stderr,
-            last_step=case.step,
+            last_step=last,
             charged=action.charged,
             victims=shown_ranges(others),
-            steps_lost=max(0, case.step - saved) if case.step is not None else None,
+            steps_lost=max(0, last - saved) if last is not None else None,
         ),
         cause=cause.kind,
         action=_word(action),
