@@ -36,11 +36,11 @@ def directory_of(path: str, uid: str) -> str:
     return "/".join(parts[: parts.index(uid) + 1]) if inside and uid in parts[1:] else ""
 
 
-def to_be_asked(found: Sequence[PreviousSave]) -> str:
-    """What lies there, and each answer, for whoever uses the CLI and whoever writes manifests."""
+def to_be_asked(found: Sequence[PreviousSave], run: str) -> str:
+    """What lies there, and each answer, for whoever uses the CLI and whoever writes manifests. ``run`` is its name."""
     first = found[0]
     directory = directory_of(first.path, first.uid)
-    retry = f"lockstep retry {directory.split('/')[-2]}"  # they lie in <namespace>/<name>/<UID>
+    retry = f"lockstep retry {run}"
     more = f", others ({len(found) - 1}) left theirs" if len(found) > 1 else ""
     return (
         f"an earlier run of this name saved step {first.step} in this run's path{more}, which step 0 would pass over; "

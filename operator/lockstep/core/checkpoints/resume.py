@@ -59,8 +59,8 @@ class ResumeContext:
     ``saved_before`` says that status knows of a step that was once committed.
     ``ceiling`` is the highest step that may be chosen; what is in ``quarantine`` is not.
     ``bandwidth`` is bytes per second: of the whole shared tier, of one node's local tier, and of the archive.
-    ``unknown`` may be saves, and no format recognises them. ``previous`` are those of earlier runs of this name, in the
-    directory of it, while no attempt of this one was ever started.
+    ``unknown`` may be saves, and no format recognises them. ``previous`` are those of earlier runs of this name,
+    ``run``, in its path, while no attempt of this one was ever started.
     ``origin`` names what the spec says to start from; then the candidates are that one's, and step 0 is no choice.
     """
 
@@ -80,6 +80,7 @@ class ResumeContext:
     unknown: tuple[UnrecognisedSave, ...] = ()
     previous: tuple[PreviousSave, ...] = ()
     total_steps: int = 0
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +224,7 @@ def _without_checkpoint(
         message = f"start.mode is Require and no checkpoint is valid{newest}; {remedy} would start at step 0"
     elif not ever_saved and not context.unknown and context.previous and context.mode != "Fresh":
         kind, reason = ResumeKind.BLOCKED, StopReason.PREVIOUS_SAVES
-        message = to_be_asked(context.previous)
+        message = to_be_asked(context.previous, context.run)
     elif not ever_saved and not context.unknown:
         kind, reason = ResumeKind.FRESH, ResumeReason.NOTHING_SAVED
         message = f"starts at step 0: this run has {'completed no save' if newest else 'saved nothing'} yet{newest}"

@@ -105,6 +105,7 @@ def _context(state: RunState, view: RankView) -> ResumeContext:
         probe_grace=state.tunables.deadlines.probe + state.lag.allowance,
         bandwidth=state.tunables.bandwidth,
         step_seconds=book_of(state).best_step_ms / 1000.0,
+        run=state.run.name,
     )
 
 
