@@ -11,7 +11,8 @@ from lockstep.worker.child.progress import progress_of
 from lockstep.worker.settings import JSON
 
 MAX_LINE = 4096  # bytes of a line that are looked at
-_NUMBER = rb"([-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf|NaN|Inf))"
+_VALUE = rb"[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf|NaN|Inf)"
+_NUMBER = rb"(" + _VALUE + rb")"
 
 # Each: a word that the line must hold, the step (and the total) in a form that nothing else prints, the loss.
 _FORMATS: Sequence[Tuple[bytes, "re.Pattern[bytes]", "re.Pattern[bytes]"]] = (
@@ -24,12 +25,13 @@ _FORMATS: Sequence[Tuple[bytes, "re.Pattern[bytes]", "re.Pattern[bytes]"]] = (
     # HuggingFace Trainer with a callback that adds the step: "{'loss': 2.31, …, 'step': 120}"
     (b"'loss'", re.compile(rb"^\{.*'(?:global_)?step': '?(\d+)()"), re.compile(rb"'loss': '?" + _NUMBER)),
 )  # fmt: skip
-# Programs of no framework: "step 120/5000 loss 2.31", "iter 120: loss 2.31", "Step=120 | train loss = 2.31"
+# Programs of no framework: "step 120/5000 loss 2.31", "[iter 120] loss 2.31", "Step=120 | lr 1e-4 | train loss = 2.31"
+_BETWEEN = rb"[\s,:;|\])-]{1,8}"
 _PLAIN = re.compile(
-    rb"\b(?:step|iter|iteration)[ :=#]{1,3}(\d+)(?: ?(?:/|of) ?(\d+))?[\s,:;|-]{1,8}"
-    rb"(?:train(?:ing)?[ _])?loss[ :=]{1,3}" + _NUMBER,
+    rb"\b(?:step|iter|iteration)[ :=#]{1,3}(\d+)(?: ?(?:/|of) ?(\d+))?" + _BETWEEN
+    + rb"(?:[a-z]\w{0,23}[ :=]{1,3}" + _VALUE + _BETWEEN + rb"){0,4}(?:train(?:ing)?[ _])?loss[ :=]{1,3}" + _NUMBER,
     re.IGNORECASE,
-)
+)  # fmt: skip
 # Steps of an evaluation, or that begin anew with each epoch, are not those of the training.
 _OTHER_STEPS = re.compile(rb"\b(?:epoch|eval|val|valid|test)", re.IGNORECASE)
 # HuggingFace Trainer prints no step beside the loss; its progress bar, on stderr, does: " 12%|█▏  | 120/1000 [00:…"
