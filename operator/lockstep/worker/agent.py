@@ -356,7 +356,8 @@ class Worker:
             return
         self.barrier.leave()
         rules, spent = list(desired.get("watch") or ()), desired.get("retention")
-        self.starting = functools.partial(self._start_child, launch, contract, rules, spent)
+        pattern = str(desired.get("progressPattern") or "")
+        self.starting = functools.partial(self._start_child, launch, contract, rules, spent, pattern)
 
     def _start_in_turn(self, start: Callable[[], None]) -> None:
         """Start the program when its turn has come, unless it is not wanted any more."""
@@ -371,7 +372,9 @@ class Worker:
             self.link.send_first(ACKNOWLEDGED_WITHIN_SECONDS)
             start()
 
-    def _start_child(self, launch: Launch, contract: JSON, rules: List[JSON], spent: Optional[JSON]) -> None:
+    def _start_child(
+        self, launch: Launch, contract: JSON, rules: List[JSON], spent: Optional[JSON], pattern: str
+    ) -> None:
         log_line(
             f"attempt={launch.attempt} rank={launch.rank} node={self.settings.node} "
             f"resume={launch.resume_step or 'none'} world={launch.world} "
@@ -405,7 +408,7 @@ class Worker:
             self.training = Training(
                 self.settings, launch, command, environment, rules, self.slow_work.begin, steps=self.steps.wanted,
                 serves=serves, also=self.steps.listener(launch), outlets=job and job.outlets,
-                catchers=job.catchers if job else all_that_catch,
+                catchers=job.catchers if job else all_that_catch, pattern=pattern,
             )  # fmt: skip
         except LaunchError as error:
             self._fail_start(error)
@@ -468,7 +471,7 @@ class Worker:
         self.child = None
         try:
             # As in any container: when its main process ends, everything in it ends.
-            kill_others(spare=training.helper)
+            kill_others(spare=training.helpers)
             training.finish(-number or code)
         except Exception as error:  # that it ended is told, whatever cannot be learnt of how
             log_line(f"attempt={child.attempt} its last words are lost: {error!r}")
