@@ -117,6 +117,11 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.checkpoint.start.mode",
         "leave run and path out",
     ),
+    "a pattern of the steps without a step": (
+        spec(progress={"pattern": r"at (?P<loss>\d+)"}),
+        "spec.progress.pattern",
+        "names no group for the step; write it (?P<step>[0-9]+)",
+    ),
     "a rule that fits nothing": (
         spec(recovery={"rules": [{"name": "a", "action": "Stop"}]}),
         "spec.recovery.rules[0]",

@@ -639,7 +639,12 @@ EDITS: Sequence[Callable[[Random, float], Mapping[str, Any]]] = (
     },
     lambda rng, now: {"recovery": rng.choice(RECOVERIES)},
     lambda rng, now: {
-        "progress": {"totalSteps": rng.choice((1, 10, 2**53)), "tokensPerStep": 2**53, "flopsPerToken": 2**53}
+        "progress": {
+            "totalSteps": rng.choice((1, 10, 2**53)),
+            "tokensPerStep": 2**53,
+            "flopsPerToken": 2**53,
+            "pattern": "(?P<step>x)",
+        }
     },
     lambda rng, now: {"queue": rng.choice(("default", "own", "gone"))},
     lambda rng, now: {"placement": {"excludeNodes": ["n0", "n1"]}},

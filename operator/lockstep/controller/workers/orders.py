@@ -52,6 +52,7 @@ class _Reply(Struct, rename="camel", kw_only=True):
     stopping_at: float | UnsetType = UNSET
     cadence: Raw | UnsetType = UNSET
     watch: Raw | UnsetType = UNSET
+    progress_pattern: str | UnsetType = UNSET
     stacks: str | UnsetType = UNSET
     point: dict[str, str | int] | UnsetType = UNSET
     warm_up: Raw | UnsetType = UNSET
@@ -172,6 +173,7 @@ class Orders:
             return
         # For those yet to start: in every heartbeat of a large gang the addresses were a flood.
         reply.nodelist, reply.watch, reply.retention = self._nodelist, self._watch, self._retention
+        reply.progress_pattern = directive.progress_pattern or UNSET
         if self._batch is not None:
             reply.batch = self._batch.of_first if reply.rank == 0 else self._batch.of_others
         if self.start_at > reply.server_time:  # seconds, so that all start together, whoever was told first

@@ -256,6 +256,7 @@ class Directive:
     stopping_at: float = 0.0  # with RUN: the gang will be stopped then at the latest, so should_stop() is true
     cadence: CadenceOrder | None = None  # with RUN
     watch: tuple[tuple[str, str], ...] = ()  # with RUN: (rule, pattern) to look for in stderr
+    progress_pattern: str = ""  # with RUN: of the lines of its output that tell a step; empty: those that are known
     stacks: str = ""  # with RUN: id of a request for the stacks of all ranks
     point: PointRequest | None = None  # with PREPARE
     warm_up: WarmUpRequest | None = None  # with PREPARE

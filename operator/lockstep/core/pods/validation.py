@@ -127,9 +127,10 @@ def _volumes(spec: TrainingRunSpec, grant: AllowedPowers) -> Iterator[Problem]:
 
 
 def _patterns(spec: TrainingRunSpec) -> Iterator[Problem]:
-    for index, rule in enumerate(spec.recovery.rules):
-        if mistake := plain_mistake(rule.log_pattern or ""):
-            field = f"spec.recovery.rules[{index}].logPattern"
+    rules = spec.recovery.rules
+    asked = {f"spec.recovery.rules[{index}].logPattern": rule.log_pattern for index, rule in enumerate(rules)}
+    for field, pattern in [*asked.items(), ("spec.progress.pattern", spec.progress.pattern)]:
+        if mistake := plain_mistake(pattern or ""):
             yield Problem(field, f"is no regular expression of Python's: {mistake}; escape what is meant as it stands")
 
 

@@ -98,6 +98,7 @@ def _released(state: RunState, known: Handover) -> Directive | None:
         jitter=parse_duration(spread) if spread is not None else 0.0,
         retention=order_for_workers(state.status),
         watch=tuple((rule.name, rule.log_pattern) for rule in rules if rule.log_pattern is not None),
+        progress_pattern=(spec.progress.pattern or "") if spec is not None else "",
     )
 
 

@@ -45,7 +45,8 @@ TRIED_AGAIN_AFTER = 600.0
 HINT_AFTER = 300.0
 """Seconds that a run trains without ever having reported a step until it is told how to. Large models load longer."""
 HOW_TO_REPORT = (
-    "add lockstep_training.report(step), or print lines such as step 120/5000 loss 2.31 (docs/worker.md#progress)"
+    "add lockstep_training.report(step), print lines such as step 120/5000 loss 2.31, or say by spec.progress.pattern "
+    "what yours look like (docs/worker.md#progress)"
 )
 NO_STEP_HINT = f"no step was ever reported: hangs and the pace cannot be seen; {HOW_TO_REPORT}"
 SETTLED_AFTER = 2.0

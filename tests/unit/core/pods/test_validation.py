@@ -45,6 +45,11 @@ BAD_SPECS: dict[str, tuple[TrainingRunSpec, str, str]] = {
         "spec.recovery.rules[0].logPattern",
         "missing ), unterminated subpattern",
     ),
+    "a pattern of the steps that is none": (
+        spec(progress={"pattern": r"at (?P<step>\d+"}),
+        "spec.progress.pattern",
+        "missing ), unterminated subpattern",
+    ),
     "a shortest time that is longer than the longest": (
         spec(timeLimit="1h", minTimeLimit="90m"),
         "spec.minTimeLimit",
