@@ -342,3 +342,35 @@ async def test_a_run_whose_nodes_nobody_gives_is_told_so_and_obeys_who_stops_it(
         assert (status.state, status.assignment.config_map) == ("Suspended", "")
         assert status.assignment.incarnations == (1, 1), "none is used twice"
         assert find(status, "Undecidable") is None
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [ApiError(403, "Forbidden", "a webhook denied the request"), ApiError(500, "InternalError", "a webhook failed")],
+)
+async def test_pods_that_nobody_lets_us_delete_hold_up_no_new_run_of_that_name(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, refusal: ApiError
+) -> None:
+    await scene.arrive("old")
+    await scene.live()
+    asked: list[str] = []
+
+    async def refuse(_: Link, resource: Resource, name: str, namespace: str = "", **__: Any) -> bytes | None:
+        asked.append(name)
+        raise refusal
+
+    with monkeypatch.context() as while_it_is_so:
+        while_it_is_so.setattr(Link, "delete", refuse)
+        scene.api.delete("old")
+        await scene.hear(1)
+        scene.api.apply("old", queue="default", worker="Disabled", image="i", command=["train"], nodes=1)
+        scene.api.runs["old"]["metadata"]["uid"] = "another"
+        await scene.hear(10)
+        assert scene.nodes("old") == ("n1",)
+        assert scene.on("n0") == {"old"}, "it is there still, and has its node"
+        tried = len(asked)
+        await scene.hear(5)
+        assert (len(asked), len(caplog.records)) == (tried, 1), "not at every look"
+    await scene.hear(60)
+    [pod] = [pod for name, pod in scene.api.pods.items() if name in asked]
+    assert pod["metadata"]["deletionTimestamp"]

@@ -51,7 +51,7 @@ _STUCK = 5.0
 _UNREAD_PATIENCE = 60.0
 """Seconds for which all others wait for the nodes of a run that the API server does not give."""
 _UNREAD_AGAIN = 30.0
-"""Seconds until the API server is asked again for what it does not give."""
+"""Seconds until the API server is asked again for what it does not give, or to delete what it does not let go."""
 _READ_AGAIN = 5.0
 """Seconds until the book of usage is asked for again, when it could not be read."""
 
@@ -95,6 +95,7 @@ class Reconciler:
         self._memory = CycleMemory()
         self._pools_due = 0.0
         self._unread_since: dict[str, float] = {}  # run UID -> monotonic seconds
+        self._orphans_again: dict[str, float] = {}  # key -> when they may be deleted again, monotonic
         self._most_workers = (0, 0.0)
         self._failing = Failing()
 
@@ -137,7 +138,7 @@ class Reconciler:
         return self._leadership.disruption
 
     async def _run(self, namespace: str, name: str) -> None:
-        await self._delete_orphans(namespace, name)
+        await self._delete_orphans_if_they_go(namespace, name)
         run, key, pace = self._store.runs.named(namespace, name), run_key(namespace, name), self._executor.pace
         if run is None:
             pace.forget(key)
@@ -280,6 +281,22 @@ class Reconciler:
         if trouble:
             self._queue.wake_at(CLUSTER_KEY, now + tunables.breaker.window / 4)
         return snapshot
+
+    async def _delete_orphans_if_they_go(self, namespace: str, name: str) -> None:
+        """Where the API server does not let us, a new run of that name does not wait for it."""
+        key, now = run_key(namespace, name), self._clock.monotonic()
+        if (again := self._orphans_again.get(key, now)) > now:
+            self._queue.wake_at(key, self._clock.now() + again - now)
+            return
+        self._orphans_again.pop(key, None)
+        try:
+            await self._delete_orphans(namespace, name)
+        except ApiError as error:
+            if not error.is_of_one_object:
+                raise
+            self._store.left_out.note(PODS.plural, f"of {key}, which is gone,", error.status, f"stay: {error.words}")
+            self._orphans_again[key] = now + _UNREAD_AGAIN
+            self._queue.wake_at(key, self._clock.now() + _UNREAD_AGAIN)
 
     async def _delete_orphans(self, namespace: str, name: str) -> None:
         """Pods whose run is gone go too; that it is gone is first confirmed by a quorum read."""
