@@ -183,9 +183,15 @@ class Store:
         return self._pods.vouched_for(run_uid)
 
     def snapshot_run(
-        self, namespace: str, name: str, reports: Mapping[int, WorkerReport], leadership: Leadership
+        self,
+        namespace: str,
+        name: str,
+        reports: Mapping[int, WorkerReport],
+        leadership: Leadership,
+        *,
+        unread: bool = False,
     ) -> RunSnapshot | None:
-        """Everything known of one run, or None when no run of this name is known.
+        """Everything known of one run, or None when no run of this name is known. ``unread``: its nodes need not be.
 
         Raises MissingAssignmentError.
         """
@@ -193,7 +199,9 @@ class Store:
         if run is None:
             return None
         if is_assignment_missing(run):
-            raise MissingAssignmentError(run)
+            if not unread:
+                raise MissingAssignmentError(run)
+            run = replace(run, unread=True)
         return RunSnapshot(
             run=run,
             # A label is anybody's to copy.

@@ -242,6 +242,7 @@ class ConditionReason(AnyReason):
     KUEUE_NOT_INSTALLED = "KueueNotInstalled"
     KUEUE_DISABLED = "KueueDisabled"
     DECISION_FAILS = "DecisionFails"
+    NODES_UNKNOWN = "NodesUnknown"  # the API server does not give the ConfigMap that has them
     # ScaleUp
     PLACEHOLDERS_WAIT = "PlaceholdersWait"
     PROVISIONING_REQUESTED = "ProvisioningRequested"
