@@ -27,7 +27,7 @@ from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import cannot_decide, find, is_true
 from lockstep.core.model.lifecycle import Outcome, Phase
-from lockstep.core.model.limits import asked_limit
+from lockstep.core.model.limits import asked_limit, end_notice
 from lockstep.core.model.plan import Plan
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.ranges import format_ranges
@@ -240,7 +240,7 @@ def _end_of_time(state: RunState) -> Wish | None:
         since = min((pod.created_at for pod in state.live_pods), default=None)
     if limit is None or since is None:
         return None
-    if not state.reached(since + limit - status.held_seconds - min(state.tunables.stop_grace, limit // 2)):
+    if not state.reached(since + limit - status.held_seconds - end_notice(limit, state.tunables.stop_grace)):
         return None
     reason, then = then_at_its_limit(state)
     return reason, f"the time limit of {limit} s; {then}"

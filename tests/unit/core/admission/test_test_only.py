@@ -261,7 +261,7 @@ class TestForgetting:
 @pytest.mark.parametrize(
     ("spec", "limits", "told"),
     [
-        ({"timeLimit": "4m"}, {}, (240, None, 180)),
+        ({"timeLimit": "4m"}, {}, (240, None, 216)),
         ({"timeLimit": "1h", "checkpoint": {"shared": {"claimName": "lustre"}}}, {}, (3600, 3000, 3540)),
         ({}, {"defaultTimeLimit": "30m"}, (1800, None, 1740)),
         ({}, {}, (None, None, None)),
