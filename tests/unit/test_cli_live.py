@@ -111,6 +111,13 @@ def test_holders_that_report_steps_are_named_with_their_end_by_that_pace() -> No
     assert nothing.ends == {}
 
 
+def test_who_waits_is_told_the_time_that_its_queue_will_give_it() -> None:
+    queue = {"metadata": about("default"), "spec": {"limits": {"defaultTimeLimit": "1h"}}}
+    found = admission(Server(trainingqueues=[queue], trainingruns=[sample.pending()]), sample.pending())
+    told = "\n".join(explain.explanation(runs.view(sample.pending()), found, NOW))
+    assert "Its time is to be 1h with its nodes; after 50m all ranks are asked to save, " in told
+
+
 def test_what_pods_of_others_use_is_counted() -> None:
     nodes = [node(f"gpu-{n}") for n in range(4)]
     server = Server(nodes=nodes, pods=[daemon("gpu-2", "1")], trainingruns=[sample.pending()])

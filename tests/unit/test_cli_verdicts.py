@@ -259,7 +259,7 @@ def test_of_several_runs_each_is_told_within_the_same_two_seconds(
     assert now[0] <= verdicts.PATIENCE + 1e-6
 
 
-def run_by_http(asked: list[str], claims: int) -> Any:
+def run_by_http(asked: list[str], claims: int, **spec: Any) -> Any:
     """A server that takes a run, refuses it later, and has no claim (404) or any (200)."""
 
     def answer(request: Any) -> None:
@@ -271,9 +271,22 @@ def run_by_http(asked: list[str], claims: int) -> Any:
         elif request.path.partition("?")[0].endswith("/trainingruns/llama"):
             says(200, sample.run("llama", status=status("PodRefused", "False")))(request)
         else:
-            says(200, sample.run("llama", status={}))(request)
+            says(200, sample.run("llama", status={}, **spec))(request)
 
     return answer
+
+
+@pytest.mark.parametrize("form", ["name", "json", "yaml"])
+def test_what_is_done_before_the_limit_is_told_beside_whatever_is_printed(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, checkpoint = tmp_path / "run.yaml", {"shared": {"claimName": "lustre"}}
+    path.write_text(yaml.safe_dump(manifest(timeLimit="30m", checkpoint=checkpoint)))
+    with answering(run_by_http([], 200, timeLimit="30m")) as server:
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", server)))
+        with pytest.raises(SystemExit):
+            main(["submit", str(path), "--no-wait", "-o", form])
+    assert "after 20m all ranks are asked to save" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import msgspec
 
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
-from lockstep.api.queue import ANY_GPU_TYPE
+from lockstep.api.queue import ANY_GPU_TYPE, QueueLimits
 from lockstep.api.run_status import QueueStatus
 from lockstep.cli import operator_settings, runs
 from lockstep.cli.client import Cluster, Json, core_path, resource_path, runs_path
@@ -108,6 +108,7 @@ def admission(
         holders=tuple((holder, tuple(nodes)) for holder, nodes in sorted(held.items(), key=lambda item: -len(item[1]))),
         ended={run.key: at for run in snapshot.runs if run.key in held and (at := _pods_leave_at(run, tunables))},
         ends={run.key: words for run in snapshot.runs if run.key in held and (words := completion(run, now))},
+        limits=snapshot.queues[queue_of(run)].spec.limits if queue_of(run) in snapshot.queues else QueueLimits(),
         unread=unread,
     )
 

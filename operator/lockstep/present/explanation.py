@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lockstep.api.checkpoint_status import SavedCheckpoint
+from lockstep.api.queue import QueueLimits
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import QueueStatus, TrainingRunStatus
 from lockstep.core.checkpoints.unknown_saves import REMEDY, named
@@ -57,6 +58,8 @@ class LiveAdmission:
     """When the pods of those holders that have ended are deleted at the latest, as far as they don't leave before."""
     ends: Mapping[str, str] = field(default_factory=dict)
     """When those of them that report steps end by their pace, in words: sooner than others may count on."""
+    limits: QueueLimits = field(default_factory=QueueLimits)
+    """Those of its queue."""
     unread: str = ""
     """Why it was decided with the default settings; empty: it was with those of the operator."""
 
@@ -83,12 +86,13 @@ def sentences(
     if phase is Phase.PENDING or slots.lacking(run.status.assignment):
         yield from _waiting(run, found, now, everything)
     yield from _steps(run, phase)
+    limits = found.limits if isinstance(found, LiveAdmission) else QueueLimits()
     before = [*_before(run.status, now), *_last_end(run, phase, now), *_resume(run, phase, everything)]
     if phase in (Phase.PENDING, Phase.LAUNCHING, Phase.RECOVERING):
         yield from before
-        yield from _next(run, phase, now, everything)
+        yield from _next(run, phase, limits, now, everything)
     else:
-        yield from _next(run, phase, now, everything)
+        yield from _next(run, phase, limits, now, everything)
         yield from before
 
 
@@ -321,7 +325,7 @@ def _saved(candidate: SavedCheckpoint, everything: bool) -> str:
     return checkpoint_summary(candidate) if everything else f"step {candidate.step} ({candidate.tier})"
 
 
-def _next(run: RunView, phase: Phase, now: float, everything: bool) -> Iterator[str]:
+def _next(run: RunView, phase: Phase, limits: QueueLimits, now: float, everything: bool) -> Iterator[str]:
     status = run.status
     gang = find(status, ConditionType.GANG_READY)
     match phase:
@@ -369,7 +373,8 @@ def _next(run: RunView, phase: Phase, now: float, everything: bool) -> Iterator[
             yield from _backoff(status, now)
     if everything and run.status.spares and phase in (Phase.LAUNCHING, Phase.RECOVERING, Phase.RUNNING):
         yield f"Spares at the barrier: {run.status.spares}."
-    if phase is Phase.PENDING and run.spec is not None and (wished := start_estimate.limit_of_spec(run.spec)):
+    wished = start_estimate.limit_of_spec(run.spec, limits) if phase is Phase.PENDING and run.spec is not None else ""
+    if wished:
         yield f"Its time is to be {wished}."
     time_given = start_estimate.granted(run)
     if time_given and phase in (Phase.LAUNCHING, Phase.RECOVERING, Phase.RUNNING):

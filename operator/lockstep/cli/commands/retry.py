@@ -97,6 +97,7 @@ def retry(
     if creation.asks_server:
         return
     note(told)
+    submit.tell_limit(cluster, made)
     if creation.wait:
         submit.await_end(cluster, made)
     elif not creation.no_wait and (verdict := tell_verdicts(cluster, [made])):

@@ -135,6 +135,8 @@ def _submit(typed: _Typed, request: BatchRequest, made: WantedRun, cluster: Clus
         output.print_lines([str(number)])
     elif not request.quiet:
         output.print_lines([f"Submitted batch job {number}"])
+    if not request.quiet and (told := submit.limit_told(cluster, raw)):
+        output.note(f"sbatch: {told}")
     return await_end(cluster, raw) if request.wait else ExitCode.OK
 
 
