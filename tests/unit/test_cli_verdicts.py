@@ -215,6 +215,16 @@ BECOMES: dict[str, tuple[list[dict[str, Any] | CliError], str, ExitCode]] = {
         "llama cannot start as it is: NodesPerRunLimit: at most 4",
         ExitCode.REFUSED,
     ),
+    "waits for others of its quota": (
+        [status(queue={"reason": "Quota", "message": "queue q uses 4 of its 4 nodes; the run needs 2"})],
+        "llama waits in queue default: Quota: queue q uses 4",
+        ExitCode.OK,
+    ),
+    "asks for more than its quota": (
+        [status(queue={"reason": "QuotaTooSmall", "message": "the run needs 5, and can never have more than 4"})],
+        "llama cannot start as it is: QuotaTooSmall: the run needs 5, and can never have more than 4",
+        ExitCode.REFUSED,
+    ),
     "is judged late": ([{}, {}, status(), status(queue=WAITS)], "llama waits in queue", ExitCode.OK),
     "was refused before it was changed": ([OUTDATED], "llama is not judged yet", ExitCode.OK),
     "is not judged": ([{}], "llama is not judged yet; lockstep explain llama", ExitCode.OK),

@@ -171,6 +171,7 @@ WAITS: Mapping[str, str] = {
     WaitReason.RUNNING_RUNS_LIMIT: "for other runs of its queue to end",
     WaitReason.NODES_PER_RUN_LIMIT: "and will not be admitted as it is",
     WaitReason.QUOTA: "for nodes within its queue's quota",
+    WaitReason.QUOTA_TOO_SMALL: "and will not be admitted as it is",
     WaitReason.WINDOW: "for a maintenance window to be over",
     WaitReason.PENDING_RUNS_LIMIT: "for others of its queue to get their nodes",
     WaitReason.GPU_HOURS_LIMIT: "for GPU-hours of its queue",

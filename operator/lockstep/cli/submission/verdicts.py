@@ -25,6 +25,7 @@ NOT_BY_WAITING = frozenset(
     {
         WaitReason.PLACEMENT,
         WaitReason.NODES_PER_RUN_LIMIT,
+        WaitReason.QUOTA_TOO_SMALL,
         WaitReason.DEADLINE_UNREACHABLE,
         WaitReason.TIME_LIMIT_TOO_LONG,
         WaitReason.DEPENDENCY_NEVER_SATISFIED,
