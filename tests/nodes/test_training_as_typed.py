@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from harness.training import NAMESPACE, TrainingRun, TrainingSite
+from localcluster.api import Request
 from lockstep.api.base import names
 from lockstep.api.base.times import to_unix
 from lockstep.cli.main import main
@@ -213,6 +214,40 @@ def test_what_cannot_run_is_told_when_it_is_submitted_and_by_the_exit_code(
         submitted(site, "typo", 1)
     else:
         assert "typo" not in types("queue", "--finished")
+
+
+@pytest.fixture
+def small(site: TrainingSite) -> Iterator[str]:
+    """A queue with three nodes."""
+    api, path = site.world.cluster.api, f"/apis/{names.API_VERSION}/{names.QUEUES}"
+    head = {"apiVersion": names.API_VERSION, "kind": "TrainingQueue", "metadata": {"name": "small"}}
+    api.send(Request("POST", path, head | {"spec": {"quotas": [{"gpuType": "Any", "nominalNodes": 3}]}}))
+    yield "small"
+    api.send(Request("DELETE", f"{path}/small", absence_is_fine=True))
+
+
+def test_more_nodes_than_the_queue_ever_gives_are_told_when_they_are_asked_for(
+    site: TrainingSite, types: Types, small: str
+) -> None:
+    flags = ("--image", "none", "--gpus-per-node", "0", "-q", small)
+    said = types("submit", "--name", "wide", *flags, "-N", "4", *COMMAND, code=3)
+    submitted(site, "wide", 4)
+    assert "QuotaTooSmall: queue small uses 0 of its 3 nodes; the run needs 4, and can never have more than 3" in said
+    first = site.apply("first", 2, ["sleep", "1000"], checkpoint=None, queue=small)
+    first.wait("it runs", lambda: first.status.get("state") == "Running")
+    said = types("submit", "--name", "waits", *flags, "-N", "2", *COMMAND)
+    submitted(site, "waits", 2)
+    assert "waits in queue small" in said
+
+
+def test_an_array_for_a_queue_that_there_is_not_is_told_so_by_its_first_run(site: TrainingSite, types: Types) -> None:
+    flags = ("--image", "none", "--gpus-per-node", "0", "--array", "2-3", "-q", "reserch")
+    try:
+        said = types("submit", "--name", "sweep", *flags, *COMMAND, code=3)
+    finally:
+        path = f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/{names.RUN_SETS}/sweep"
+        site.world.cluster.api.send(Request("DELETE", path, absence_is_fine=True))
+    assert "sweep is accepted; its first run sweep-2 cannot start as it is: QueueNotFound: " in said
 
 
 @pytest.mark.parametrize(
