@@ -440,7 +440,9 @@ def test_who_holds_nodes_is_said_where_nodes_are_what_it_waits_for(reason: str, 
 def test_who_waits_is_told_when_holders_end_by_their_pace_beside_what_is_promised_by_their_limits() -> None:
     queue = QueueStatus(position=1, reason="Resources", message="x", estimated_start=NOW + 7200, assumption="limits")
     holders = (("team/big", ("gpu-1",)), ("team/other", ("gpu-2",)))
-    found = LiveAdmission(queue=queue, ahead=(), nodes=4, holders=holders, ends={"team/big": "in 40m (17:30)"})
+    found = LiveAdmission(
+        queue=queue, ahead=(), nodes=4, holders=holders, ends={"team/big": "at its pace ends in 40m (17:30)"}
+    )
     told = explained(sample.pending(), found)
     assert "  1 node held by team/big, which at its pace ends in 40m (17:30): gpu-1" in told
     assert "  1 node held by team/other: gpu-2" in told

@@ -57,7 +57,7 @@ class LiveAdmission:
     ended: Mapping[str, float] = field(default_factory=dict)
     """When the pods of those holders that have ended are deleted at the latest, as far as they don't leave before."""
     ends: Mapping[str, str] = field(default_factory=dict)
-    """When those of them that report steps end by their pace, in words: sooner than others may count on."""
+    """When those of them may end sooner than others may count on, by their pace or after a save, in words."""
     limits: QueueLimits = field(default_factory=QueueLimits)
     """Those of its queue."""
     unread: str = ""
@@ -214,8 +214,8 @@ def _holders(found: LiveAdmission, now: float) -> Iterator[str]:
         gone = found.ended.get(holder)
         left = duration(max(0.0, gone - now)) if gone is not None else ""
         ended = f", which has ended; its pods are deleted in {left} at the latest" if left else ""
-        pace = f", which at its pace ends {found.ends[holder]}" if holder in found.ends else ""
-        yield f"  {plural(len(nodes), 'node')} held by {holder}{ended or pace}: {named}"
+        early = f", which {found.ends[holder]}" if holder in found.ends else ""
+        yield f"  {plural(len(nodes), 'node')} held by {holder}{ended or early}: {named}"
     if len(found.holders) > _HOLDERS_NAMED:
         yield f"  and by {plural(len(found.holders) - _HOLDERS_NAMED, 'more run')}"
 
