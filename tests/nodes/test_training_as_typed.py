@@ -195,7 +195,7 @@ COMMAND = ("--", "sleep", "1000")
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["--gpu-type", "a100"], 3, ["gpuTypes", "a100"]),
+        (["--gpu-type", "a100"], 3, ["gpuTypes", "a100", "did you mean A100?"]),
         (["-q", "reserch"], 3, ["QueueNotFound", "reserch"]),
         (["--priority-class", "hgih"], 3, ["PriorityClassNotFound", "hgih"]),
         (["-N", "500"], 3, ["needs 500 nodes", "Placement"]),
