@@ -101,8 +101,8 @@ class TimeLimitStatus(StatusModel):
     """When all ranks are asked to save, and stopped once they have: onTimeLimit.leadTime before the limit, and never
     more than half of it. None: no program has asked for saves so far, or none can be asked."""
     end_at: Timestamp
-    """When the ranks are told to end, saved or not: before the limit by the grace of their pods, or a tenth of
-    the limit."""
+    """When the ranks are told to end, saved or not: before the limit by the grace of their pods, of which the
+    usual one is a tenth of the limit at most."""
     over_at: Timestamp
     """When the limit is over, which the expected starts of other runs rest on."""
 

@@ -12,7 +12,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.limits import can_be_asked, limit_allowed, notice_of
 from lockstep.core.model.snapshot import RunView
-from lockstep.core.pods.gang import termination_grace
+from lockstep.core.pods.gang import own_grace
 from lockstep.present.amounts import duration, local_time, moment
 
 UNKNOWN = "?"
@@ -89,7 +89,7 @@ def limit_of_spec(spec: TrainingRunSpec, limits: QueueLimits) -> str:
     limit = limit_allowed(spec, limits)
     if limit is None:
         return ""
-    notice = notice_of(spec, limit, termination_grace(spec, GangSettings()))
+    notice = notice_of(spec, limit, GangSettings().termination_grace, own_grace(spec))
     return _limit_in_words(limit, limit - notice.save if can_be_asked(spec) else None, limit - notice.end)
 
 

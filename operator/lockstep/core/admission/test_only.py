@@ -22,7 +22,7 @@ from lockstep.core.model.limits import can_be_asked, notice_of
 from lockstep.core.model.plural import plural
 from lockstep.core.model.reasons import WaitReason
 from lockstep.core.model.test_only import is_test_only
-from lockstep.core.pods.gang import termination_grace
+from lockstep.core.pods.gang import own_grace
 
 _NODES_TOLD = 64
 _ANSWERS_PER_CYCLE = 8
@@ -130,7 +130,7 @@ class TestOnlyAnswers:
         now, cycle = float(int(self._cycle.now)), self._cycle
         longest = granted_at_most(entry.spec, queue_spec(cycle.snapshot, entry.spec.queue))
         limit = int(longest) if longest < NO_LIMIT else None
-        notice = notice_of(entry.spec, limit or 0, termination_grace(entry.spec, cycle.tunables.gang))
+        notice = notice_of(entry.spec, limit or 0, cycle.tunables.gang.termination_grace, own_grace(entry.spec))
         answer = TrialStatus(
             at=now,
             observed_generation=entry.run.generation,

@@ -9,7 +9,7 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.save_signal import save_signal
 
 SHORTEST_END = 5
-"""Seconds before a limit at which ranks are told to end at the latest, where half of the limit is as much."""
+"""Seconds that ranks have to end at least, but for half of the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +24,17 @@ class LimitNotice:
     """A save is awaited no longer."""
 
 
-def notice_of(spec: TrainingRunSpec, limit: int, grace: int) -> LimitNotice:
-    """``limit`` and ``grace``, that of the pods, in seconds. A save takes no more than half of the limit."""
-    end = end_notice(limit, grace)
+def notice_of(spec: TrainingRunSpec, limit: int, usual: int, own: int | None) -> LimitNotice:
+    """``limit``, and what pods have to end, in seconds: the ``usual`` grace, or their ``own`` where the run asks for
+    one. Neither that nor a save takes more than half of the limit."""
+    end = end_notice(limit, usual) if own is None else min(own, limit // 2)
     save = max(end, min(parse_duration(spec.on_time_limit.lead_time), limit // 2)) if can_be_asked(spec) else end
     return LimitNotice(save, end, min(end, save // 2))
 
 
 def end_notice(limit: int, grace: int) -> int:
-    """Seconds before ``limit`` at which ranks are told to end. What is tried for minutes has its minutes: no more than
-    a tenth of them goes to ``grace``, which is meant for limits of hours."""
+    """Seconds before ``limit`` at which ranks are told to end where nobody says how long that takes. What is tried for
+    minutes has its minutes: no more than a tenth of them goes to ``grace``, which is meant for limits of hours."""
     return min(grace, max(SHORTEST_END, limit // 10), limit // 2)
 
 

@@ -384,8 +384,14 @@ def _environment(
 
 def termination_grace(spec: TrainingRunSpec, settings: GangSettings) -> int:
     """Seconds between SIGTERM to a pod and SIGKILL."""
+    own = own_grace(spec)
+    return settings.termination_grace if own is None else own
+
+
+def own_grace(spec: TrainingRunSpec) -> int | None:
+    """The same, where the run says how many."""
     theirs = pod_template.section(spec.pod_template, "spec").get("terminationGracePeriodSeconds")
-    return theirs if isinstance(theirs, int) else settings.termination_grace
+    return theirs if isinstance(theirs, int) else None
 
 
 def _volumes(

@@ -11,11 +11,11 @@ from lockstep.api.run_status import TimeLimitStatus, TrainingRunStatus
 from lockstep.core.accounting.account import over_budget
 from lockstep.core.checkpoints.saves import ask_for_save, grace_period, listens
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.limits import can_be_asked, limit_in_force, notice_of
+from lockstep.core.model.limits import LimitNotice, can_be_asked, limit_in_force, notice_of
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import Recorded, StopReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.pods.gang import termination_grace
+from lockstep.core.pods.gang import own_grace, termination_grace
 from lockstep.core.run.stopping import begin_stop, stop_after_save, why_without_save
 
 
@@ -89,7 +89,7 @@ def _keep_to_time_limit(plan: PlanBuilder) -> bool:
     since = plan.status.last_admitted
     assert since is not None
     ends = since + limit - plan.status.held_seconds
-    notice = notice_of(spec, limit, termination_grace(spec, plan.tunables.gang))
+    notice = _notice(plan, limit)
     reason, then = then_at_its_limit(plan)
     message = f"{_in_words(spec, limit)}; {then}"
     is_near = plan.phase is Phase.RUNNING and can_be_asked(spec) and plan.reached(ends - notice.save)
@@ -128,7 +128,7 @@ def _moments(state: RunState) -> TimeLimitStatus | None:
     ends, limit, before = time_is_over(state, state.status), limit_of(state, state.status), state.status.time_limit
     if ends is None or limit is None:
         return None
-    notice = notice_of(state.spec, limit, termination_grace(state.spec, state.tunables.gang))
+    notice = _notice(state, limit)
     known = before is not None and before.save_at is not None
     asked = can_be_asked(state.spec) and (known or (state.phase is Phase.RUNNING and bool(listens(state))))
     return TimeLimitStatus(
@@ -137,6 +137,10 @@ def _moments(state: RunState) -> TimeLimitStatus | None:
         end_at=float(int(ends - notice.end)),
         over_at=float(int(ends)),
     )
+
+
+def _notice(state: RunState, limit: int) -> LimitNotice:
+    return notice_of(state.spec, limit, state.tunables.gang.termination_grace, own_grace(state.spec))
 
 
 def _in_words(spec: TrainingRunSpec, limit: int) -> str:
