@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from containers.site import KindSite, assert_blamed
-from harness.training import NAMESPACE, TrainingRun
+from harness.training import CLAIM, NAMESPACE, TrainingRun
 from kindcluster.cluster import GPUS
 from localcluster.build import REPOSITORY
 from lockstep.api.base import names
+from lockstep.cli.main import main
 
 pytestmark = pytest.mark.containers
 SECURITY = REPOSITORY / "docs" / "security.md"
@@ -91,17 +96,47 @@ def test_torchrun_resumes_with_gloo_where_it_was_saved(site: KindSite, torch_ima
 
 
 def test_so_it_does_on_the_pod_network_where_pods_are_restricted(site: KindSite, torch_image: str) -> None:
-    """With what docs/security.md says to write for such a namespace."""
-    [shown] = re.findall(r"```yaml\n(spec:\n  network: Pod\n.*?)```", SECURITY.read_text(), re.DOTALL)
-    restricted = yaml.safe_load(shown)["spec"]
-    label = ("label", "--overwrite", "namespace", NAMESPACE)
-    site.world.kubectl(*label, f"{names.LABEL_POD_SECURITY}=restricted")
-    try:
-        run = with_torch(site, torch_image, "restricted", **restricted)
+    with restricted(site) as spec:
+        run = with_torch(site, torch_image, "restricted", **spec)
         assert_a_killed_rank_resumes(site, run)
         addresses = {pod["status"]["podIP"] for pod in run.pods}
         assert len(addresses) == 2
         assert addresses.isdisjoint(pod["status"]["hostIP"] for pod in run.pods)
+
+
+@pytest.mark.nightly
+def test_code_is_copied_to_a_claim_and_runs_from_there_where_pods_are_restricted(
+    site: KindSite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("import os; print('trained in', os.getcwd(), flush=True)")
+    (tmp_path / "code" / "tokens.bin").write_bytes(os.urandom(2_500_000))
+    to = ["-n", NAMESPACE, "--kubeconfig", str(site.kind.kubeconfig)]
+    with restricted(site) as spec:
+        spec |= {"nodes": 2, "gpusPerNode": 0, "image": site.image, "command": ["python3", "-B", "train.py"]}
+        head = {"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "metadata": {"name": "carried"}}
+        (tmp_path / "run.yaml").write_text(yaml.safe_dump(head | {"spec": spec}))
+        carried = ["--code", str(tmp_path / "code"), "--code-claim", CLAIM]
+        with pytest.raises(SystemExit) as end:
+            main(["submit", str(tmp_path / "run.yaml"), *carried, *to])
+        assert not end.value.code, capsys.readouterr()
+        path = f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/{names.RUNS}/carried"
+        run = site.applied("carried", site.world.cluster.api.get(path)["metadata"]["uid"], 2, CLAIM)
+        site.runs.append(run)
+        run.wait_until_succeeded(SECONDS)
+        assert all("trained in /code" in run.log(rank) for rank in range(2))
+    [copy] = (site.world.claim_folder(NAMESPACE, CLAIM) / "lockstep-code").iterdir()
+    assert sorted(file.name for file in copy.iterdir()) == ["tokens.bin", "train.py"]
+
+
+@contextlib.contextmanager
+def restricted(site: KindSite) -> Iterator[dict[str, Any]]:
+    """The namespace admits no other pods; given is what docs/security.md says to write for such a one."""
+    [shown] = re.findall(r"```yaml\n(spec:\n  network: Pod\n.*?)```", SECURITY.read_text(), re.DOTALL)
+    label = ("label", "--overwrite", "namespace", NAMESPACE)
+    site.world.kubectl(*label, f"{names.LABEL_POD_SECURITY}=restricted")
+    try:
+        yield yaml.safe_load(shown)["spec"]
     finally:
         site.world.kubectl(*label, f"{names.LABEL_POD_SECURITY}-")
 

@@ -602,6 +602,7 @@ def test_a_name_that_pods_cannot_carry_is_refused(cluster: LocalCluster, name: s
         ),
         ({"batch": {"launcher": "Slurm"}}, "spec.batch.launcher", 'supported values: "Plain", "Torchrun"'),
         ({"batch": {"checkpointClaim": ""}}, "spec.batch.checkpointClaim", "at least 1 chars long"),
+        ({"batch": {"scriptCheckpointClaim": ""}}, "spec.batch.scriptCheckpointClaim", "at least 1 chars long"),
         ({"visibility": "None"}, "spec.visibility", 'supported values: "Full", "OwnNamespace"'),
     ],
 )

@@ -555,6 +555,19 @@ def test_a_node_lost_while_the_gang_gathers_is_not_the_cause_of_the_end_before()
     assert status(w).recovery.consecutive_no_progress == 2
 
 
+def test_a_number_that_is_no_step_hides_no_progress() -> None:
+    w = training(recovery={"noProgressLimit": 2})
+    w.format = "TorchDCP"
+    w.saved[w.runs[RUN].uid].append(20251101)  # a backup, called so
+    for _ in range(4):
+        train(w, 10)
+        fail(w, 0)
+        assert state(w) == "Running"
+    assert (status(w).recovery.consecutive_no_progress, resumed(w)[0]) == (0, 50)
+    assert [saved.step for saved in status(w).checkpoint.latest] == [50]
+    assert "20251101, and no more than step 50" in status(w).checkpoint.rejected[0].reason
+
+
 def test_what_would_only_repeat_itself_is_waited_out_although_something_was_saved() -> None:
     w = training()
     w.now += 5.0

@@ -155,10 +155,14 @@ def test_of_two_directories_with_one_commit_the_lower_step_is_believed(tmp_path:
 LATER = layouts.LONG_AGO + 3600.0
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["README.md", ".nfs000000000001", ".cache/x", "eval_results.json", "default/.nfs01", "default/notes.txt", "x.log"],
-)
+STRANGERS = [
+    "README.md", ".nfs000000000001", ".cache/x", "eval_results.json", "default/.nfs01", "default/notes.txt", "x.log",
+    "NOTES", "core.123", "events.out.tfevents.1732400000.host", "model.safetensors", "hf/model.safetensors",
+    "wandb/run-1/files/media", "default/events.out.tfevents.1", "default/export/model.bin", "default/d/.nfs01",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STRANGERS)
 @pytest.mark.parametrize("success_file", [True, False])
 def test_what_no_loader_reads_says_nothing_of_an_orbax_checkpoint(
     tmp_path: Path, name: str, success_file: bool
@@ -172,6 +176,35 @@ def test_what_no_loader_reads_says_nothing_of_an_orbax_checkpoint(
     changed = examine(str(path))
     assert changed is not None
     assert changed.verdict == "Invalid", "its data are dated"
+
+
+ARRAY = {
+    "_METADATA": "{}", "params.w/.zarray": "{}", "params.w/0.0": "x", "groups/v/zarr.json": "{}", "groups/v/c/0": "x",
+}  # fmt: skip
+ITEMS: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
+    "arrays one by one": ("default", ARRAY, ("_METADATA", "params.w/0.0", "groups/v/c/0", "groups/v/zarr.json")),
+    "no item is named": ("", ARRAY, ("_METADATA", "params.w/0.0", "groups/v/c/0")),
+    "an item that is no tree": ("metrics", {"metrics": "{}"}, ("metrics",)),
+    "of an old version": ("", {"checkpoint": "x"}, ("checkpoint",)),
+}
+
+
+@pytest.mark.parametrize("case", ITEMS)
+def test_what_the_loader_reads_of_an_orbax_checkpoint_is_dated_by_where_it_lies(tmp_path: Path, case: str) -> None:
+    item, files, dated = ITEMS[case]
+    for number, name in enumerate(("../README", "../x/y.bin", *dated)):
+        path = tmp_path / str(number) / "100"
+        said = {"item_handlers": {item: "Handler"}} if item else {}
+        layouts.written(path / "_CHECKPOINT_METADATA", json.dumps({**said, "commit_timestamp_nsecs": 17}))
+        held = path / (item or "default")
+        for file, content in files.items():
+            layouts.written(held / file, content)
+        age(path)
+        age(layouts.written(held / name, files.get(name, "a stranger")), LATER)
+        finding = examine(str(path))
+        assert finding is not None
+        told = (finding.verdict, "changed after its commit" in finding.reason)
+        assert told == (("Invalid", True) if name in dated else ("Valid", False)), name
 
 
 def test_a_node_of_orbax_that_is_no_longer_than_nothing_is_not_read_for_ever(tmp_path: Path) -> None:

@@ -13,8 +13,16 @@ import pytest
 from lockstep.controller.workers.protocol import decode_report
 from lockstep.worker.checkpoints.inventory import CommitWatch
 from lockstep.worker.checkpoints.tiers import scan_tier
-from lockstep.worker.checkpoints.unrecognised import LOOKED_AT, LOOKS, MOST, being_saved, bounded, left_behind
-from lockstep.worker.settings import Settings, Tier
+from lockstep.worker.checkpoints.unrecognised import (
+    LOOK_SECONDS,
+    LOOKED_AT,
+    LOOKS,
+    MOST,
+    being_saved,
+    bounded,
+    left_behind,
+)
+from lockstep.worker.settings import Settings, Tier, places_of
 from lockstep.worker.start import Launch
 from support import checkpoint_layouts as layouts
 from support.checkpoint_layouts import age, safetensors_file, torch_file, written
@@ -44,6 +52,23 @@ NOISE = [
     "ckpt_10.tmp.pt",
     "memory_snapshot_0.pkl",
     "cached_features_train.pt",
+    "slurm-12.out",
+    "train.log.3",
+    "trace.json.gz",
+    "events.tfevents.17",
+    "plugins/profile/2026_11_26/host.xplane.pb",
+    "profile/rank0",
+    "core",
+    "core.python.1234",
+    "nccl_trace_rank_0",
+    "samples/grid.png",
+    "report.nsys-rep",
+    "jit_cache/step-cache",
+    "inductor/kernel.so",
+    "metrics.csv",
+    "tokenizer.model",
+    "shards/data.arrow",
+    "small.npy",
 ]
 SAVES = {
     "ckpt_30.pt": "ckpt_30.pt",
@@ -53,7 +78,22 @@ SAVES = {
     "state.npz": "state.npz",
     "last/weights.bin": "last",
     "lightning_logs/version_0/checkpoints/model.pth": "lightning_logs",
+    "traced_model.pt": "traced_model.pt",
 }
+# Larger than what says something of a program, and of no suffix that is known.
+LARGE = {
+    "state.npy": "state.npy",
+    "last/params.eqx": "last",
+    "final.nemo": "final.nemo",
+    "weights": "weights",
+    "model.tar": "model.tar",
+    "state.pickle": "state.pickle",
+    "partial_fc.joblib": "partial_fc.joblib",
+    "a/b/c/d/e/f/state.params": "a",
+    "30/c/0/0": "30",
+    "step_30/state.npy": "step_30",
+}
+MIB = 1 << 20
 
 
 def settings(root: Path, **changed: object) -> Settings:
@@ -88,9 +128,37 @@ def test_what_may_be_a_save_of_an_earlier_attempt_is_told_with_its_name(tmp_path
     assert same == row, "and while the attempt runs"
 
 
+@pytest.mark.parametrize("name", LARGE)
+def test_in_an_attempts_own_directory_whatever_is_large_may_be_a_save(tmp_path: Path, name: str) -> None:
+    written(attempt_of(tmp_path) / name, b"x" * MIB)
+    (row,) = left_behind(settings(tmp_path), 0)
+    assert row["path"] == str(attempt_of(tmp_path) / LARGE[name])
+    (same,) = CommitWatch(settings(tmp_path), launch()).poll(over=True).unrecognised
+    assert same == row, "and while the attempt runs"
+
+
+def test_chunks_are_large_by_their_sum(tmp_path: Path) -> None:
+    for number in range(3):
+        written(attempt_of(tmp_path) / "state" / "c" / str(number), b"x" * (MIB // 4))
+    assert left_behind(settings(tmp_path), 0) == []
+    written(attempt_of(tmp_path) / "state" / "c" / "3", b"x" * (MIB // 4))
+    assert names(left_behind(settings(tmp_path), 0)) == ["state"]
+
+
+@pytest.mark.parametrize("name", ["step-{}/state.npy", "step-{}/c/0/0"])
+def test_a_directory_with_a_step_of_whatever_is_large_is_a_save_that_was_begun(tmp_path: Path, name: str) -> None:
+    watch = CommitWatch(settings(tmp_path), launch())
+    for step in (10, 20):
+        written(attempt_of(tmp_path) / name.format(step), b"x" * MIB)
+    assert [row["format"] for row in scan_tier("shared", str(tmp_path / "ns/one"), UID)] == ["Manifest", "Manifest"]
+    (row,) = watch.poll().unrecognised
+    assert row["reason"] == "no manifest.json: it was never committed"
+
+
 @pytest.mark.parametrize("name", NOISE)
 def test_logs_descriptions_caches_and_empty_files_are_no_saves(tmp_path: Path, name: str) -> None:
-    written(attempt_of(tmp_path) / name, b"" if name.startswith("empty") else b"x" * 9000)
+    large = 4096 if name.startswith("small") else 2 * MIB
+    written(attempt_of(tmp_path) / name, b"" if name.startswith("empty") else b"x" * large)
     assert left_behind(settings(tmp_path), 0) == []
     assert CommitWatch(settings(tmp_path), launch()).poll(over=True).unrecognised == []
 
@@ -137,6 +205,9 @@ def test_the_first_save_of_the_format_that_was_named_is_none_while_it_is_written
         (["train", "--out", "{mount}/out"], ["ckpt_1.pt"]),
         (["train", "--data={mount}/out"], []),
         (["train", "--init-from", "{mount}/out"], []),
+        (["train", "--model-dir", "{mount}/out"], ["ckpt_1.pt"]),
+        (["train", "--output_model_path={mount}/out"], ["ckpt_1.pt"]),
+        (["train", "--model", "{mount}/out"], []),
         (["train", "--out={mount}/"], []),
         (["train", "--out={mount}/ns/other/" + OTHER_UID + "/a1"], []),
     ],
@@ -149,6 +220,49 @@ def test_where_the_command_says_that_it_saves_is_looked_at_and_what_it_reads_is_
     torch_file(tmp_path / "ns/other" / OTHER_UID / "a1" / "ckpt_2.pt")
     given = settings(tmp_path, command=[word.format(mount=tmp_path) for word in command])
     assert names(being_saved(given, 0, 1, now - 60)) == told
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("OUTPUT_DIR", ["ckpt_1.pt"]),
+        ("SM_MODEL_DIR", ["ckpt_1.pt"]),
+        ("DATA_DIR", []),
+        ("HF_HOME", []),
+        ("HOME", []),
+        ("LOCKSTEP_ELSEWHERE", []),
+    ],
+)
+def test_where_the_environment_says_that_it_saves_is_looked_at(tmp_path: Path, name: str, told: list[str]) -> None:
+    torch_file(tmp_path / "out" / "ckpt_1.pt")
+    given = settings(tmp_path, places=places_of({name: f"{tmp_path}/out"}, {}))
+    assert names(being_saved(given, 0, 1, time.time() - 60)) == told
+    assert names(left_behind(given, 0)) == told, "the operator knows which of them the program wrote"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("srun python train.py --out={mount}/out", ["ckpt_1.pt"]),
+        ("export OUT={mount}/$WHERE", ["ckpt_1.pt"]),
+        ("cp -r ${{BASE}}/out x && python train.py", []),
+        ("python train.py --data {mount}/out", []),
+    ],
+)
+def test_where_a_batch_script_says_that_it_saves_is_looked_at(
+    tmp_path: Path, line: str, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHERE", "out")
+    torch_file(tmp_path / "out" / "ckpt_1.pt")
+    given = settings(tmp_path, places=places_of({}, {"places": [line.format(mount=tmp_path)]}))
+    assert names(being_saved(given, 0, 1, time.time() - 60)) == told
+
+
+def test_elsewhere_than_in_an_attempts_directory_only_tensors_may_be_a_save(tmp_path: Path) -> None:
+    written(tmp_path / "out" / "state.npy", b"x" * 2 * MIB)
+    written(tmp_path / "ns/one" / UID / "state.npy", b"x" * 2 * MIB)
+    given = settings(tmp_path, command=["train", f"--out={tmp_path}/out"])
+    assert being_saved(given, 0, 1, time.time() - 60) == []
 
 
 def test_a_spare_looks_too_as_it_may_become_the_rank_that_does(tmp_path: Path) -> None:
@@ -282,6 +396,15 @@ def test_however_much_lies_there_the_look_ends_and_the_newest_few_are_told(tmp_p
     rows = bounded(left_behind(settings(tmp_path), 0))
     assert len(rows) <= MOST
     assert time.monotonic() - began < 30.0
+
+
+def test_a_look_while_it_trains_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        torch_file(attempt_of(tmp_path) / f"w_{number}.pt")
+    ticks = iter(range(1000))
+    monkeypatch.setattr("lockstep.worker.checkpoints.unrecognised.monotonic", lambda: LOOK_SECONDS * next(ticks) / 2)
+    assert len(being_saved(settings(tmp_path), 0, 1, 0.0)) < 4
+    assert len(left_behind(settings(tmp_path), 0)) == 4, "at the barrier what is not seen would be taken for gone"
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:

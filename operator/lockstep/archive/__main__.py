@@ -145,6 +145,7 @@ def _prune(options: argparse.Namespace) -> Result:
             layout=options.layout,
             pinned=pinned,
             quarantined=quarantined,
+            reached=options.reached,
             dry_run=dry_run,
             say=_say,
         )
@@ -227,6 +228,9 @@ def _parser() -> argparse.ArgumentParser:
     less.add_argument("--root", default="", help="prune the shared tier below this directory instead of the archive")
     less.add_argument("--format", default="Auto", help="of the checkpoints below --root")
     less.add_argument("--layout", choices=("PerAttempt", "Shared"), default="PerAttempt", help="below --root")
+    less.add_argument(
+        "--reached", type=int, default=0, help="step; numbers far beyond it below --root are none, and stay"
+    )
     less.add_argument("--dry-run", action="store_true", help="only say what would go")
     return parser
 

@@ -55,6 +55,7 @@ def tidy(
     layout: str = PER_ATTEMPT,
     pinned: frozenset[str] = frozenset(),
     quarantined: frozenset[Save] = frozenset(),
+    reached: int = 0,
     dry_run: bool = False,
     say: Callable[[str], None] = print,
 ) -> tuple[StoredCheckpoint, ...]:
@@ -70,6 +71,7 @@ def tidy(
         now=now,
         pinned=pinned,
         quarantined=quarantined,
+        reached=reached,
     )
     if dry_run:
         return gone

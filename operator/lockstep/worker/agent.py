@@ -7,18 +7,12 @@ import os
 import signal
 import time
 import traceback
-from typing import Callable, List, Optional, Sequence
+from typing import Callable, List, Optional
 
 from lockstep.worker.checkpoints.removal import Removal
 from lockstep.worker.checkpoints.tiers import NEWEST
 from lockstep.worker.child.launch import (
-    command_environment,
     contract_environment,
-    expand,
-    is_passed_on,
-    launcher_command,
-    launcher_environment,
-    python_environment,
     start_delay,
 )
 from lockstep.worker.child.process import Child, LaunchError
@@ -27,19 +21,17 @@ from lockstep.worker.child.scratch import highest_attempt, make_scratch, remove_
 from lockstep.worker.child.training import Training, all_that_catch
 from lockstep.worker.launchers import ray
 from lockstep.worker.link.inbox import Inbox, SlowWork
-from lockstep.worker.link.operator_link import PROTOCOL, Link
+from lockstep.worker.link.operator_link import Link
+from lockstep.worker.link.orders import Orders
 from lockstep.worker.node.barrier import Barrier
+from lockstep.worker.node.program import program_of
 from lockstep.worker.output import log_line, write_own
 from lockstep.worker.settings import JSON, Settings
 from lockstep.worker.start import Launch
-from lockstep.worker.steps.batch import BatchShell, batch_shell
 from lockstep.worker.steps.service import StepService
 
 RESTART_GRACE_SECONDS = 2.0  # the peers are gone: there is nothing left to save together
 LAST_LOOK_SECONDS = 5.0
-OVERTAKEN_SECONDS = 30.0  # a reply that is older by more was written by a clock that was set back
-SET_BACK_SECONDS = 30.0  # nobody answers by a lease that another has taken: what still comes was under way
-SPREAD_PER_RANK = 0.0003  # seconds: the operator answers a few thousand polls a second
 ACKNOWLEDGED_WITHIN_SECONDS = 0.25  # else the program starts without the operator being told first
 HELD_SECONDS = 5.0  # a new leader that does not know the run yet says Hold as well, for a moment
 LEAVING_MARGIN_SECONDS = 5.0  # of the pod's grace, for the worker's own end
@@ -56,7 +48,8 @@ class Worker:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.inbox = Inbox()
-        self.link = Link(settings, self.inbox, self._take_desired, self._take_refusal)
+        self.orders = Orders()
+        self.link = Link(settings, self.inbox, self._take_desired, self.orders.take_refusal)
         self.slow_work = SlowWork(self.inbox)
         self.removal = Removal(settings)
         self.steps = StepService(settings)
@@ -67,11 +60,6 @@ class Worker:
         self.spent = highest_attempt(settings)  # no attempt up to this one may start any more
         self.start: Optional[JSON] = None
         self.exit: Optional[JSON] = None
-        self.desired: JSON = {"phase": "Hold"}
-        self.held_since: Optional[float] = None  # monotonic; since when every reply has said Hold
-        self.served_at = 0.0  # when the operator wrote that, by its clock
-        self.outdated_since: Optional[float] = None  # monotonic; since when only lower epochs answer
-        self.clock_ahead = 0.0  # seconds, of the operator's clock
         self.child: Optional[Child] = None
         self.training: Optional[Training] = None  # of the attempt it runs or last ran
         self.starting: Optional[Callable[[], None]] = None  # it waits for its turn
@@ -83,8 +71,7 @@ class Worker:
         self.leaving_by = 0.0  # unix seconds; 0: it was not told to leave
         self.leave_at = 0.0  # the same, monotonic
         self.drained_by = 0.0  # monotonic: Ray was told that this node is there until then
-        self.refusal = ""
-        self.contact = self.ended = time.monotonic()
+        self.ended = time.monotonic()
         self.leave_with: Optional[int] = None
         self._told: JSON = {}
         self._complaint = ""
@@ -131,46 +118,11 @@ class Worker:
     # What the inbox brings
 
     def _take_desired(self, desired: JSON, told: List[JSON]) -> None:
-        try:
-            epoch, revision, phase = (
-                [int(part) for part in desired["epoch"]],
-                int(desired["revision"]),
-                desired["phase"],
-            )
-            heartbeat, served_at = float(desired["heartbeatSeconds"]), float(desired["serverTime"])
-            world = int(desired.get("worldSize", 0))
-        except (KeyError, TypeError, ValueError) as error:
-            log_line(f"the operator's reply is not understood: {error!r}")
-            return
-        if self._is_outdated(epoch):
-            return  # what it was told of is still to be told to its successor
+        if not self.orders.take(desired, self.link):
+            return  # what it was told of is still to be told to a successor
         if self.training:
             self.training.fresh = [row for row in self.training.fresh if row not in told]
         self.steps.asks.take(desired.get("asked"))
-        self.contact, self.refusal = time.monotonic(), ""
-        if epoch == self.link.epoch and 0 < self.served_at - served_at < OVERTAKEN_SECONDS:
-            return  # a newer one came first, on the other connection
-        # In this order: a report in between must not name an older leader's revision as one of the new leader's.
-        self.link.seen, self.link.epoch, self.served_at = revision, epoch, served_at
-        self.link.heartbeat = min(60.0, max(0.1, heartbeat))
-        self.link.spread = min(self.link.heartbeat / 20.0, SPREAD_PER_RANK * world)
-        self.clock_ahead = time.time() - served_at
-        if phase != "Hold":
-            self.desired, self.held_since = desired, None
-        elif self.held_since is None:
-            self.held_since = self.contact
-
-    def _is_outdated(self, epoch: List[int]) -> bool:
-        """A leader that was replaced. Who alone answers for so long is none: the Lease was set back, by a backup."""
-        if self.link.epoch is None or epoch >= self.link.epoch:
-            self.outdated_since = None
-            return False
-        if self.outdated_since is None:
-            self.outdated_since = time.monotonic()
-        return time.monotonic() - self.outdated_since < SET_BACK_SECONDS
-
-    def _take_refusal(self, message: str) -> None:
-        self.refusal = f"the operator does not speak protocol {PROTOCOL}: {message}"
 
     def _take_termination(self) -> None:
         if not self.terminating:
@@ -198,16 +150,16 @@ class Worker:
         self._watch_commits()
         if self.terminating:
             self._leave_on_signal()
-        elif self.desired["phase"] == "Prepare":
-            self._towards_barrier(self.desired)
-        elif self.desired["phase"] == "Run":
-            self._towards_running(self.desired)
-        elif self.desired["phase"] == "Stop":
-            self._towards_stopped(self.desired)
-        elif self.desired["phase"] == "Complete":
+        elif self.orders.desired["phase"] == "Prepare":
+            self._towards_barrier(self.orders.desired)
+        elif self.orders.desired["phase"] == "Run":
+            self._towards_running(self.orders.desired)
+        elif self.orders.desired["phase"] == "Stop":
+            self._towards_stopped(self.orders.desired)
+        elif self.orders.desired["phase"] == "Complete":
             self._towards_complete()
-        if self.terminating or self.desired["phase"] != "Prepare":
-            self.barrier.is_left_alone()
+        if self.terminating or self.orders.desired["phase"] != "Prepare":
+            self.barrier.stand_down()
         if self.leave_with is None and not self.child:
             self._leave_if_abandoned()
 
@@ -237,7 +189,7 @@ class Worker:
 
     def _towards_stopped(self, desired: JSON) -> None:
         if self.child:
-            if self.child.attempt <= desired["attempt"] and not self._has_yet_to_be_drained(self.child):
+            if self.child.attempt <= desired["attempt"] and not self._drain_first(self.child):
                 self._stop_child(self._grace(), "StoppedOnRequest")
         elif self.barrier.ready_for:
             self.barrier.leave()
@@ -259,7 +211,7 @@ class Worker:
         self.barrier.leave()
         self.problem = TOLD_TO_LEAVE
         if self.child:
-            stop = self.desired["phase"] in ("Stop", "Complete")
+            stop = self.orders.desired["phase"] in ("Stop", "Complete")
             left = max(0.0, self.leave_at - time.monotonic())
             self._stop_child(min(self._grace(), left), "StoppedOnRequest" if stop else "WorkerTerminated")
         elif self.exit is not None and self.exit["reason"] != "WorkerTerminated" and self.phase == EXITED:
@@ -271,13 +223,13 @@ class Worker:
 
     def _may_train_on(self, child: Child) -> bool:
         """The program listens, so the whole gang can save before this pod ends; there is time, and nobody says stop."""
-        others_go_on = self.desired["phase"] == "Run" and self.desired["attempt"] <= child.attempt
+        others_go_on = self.orders.desired["phase"] == "Run" and self.orders.desired["attempt"] <= child.attempt
         listens = self.training is not None and self.training.listens
         return listens and others_go_on and self._has_time_to_leave(child)
 
     def _has_time_to_leave(self, child: Child) -> bool:
         # The operator knows no such run: it was deleted, and nobody will ask for a save.
-        let_go = self.held_since is not None and self.contact - self.held_since >= HELD_SECONDS
+        let_go = self.orders.held_since is not None and self.orders.contact - self.orders.held_since >= HELD_SECONDS
         in_time = time.monotonic() < self.leave_at - self._last_grace()
         return in_time and not let_go and not child.kill_at
 
@@ -288,8 +240,9 @@ class Worker:
         ray.tell_of_end(self.settings, child.attempt, self.leaving_by - self._last_grace(), "its pod is told to end")
         return True
 
-    def _has_yet_to_be_drained(self, child: Child) -> bool:
-        """Another node takes its place. Its pod is told to end as well, which may not be heard here."""
+    def _drain_first(self, child: Child) -> bool:
+        """True: another node takes its place, and Ray is told so first. Its pod is told to end as well, which may not
+        be heard here."""
         if not self._goes_on_without(child) or child.kill_at:
             return False
         if not self.drained_by:
@@ -299,10 +252,10 @@ class Worker:
         return time.monotonic() < self.drained_by
 
     def _goes_on_without(self, child: Child) -> bool:
-        goes_on = self.desired["phase"] == "Run" or self.desired.get("superseded") is True
+        goes_on = self.orders.desired["phase"] == "Run" or self.orders.desired.get("superseded") is True
         rank = self.training.rank if self.training is not None else 0
         is_told = ray.is_told_of_its_end(self.settings, rank)
-        return is_told and goes_on and bool(self.desired["attempt"] <= child.attempt)
+        return is_told and goes_on and bool(self.orders.desired["attempt"] <= child.attempt)
 
     def _pods_grace(self) -> float:
         """Seconds from SIGTERM until this worker is to have left."""
@@ -314,12 +267,15 @@ class Worker:
         return min(self._grace(), self.settings.termination_grace / 2)
 
     def _leave_if_abandoned(self) -> None:
-        if self.refusal:
-            log_line(self.refusal)
+        if self.orders.refusal:
+            log_line(self.orders.refusal)
             self.leave_with = self._child_code() if self.exit else 125
-        elif self.phase == EXITED and time.monotonic() - max(self.contact, self.ended) > self.settings.orphan_seconds:
+        elif self.phase == EXITED and self._seconds_alone() > self.settings.orphan_seconds:
             log_line(f"no operator for {self.settings.orphan_seconds:g} s after the end")
             self.leave_with = self._own_code()
+
+    def _seconds_alone(self) -> float:
+        return time.monotonic() - max(self.orders.contact, self.ended)
 
     def _own_code(self) -> int:
         """What the pod says when nobody has told it how the run ended: 0 only of a program that came to its own end.
@@ -361,7 +317,8 @@ class Worker:
 
     def _start_in_turn(self, start: Callable[[], None]) -> None:
         """Start the program when its turn has come, unless it is not wanted any more."""
-        wanted = self.desired["phase"] == "Run" and self.desired["attempt"] == self.attempt and not self.terminating
+        desired = self.orders.desired
+        wanted = desired["phase"] == "Run" and desired["attempt"] == self.attempt and not self.terminating
         if not wanted:
             self.starting = None
             reason = "WorkerTerminated" if self.terminating else "StoppedOnRequest"
@@ -384,31 +341,13 @@ class Worker:
         remove_older(self.settings, launch.attempt)
         self.removal.begin(launch.attempt, spent)
         self.memory_kills = out_of_memory_kills()
-        # What steers the worker is not the training code's business; users cannot set variables of this name.
-        environment = {key: value for key, value in os.environ.items() if is_passed_on(key)}
-        rendezvous = launcher_environment(self.settings, launch)
-        environment.update(contract, **rendezvous)
-        environment.update(python_environment(self.settings, launch, environment))
-        environment.update(self.steps.environment(launch, environment))
-        command = [expand(argument, environment) for argument in launcher_command(self.settings, launch)]
-        # Who a node is only itself knows; but what a batch script exports is for all of its steps.
-        own = list(rendezvous) if launch.batch is None else []
-        job: Optional[BatchShell] = None
-        serves: Sequence[int] = ()
         try:
-            if self.steps.stands_by(launch):
-                command, serves = self.steps.command(own), self.steps.passed
-            else:
-                if self.steps.wanted:
-                    self.steps.serve(environment, own)
-                environment = command_environment(self.settings, environment)
-            if launch.batch is not None:
-                job = batch_shell(launch, self.steps.directory(launch), environment)
-                command, environment = (job.command or command), job.environment
+            program = program_of(self.settings, launch, contract, self.steps)
+            job = program.job
             self.training = Training(
-                self.settings, launch, command, environment, rules, self.slow_work.begin, steps=self.steps.wanted,
-                serves=serves, also=self.steps.listener(launch), outlets=job and job.outlets,
-                catchers=job.catchers if job else all_that_catch, pattern=pattern,
+                self.settings, launch, program.command, program.environment, rules, self.slow_work.begin,
+                steps=self.steps.wanted, serves=program.serves, also=self.steps.listener(launch),
+                outlets=job and job.outlets, catchers=job.catchers if job else all_that_catch, pattern=pattern,
             )  # fmt: skip
         except LaunchError as error:
             self._fail_start(error)
@@ -435,7 +374,7 @@ class Worker:
         training.look_for_commits(over=not self.child)
 
     def _grace(self) -> float:
-        return float(self.desired.get("stopGraceSeconds", 30))
+        return float(self.orders.desired.get("stopGraceSeconds", 30))
 
     def _stop_child(self, grace: float, reason: str) -> None:
         assert self.child is not None
@@ -456,12 +395,12 @@ class Worker:
         self.training.take_lines(self.steps.take_lines())
         self.training.observe()
         # Where each attempt saves in a directory of its own, that is the fence: silence never kills training.
-        fence = float(self.desired.get("fenceSeconds") or 0) if self.settings.fenced else 0.0
-        if fence and time.monotonic() - max(self.contact, self.training.advanced) > fence:
+        fence = float(self.orders.desired.get("fenceSeconds") or 0) if self.settings.fenced else 0.0
+        if fence and time.monotonic() - max(self.orders.contact, self.training.advanced) > fence:
             self._stop_child(0.0, "Fenced")
             child.enforce()
         leaving_at = self.leaving_by - self._last_grace() if self.terminating else None
-        self.training.steer(self.desired, self.clock_ahead, leaving_at)
+        self.training.steer(self.orders.desired, self.orders.clock_ahead, leaving_at)
 
     def _child_ended(self, child: Child, status: int) -> None:
         training = self.training
@@ -519,7 +458,7 @@ class Worker:
         if self.leaving_by:
             report["leavingBy"] = self.leaving_by
         # On its way to the barrier nobody waits for news of it before it is there, and all of a gang are on their way.
-        underway = self.desired["phase"] == "Prepare" and self.phase in (STOPPING, PREPARING)
+        underway = self.orders.desired["phase"] == "Prepare" and self.phase in (STOPPING, PREPARING)
         quiet = underway and not self.problem and not self.terminating
         urgent = report != self._told and not quiet
         if urgent:

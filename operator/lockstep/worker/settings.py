@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from dataclasses import dataclass, field
-from typing import Any, Dict, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
 JSON = Dict[str, Any]
 
@@ -59,6 +59,7 @@ class Settings:
     start_step: Optional[int] = None  # this one alone
     start_copied: bool = False  # they are copies, whose times say nothing
     min_disk: int = 0  # bytes that must be free where local checkpoints go
+    places: Sequence[str] = ()  # beside the command: variables and lines of a batch script that have a path in them
 
     @classmethod
     def from_environment(cls, environ: Any, arguments: Sequence[str]) -> Settings:
@@ -69,6 +70,7 @@ class Settings:
         checkpoint = json.loads(environ.get("LOCKSTEP_CHECKPOINT_CONFIG", "{}"))
         skew = {LOCAL: LOCAL_SKEW, SHARED: SHARED_SKEW}
         token_file = environ.get("LOCKSTEP_TOKEN_FILE", cls.token_file)
+        options = json.loads(environ.get("LOCKSTEP_LAUNCHER_OPTIONS", "{}"))
         return cls(
             operator_url=environ["LOCKSTEP_OPERATOR_URL"],
             namespace=environ["LOCKSTEP_NAMESPACE"],
@@ -83,7 +85,7 @@ class Settings:
             gpus=int(environ.get("LOCKSTEP_GPUS", 0)),
             gpus_required=environ.get("LOCKSTEP_CHECK_GPUS") == "1",
             launcher=environ.get("LOCKSTEP_LAUNCHER", cls.launcher),
-            launcher_options=json.loads(environ.get("LOCKSTEP_LAUNCHER_OPTIONS", "{}")),
+            launcher_options=options,
             checkpoint_format=checkpoint.get("format", cls.checkpoint_format),
             tiers={name: Tier(name, checkpoint[name], skew[name]) for name in skew if checkpoint.get(name)},
             fenced=checkpoint.get("layout") == "Shared",
@@ -99,7 +101,14 @@ class Settings:
             termination_grace=float(environ.get("LOCKSTEP_TERMINATION_GRACE", TERMINATION_GRACE)),
             termination_log=environ.get("LOCKSTEP_TERMINATION_LOG", cls.termination_log),
             min_disk=int(json.loads(environ.get("LOCKSTEP_PREFLIGHT", "{}")).get("minDisk", 0)),
+            places=places_of(environ, options),
         )
+
+
+def places_of(environ: Mapping[str, str], options: Mapping[str, Any]) -> Sequence[str]:
+    """What may name a directory that the program saves in: its variables, and what the operator took from a script."""
+    theirs = ((name, value) for name, value in environ.items() if "/" in value and not name.startswith("LOCKSTEP_"))
+    return (*(f"{name}={value}" for name, value in theirs), *map(str, options.get("places", ())))
 
 
 def attempt_directory(settings: Settings, name: str, attempt: int) -> str:

@@ -9,6 +9,7 @@ from lockstep.api.base import names, nesting
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.checkpoint_spec import ArchiveTier, CheckpointFormat, RetentionSpec
 from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveJobStatus
+from lockstep.core.checkpoints.step_names import reached_step
 from lockstep.core.model.gang_settings import clock_skew_variable
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.settings import ArchiveSettings
@@ -223,6 +224,7 @@ def _arguments(
     if work.action == TIDY:
         assert checkpoint.retention is not None
         where = ["--root", work.path, "--layout", checkpoint.layout, "--format", checkpoint.named_format]
+        spared += ["--reached", str(step)] if (step := reached_step(run.status)) else []
         return ["prune", "--run-uid", run.uid, *where, *retention_arguments(checkpoint.retention, least=2), *spared]
     assert archive is not None
     words = [work.action.lower(), "--uri", archive.uri, "--run-uid", run.uid]

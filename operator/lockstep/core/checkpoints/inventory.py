@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from lockstep.api.checkpoint_status import SavedCheckpoint as SavedCheckpoint
 from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.checkpoints.step_names import reached_step, without_doubtful
 from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_inventories, newest_valid
 from lockstep.core.model.assignment import ranked_slots
 from lockstep.core.model.run_state import RunState
@@ -38,12 +39,20 @@ def rank_view(snapshot: RunSnapshot, status: TrainingRunStatus) -> RankView:
 def candidates(snapshot: RunSnapshot, status: TrainingRunStatus) -> tuple[Candidate, ...]:
     """All checkpoints of the run itself that are seen now or known from before, newest first."""
     own = _part_of(snapshot, status, foreign=False)
-    return merge_inventories(own, snapshot.run.uid, status.checkpoint.latest)
+    found = merge_inventories(own, snapshot.run.uid, status.checkpoint.latest)
+    return without_doubtful(found, reached(snapshot, status))
 
 
 def seen_candidates(snapshot: RunSnapshot, status: TrainingRunStatus) -> tuple[Candidate, ...]:
     """All checkpoints of the run itself that some rank sees now, newest first."""
-    return merge_inventories(_part_of(snapshot, status, foreign=False), snapshot.run.uid)
+    found = merge_inventories(_part_of(snapshot, status, foreign=False), snapshot.run.uid)
+    return without_doubtful(found, reached(snapshot, status))
+
+
+def reached(snapshot: RunSnapshot, status: TrainingRunStatus) -> int:
+    """The highest step that the run reported, or is to do; 0: none is known."""
+    steps = (report.progress.step for report in snapshot.reports.values() if report.progress is not None)
+    return max((reached_step(status), *steps))
 
 
 def foreign_candidates(snapshot: RunSnapshot, status: TrainingRunStatus) -> tuple[Candidate, ...]:
@@ -81,9 +90,12 @@ def _part_of(snapshot: RunSnapshot, status: TrainingRunStatus, *, foreign: bool)
 
 
 def latest_valid(snapshot: RunSnapshot, status: TrainingRunStatus) -> tuple[SavedCheckpoint, ...]:
-    """The newest VALID checkpoint of each tier; what status has stays until something newer is seen."""
-    newest = {saved.tier: saved for saved in status.checkpoint.latest}
-    for found in newest_valid(candidates(snapshot, status)):
+    """The newest VALID checkpoint of each tier; what status has stays until something newer is seen, or it turns out
+    that its name has no step in it."""
+    seen = candidates(snapshot, status)
+    doubted = {(each.tier, each.path) for each in seen if each.doubted}
+    newest = {saved.tier: saved for saved in status.checkpoint.latest if (saved.tier, saved.path) not in doubted}
+    for found in newest_valid(seen):
         before = newest.get(found.tier)
         # The same step saved anew is another checkpoint: the one before may be in quarantine.
         if before is None or (found.step, found.attempt) > (before.step, before.attempt or 0):

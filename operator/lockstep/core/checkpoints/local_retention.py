@@ -137,7 +137,7 @@ def _why_not(state: RunState, found: Iterable[Candidate]) -> str:
 def _standing(
     each: Candidate, world: int, run_uid: str, checks: Mapping[tuple[str, str], Check], quarantine: Quarantine
 ) -> _Standing:
-    if each.verdict is Verdict.UNKNOWN or each.run_uid not in ("", run_uid):
+    if each.verdict is Verdict.UNKNOWN or each.doubted or each.run_uid not in ("", run_uid):
         return _Standing.UNKNOWN
     if in_quarantine(quarantine, each.tier, each.step, each.attempt):
         return _Standing.SPENT

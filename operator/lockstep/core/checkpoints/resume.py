@@ -10,7 +10,8 @@ from enum import StrEnum
 from lockstep.api.checkpoint_spec import StartMode
 from lockstep.api.checkpoint_status import ArchivedCheckpoint, PreviousSave, UnrecognisedSave
 from lockstep.core.checkpoints.previous_saves import to_be_asked
-from lockstep.core.checkpoints.unknown_saves import REMEDY, named
+from lockstep.core.checkpoints.step_names import without_doubtful
+from lockstep.core.checkpoints.unknown_saves import HOW_TO_BE_KNOWN, named
 from lockstep.core.checkpoints.verdicts import Candidate, Check
 from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.plural import plural
@@ -20,10 +21,6 @@ from lockstep.core.model.tiers import ARCHIVE, BANDWIDTH, LOCAL, SHARED
 from lockstep.core.model.worker_report import CheckpointReport, Verdict
 
 RESHARDABLE_FORMATS = frozenset({"TorchDCP"})
-STATE_THEIR_STEP = frozenset({"Manifest", "HuggingFace", "Lightning", "NVRxLocal"})
-"""Formats that say by themselves which step they hold; of others the name alone does."""
-UNREPORTED_STEPS = 1000
-"""Steps that may have been done since the last report, at least."""
 COPY_GRACE = 600.0
 """Seconds for which a gang waits at the barrier for word on what looks like a copy: its marker is touched, or the run
 suspended, and the copy accepted."""
@@ -54,13 +51,13 @@ class ResumeContext:
     """What the choice depends on besides the candidates.
 
     ``since`` is when the ranks of this attempt were first asked (Unix seconds): all waits count from it.
-    ``highest_step`` is the highest ever reported, ``total_steps`` how many there are to be, ``step_seconds`` the usual
-    time of one (each 0: unknown).
+    ``highest_step`` is the highest ever reported, ``step_seconds`` the usual time of one; ``reached`` is the highest
+    that whoever saved them reported, or is to do (each 0: unknown).
     ``saved_before`` says that status knows of a step that was once committed.
     ``ceiling`` is the highest step that may be chosen; what is in ``quarantine`` is not.
     ``bandwidth`` is bytes per second: of the whole shared tier, of one node's local tier, and of the archive.
-    ``unknown`` may be saves, and no format recognises them. ``previous`` are those of earlier runs of this name,
-    ``run``, in its path, while no attempt of this one was ever started.
+    ``unknown`` may be saves, and no format recognises them. ``previous`` are those of earlier runs of this name, in the
+    directory of it, while no attempt of this one was ever started.
     ``origin`` names what the spec says to start from; then the candidates are that one's, and step 0 is no choice.
     """
 
@@ -79,8 +76,7 @@ class ResumeContext:
     origin: str = ""
     unknown: tuple[UnrecognisedSave, ...] = ()
     previous: tuple[PreviousSave, ...] = ()
-    total_steps: int = 0
-    run: str = ""
+    reached: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +124,9 @@ def choose_resume(
     refused: dict[Candidate, str] = {}
     usable: list[Candidate] = []
     unknown: list[Candidate] = []
-    believed = _believed_up_to(candidates, context)
+    candidates = without_doubtful(candidates, context.reached)
     for candidate in sorted(candidates, key=lambda each: _preference(each, context)):
         refusal = _refusal(candidate, checks, context)
-        if not refusal and believed is not None and candidate.step > believed and not _states_its_step(candidate):
-            refusal = (
-                f"is called step {candidate.step}, and no more than step {context.highest_step} was ever "
-                "reported: that number is no step"
-            )
         if refusal:
             refused[candidate] = refusal
         elif candidate.verdict is Verdict.VALID:
@@ -217,14 +208,13 @@ def _without_checkpoint(
     ever_saved = context.saved_before or any(each.committed or each.verdict is Verdict.UNKNOWN for each in candidates)
     if context.origin:
         kind, reason = ResumeKind.BLOCKED, StopReason.NO_START_CHECKPOINT
-        message = f"is to start from {context.origin}, where no checkpoint is valid{newest}; correct checkpoint.start"
+        message = f"is to start from {context.origin}, where no checkpoint is valid{newest}"
     elif context.mode == "Require":
-        remedy = "Fresh" if ever_saved or context.unknown or context.previous else "Auto"
         kind, reason = ResumeKind.BLOCKED, StopReason.CHECKPOINT_REQUIRED
-        message = f"start.mode is Require and no checkpoint is valid{newest}; {remedy} would start at step 0"
+        message = f"start.mode is Require and no checkpoint is valid{newest}"
     elif not ever_saved and not context.unknown and context.previous and context.mode != "Fresh":
         kind, reason = ResumeKind.BLOCKED, StopReason.PREVIOUS_SAVES
-        message = to_be_asked(context.previous, context.run)
+        message = to_be_asked(context.previous)
     elif not ever_saved and not context.unknown:
         kind, reason = ResumeKind.FRESH, ResumeReason.NOTHING_SAVED
         message = f"starts at step 0: this run has {'completed no save' if newest else 'saved nothing'} yet{newest}"
@@ -233,16 +223,18 @@ def _without_checkpoint(
         message = f"starts at step 0, as start.mode allows: no checkpoint is valid{newest}"
     elif not ever_saved:
         kind, reason = ResumeKind.BLOCKED, StopReason.UNKNOWN_SAVES
-        message = f"what the program wrote may be saves, none to resume from: {named(context.unknown)}; {REMEDY}"
+        message = (
+            f"what the program wrote may be saves, none to resume from: {named(context.unknown)}; {HOW_TO_BE_KNOWN}"
+        )
     elif later := [each.step for each in candidates if each.verdict is Verdict.VALID and _is_beyond(each, context)]:
         kind, reason = ResumeKind.BLOCKED, StopReason.NOTHING_TO_GO_BACK_TO
         message = (
             f"training went wrong after step {context.ceiling}, and what is valid was saved later, from step "
-            f"{min(later)} on; start.mode: Fresh would start at step 0"
+            f"{min(later)} on"
         )
     else:
         kind, reason = ResumeKind.BLOCKED, StopReason.NO_VALID_CHECKPOINT
-        message = f"steps were saved, and no checkpoint is valid{newest}; start.mode: Fresh would start at step 0"
+        message = f"steps were saved, and no checkpoint is valid{newest}"
     previous = context.previous if reason is StopReason.PREVIOUS_SAVES else ()
     return ResumeDecision(kind, reason, message, rejected=rejected, previous=previous)
 
@@ -265,24 +257,6 @@ def _refusal(candidate: Candidate, checks: Mapping[tuple[str, str], Check], cont
     if check.verdict is Verdict.INVALID:
         return check.reason
     return ""
-
-
-def _believed_up_to(candidates: Sequence[Candidate], context: ResumeContext) -> int | None:
-    """The highest step that a name alone is believed for; None: any, as nothing says how far the run has come.
-
-    Programs may count other steps in their reports than in their names. So a name is doubted only where it stands out
-    tenfold from a valid checkpoint that agrees with the reports.
-    """
-    reached = max(context.highest_step, context.total_steps)
-    if not reached or context.origin:
-        return None
-    bound = 2 * reached + UNREPORTED_STEPS
-    plausible = [each.step for each in candidates if each.verdict is Verdict.VALID and 0 < each.step <= bound]
-    return max(bound, 10 * max(plausible)) if plausible else None
-
-
-def _states_its_step(candidate: Candidate) -> bool:
-    return candidate.format in STATE_THEIR_STEP
 
 
 def _is_beyond(candidate: Candidate, context: ResumeContext) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from lockstep.core.checkpoints.step_names import believed_up_to
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.worker_report import Verdict
 
@@ -39,17 +40,20 @@ def to_prune(
     now: float,
     pinned: frozenset[str] = frozenset(),
     quarantined: frozenset[Save] = frozenset(),
+    reached: int = 0,
 ) -> tuple[StoredCheckpoint, ...]:
     """The VALID checkpoints of this run that the policy lets go, oldest first.
 
     `pinned` holds paths that stay whatever the policy says: the resume point of the current attempt and what would
     be resumed from if that one were quarantined; a word like step-300 holds that step of every attempt. What is in
     `quarantined` doesn't count as kept: training failed on it. What is INVALID or UNKNOWN stays too: it may be a save
-    under way, and it is evidence.
+    under way, and it is evidence; and what its name calls a step that is none, by what was ``reached`` (0: unknown).
     """
     if policy is None:
         return ()
     ours = [each for each in checkpoints if each.run_uid == run_uid and each.verdict is Verdict.VALID]
+    believed = believed_up_to((each.step for each in ours), reached)
+    ours = [each for each in ours if believed is None or each.step <= believed]
     sound = sorted(
         (each for each in ours if not any(bad.may_be(Save(each.step, each.attempt)) for bad in quarantined)),
         key=_age_order,

@@ -73,6 +73,7 @@ class Candidate:
     committed: bool = False
     as_copied: bool = False  # whole, but for times that a copy may not have kept
     copies: bool = False  # some rank loads a copy of its shard that another node holds
+    doubted: bool = False  # INVALID as its name has a number that is no step
     lacking: bool = False  # INVALID for what these nodes do not hold; other nodes, or as many as saved it, may
 
 

@@ -247,6 +247,7 @@ class Directive:
     start: CollectiveStart | None = None  # with RUN
     nodelist: tuple[str, ...] = ()  # addresses by rank, with RUN
     step_ports: tuple[int, ...] = ()  # of the step servers by rank, with RUN; empty: the run has no steps
+    step_nodes: tuple[str, ...] = ()  # what Kubernetes calls the nodes by rank, with ``step_ports``
     batch: BatchOrder | None = None  # with RUN; None: it is no batch job
     has_token: bool = False  # with RUN: its workers share a secret
     verify: VerifyRequest | None = None  # with PREPARE

@@ -147,6 +147,7 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
     assert first is not None
     attempt = plan.status.attempt
     choice = decision.choice
+    reached = max(plan.status.progress.step, *(each.last_step or 0 for each in plan.status.attempts), 0)
     start = StartRecord(
         attempt=attempt,
         assignment_hash=assignment.hash,
@@ -177,10 +178,13 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
     if choice is not None:
         begun = changed(begun, resume_step=choice.step, resume_tier=choice.tier)
     plan.put_attempt(begun)
+    loses = choice is None and reached > 0
+    again = f", and the steps up to {reached} are done again" if loses else ""
     plan.event(
         EventReason.STARTED,
-        f"attempt {attempt} starts on {plural(plan.world, 'node')}: {decision.message}",
+        f"attempt {attempt} starts on {plural(plan.world, 'node')}: {decision.message}{again}",
         action=ActionWord.START,
+        warning=loses,
     )
     _report_rejected(plan, rejected)
 

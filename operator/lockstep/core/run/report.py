@@ -66,8 +66,6 @@ def record_progress(plan: PlanBuilder, *, at_once: bool) -> None:
     begun = entry.started_at if entry is not None and entry.started_at is not None else 0.0
     written = plan.status.progress.time
     first = newest is not None and (written is None or written < begun)
-    step = max(newest.step, last_trained(plan) or 0) if newest is not None else 0
-    moved = newest is not None and (step != plan.status.progress.step or first)
     interval = plan.tunables.progress_write_interval
     if plan.lag.allowance:
         interval *= SHED  # others need the API server more
@@ -75,7 +73,11 @@ def record_progress(plan: PlanBuilder, *, at_once: bool) -> None:
     if not (at_once or first or plan.reached((written or 0.0) + interval)):
         return
     plan.wake(plan.now + interval)
-    if newest is not None and moved:
+    if _something_was_saved(plan):
+        latest = latest_valid(plan.snapshot, plan.status)
+        plan.status = record_latest(plan.status, latest)
+    step = max(newest.step, last_trained(plan) or 0) if newest is not None else 0
+    if newest is not None and (first or step != plan.status.progress.step):
         total = plan.spec.progress.total_steps or newest.total_steps
         plan.status = changed(
             plan.status,
@@ -93,9 +95,6 @@ def record_progress(plan: PlanBuilder, *, at_once: bool) -> None:
             ),
         )
     remember_pace(plan)
-    if _something_was_saved(plan):
-        latest = latest_valid(plan.snapshot, plan.status)
-        plan.status = record_latest(plan.status, latest)
 
 
 def _something_was_saved(state: RunState) -> bool:

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from lockstep.core.accounting.account import book_of
 from lockstep.core.checkpoints.archiving import archive_candidates, is_worth_a_search, published_as, restored_candidate
-from lockstep.core.checkpoints.inventory import candidates, foreign_candidates, rank_view
+from lockstep.core.checkpoints.inventory import candidates, foreign_candidates, rank_view, reached
 from lockstep.core.checkpoints.previous_saves import previous_saves
 from lockstep.core.checkpoints.resume import ResumeContext, ResumeDecision, ResumeKind, choose_resume
+from lockstep.core.checkpoints.step_names import reached_step
 from lockstep.core.checkpoints.unknown_saves import unknown_saves
 from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_checks
 from lockstep.core.model.plan import VerifyRequest
@@ -97,7 +98,7 @@ def _context(state: RunState, view: RankView) -> ResumeContext:
         run_uid=state.run.uid,
         since=max([since, *(until for until in waited if until is not None and until <= state.now)]),
         highest_step=max([status.progress.step, *steps]),
-        total_steps=status.progress.total_steps or 0,
+        reached=reached(state.snapshot, status),
         saved_before=bool(status.checkpoint.latest),
         mode=spec.start.mode,
         ceiling=status.checkpoint.ceiling,
@@ -105,7 +106,6 @@ def _context(state: RunState, view: RankView) -> ResumeContext:
         probe_grace=state.tunables.deadlines.probe + state.lag.allowance,
         bandwidth=state.tunables.bandwidth,
         step_seconds=book_of(state).best_step_ms / 1000.0,
-        run=state.run.name,
     )
 
 
@@ -160,5 +160,16 @@ def _from_elsewhere(state: RunState, view: RankView, context: ResumeContext) -> 
         if wanted is None or each.step == wanted or not each.step
     ]
     newest = max((each.step for each in found), default=0)
-    context = replace(context, origin=origin, highest_step=max(newest, context.highest_step))
+    highest = max(newest, context.highest_step)
+    context = replace(context, origin=origin, highest_step=highest, reached=_reached_there(state))
     return choose_resume(found, merge_checks(view), context, state.now)
+
+
+def _reached_there(state: RunState) -> int:
+    """The highest step of the run that it starts from, as far as that is known; 0: it is not."""
+    resolved, origin = state.status.resolved, state.snapshot.origin
+    # Of one that is gone the path has the UID, where that alone is named.
+    places = (resolved.start_run_uid, *resolved.start_root.split("/"))
+    then = (each.step for each in state.status.previous if each.uid in places)
+    now = reached_step(origin.status) if origin is not None and origin.uid == resolved.start_run_uid else 0
+    return max((now, *then))

@@ -54,7 +54,7 @@ def quarantine(plan: PlanBuilder, tier: str, save: Save, reason: str) -> None:
 
 def roll_back(plan: PlanBuilder, ceiling: int) -> None:
     """Resume from no step beyond ``ceiling``, until a later attempt has saved something beyond what is known now."""
-    known = [found.step for found in candidates(plan.snapshot, plan.status)]
+    known = [found.step for found in candidates(plan.snapshot, plan.status) if not found.doubted]
     reported = [r.progress.step for r in plan.snapshot.reports.values() if r.progress is not None]
     last = max([*known, *reported, plan.status.progress.step])
     plan.status = record_roll_back(record_ceiling(plan.status, ceiling), ceiling, last)

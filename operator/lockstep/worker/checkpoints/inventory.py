@@ -172,8 +172,9 @@ class CommitWatch:
                         mark = commit_mark(shard)
                         if mark is not None and self._told.get(shard) == mark:
                             continue
+                        gone_on = newest is not None and step + FEW_STEPS <= newest
                         finding = None
-                        if mark is not None:
+                        if mark is not None or gone_on:
                             finding = examine(
                                 shard, form=form, run_uid=settings.run_uid, step=step, share=launch.rank,
                                 of=launch.world, skew=skew,
@@ -187,7 +188,6 @@ class CommitWatch:
                         else:
                             begun = begun or shard not in self._begun
                             self._begun.add(shard)
-                            gone_on = newest is not None and step + FEW_STEPS <= newest
                             if gone_on and finding is not None and may_be_begun(shard):
                                 left.append(never_committed(name, launch.attempt, shard, finding.reason))
         if self._seen_valid or launch.resume_path:

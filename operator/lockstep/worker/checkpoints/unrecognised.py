@@ -5,38 +5,36 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from time import monotonic
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Set, Tuple
 
 from lockstep.worker.checkpoints.formats import nvrx
 from lockstep.worker.checkpoints.formats.catalogue import (
     AUTO,
     PASSED_OVER,
-    TENSORS,
     is_foreign,
     is_of_another_format,
     step_of,
 )
 from lockstep.worker.checkpoints.formats.megatron import MEGATRON
+from lockstep.worker.checkpoints.formats.noise import LARGE, is_looked_into, is_noise, is_tensors
 from lockstep.worker.checkpoints.tiers import ATTEMPT_NAME, shards
 from lockstep.worker.settings import JSON, LOCAL, SHARED, Settings, attempt_directory
 
 MOST = 8  # told of, newest first
 LOOKED_AT = 10_000  # names, in one tier
-DEEPEST = 4  # directories in one another: lightning_logs/version_0/checkpoints/x.ckpt
+LOOK_SECONDS = 10.0  # for one tier, while the program runs
+DEEPEST = 8  # directories in one another: lightning_logs/version_0/checkpoints/30/default/params/layer/c/0
 MAX_PATH = 512
 NO_FORMAT = "no format that Lockstep knows"
 LOOKS = 6  # after which what is written again and again is told all the same
 
-_NO_SAVES = re.compile(
-    r"^(?:training_args|args|config|hparams|tokenizer|vocab|meta|train|val|valid|validation|test|dataset)\.[a-z]+$"
-    r"|^(?:events\.out|core\.)",
-    re.IGNORECASE,
-)
-_IN_PASSING = re.compile(
-    r"tmp|cache|partial|incomplete|pred(?:iction)?s?[-_.]|memory_snapshot|profil|trace", re.IGNORECASE
-)
 _INPUT = re.compile(r"data|model|token|teacher|base|pretrain|init|load|resume|cache|vocab|input|from", re.IGNORECASE)
-_NOT_LOOKED_INTO = re.compile(r"^\.|^tmp|cache|^(?:models|datasets)--|^(?:hub|wandb|mlruns)$|\.tmp$", re.IGNORECASE)
+_OUTPUT = re.compile(r"out|save|dest|(?:^|[-_])model[-_]?dir$", re.IGNORECASE)
+# Variables that say where programs and their libraries are.
+_SURROUNDINGS = re.compile(
+    r"^(?:HOME|PWD|OLDPWD|T?E?MP(?:DIR)?)$|_HOME$|(?:^|PYTHON|MAN|CLASS|LIBRARY_|INCLUDE_)PATH$|^(?:XDG|WANDB|PIP|CONDA)_"
+)
 _UID = re.compile(r"^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
 _IN_COMMAND = re.compile(r"[\s='\",:;]+")
 
@@ -46,37 +44,49 @@ class _Found(NamedTuple):
     path: str
 
 
-class _Walk:
-    """A look through one tier that ends after so many names, whatever lies there."""
+class _File(NamedTuple):
+    name: str
+    written: float
+    size: int
 
-    def __init__(self, since: float = 0.0) -> None:
-        self.left, self._since = LOOKED_AT, since
+
+class _Walk:
+    """A look through one tier that ends after so many names, and ``seconds``, whatever lies there."""
+
+    def __init__(self, since: float = 0.0, seconds: float = float("inf")) -> None:
+        self.left, self._since, self._until = LOOKED_AT, since, monotonic() + seconds
 
     def entries(self, directory: str) -> Iterator[os.DirEntry[str]]:
         """Files and directories, no links. Whatever cannot be listed is left out: the inventory says so."""
         with contextlib.suppress(OSError), os.scandir(directory) as found:
             for entry in found:
                 self.left -= 1
-                if self.left < 0:
+                if self.left < 0 or monotonic() > self._until:
                     return
                 if not entry.is_symlink() and not PASSED_OVER.search(entry.name):
                     yield entry
 
-    def newest(self, entry: os.DirEntry[str], depth: int = 1) -> float:
-        """When the newest file that may be of a save was written there; 0: there is none."""
-        with contextlib.suppress(OSError):
-            if not entry.is_dir(follow_symlinks=False):
-                return self._file(entry)
-            if depth <= DEEPEST and not _NOT_LOOKED_INTO.search(entry.name):
-                return max((self.newest(each, depth + 1) for each in self.entries(entry.path)), default=0.0)
+    def newest(self, entry: os.DirEntry[str], own: bool = False) -> float:
+        """When the newest file that may be of a save was written there; 0: there is none.
+
+        ``own``: it is where the program was told to save, and whatever is large counts; elsewhere what is called as
+        tensors are.
+        """
+        found = list(self._files(entry, own, 1))
+        if any(is_tensors(each.name) for each in found) or sum(each.size for each in found) >= LARGE:
+            return max(each.written for each in found)
         return 0.0
 
-    def _file(self, entry: os.DirEntry[str]) -> float:
-        name = entry.name
-        if name.startswith(".") or not TENSORS.search(name) or _NO_SAVES.search(name) or _IN_PASSING.search(name):
-            return 0.0
-        found = entry.stat(follow_symlinks=False)
-        return found.st_mtime if found.st_size and found.st_mtime >= self._since else 0.0
+    def _files(self, entry: os.DirEntry[str], own: bool, depth: int) -> Iterator[_File]:
+        with contextlib.suppress(OSError):
+            if entry.is_dir(follow_symlinks=False):
+                if depth <= DEEPEST and is_looked_into(entry.name):
+                    for each in self.entries(entry.path):
+                        yield from self._files(each, own, depth + 1)
+            elif (own or is_tensors(entry.name)) and not is_noise(entry.name):
+                found = entry.stat(follow_symlinks=False)
+                if found.st_size and found.st_mtime >= self._since:
+                    yield _File(entry.name, found.st_mtime, found.st_size)
 
 
 class Settling:
@@ -132,11 +142,11 @@ def being_saved(
     for name in _looked_into(settings, rank):
         one_for_all = name == SHARED and settings.fenced
         after = since - settings.tiers[name].skew
-        walk = _Walk(after if one_for_all else 0.0)
+        walk = _Walk(after if one_for_all else 0.0, LOOK_SECONDS)
         found = _in_attempt(walk, settings, name, attempt_directory(settings, name, attempt))
         rows += _rows(name, attempt, settled(found))
         if not one_for_all:
-            rows += _rows(name, 0, settled(_beside(settings, name, _Walk(after))))
+            rows += _rows(name, 0, settled(_beside(settings, name, _Walk(after, LOOK_SECONDS))))
     return rows
 
 
@@ -161,7 +171,7 @@ def _in_attempt(walk: _Walk, settings: Settings, tier: str, directory: str) -> I
     for entry in walk.entries(directory):
         if entry.name in local or ATTEMPT_NAME.match(entry.name) or _UID.match(entry.name):
             continue
-        written = walk.newest(entry)
+        written = walk.newest(entry, own=True)
         if written and not _is_known(entry, form, tier):
             yield _Found(written, entry.path)
 
@@ -190,7 +200,8 @@ def _of_local_manager(directory: str) -> Set[str]:
 
 
 def _beside(settings: Settings, tier: str, walk: _Walk) -> Iterator[_Found]:
-    """Where the program was not told to save: beside the attempts' directories, and where its command says."""
+    """Where the program was not told to save: beside the attempts' directories, and where its command, environment or
+    batch script says."""
     root = settings.tiers[tier].root
     run_root = _of_run(settings, tier)
     namespace, run = os.path.split(root)
@@ -206,7 +217,7 @@ def _beside(settings: Settings, tier: str, walk: _Walk) -> Iterator[_Found]:
             if written:
                 yield _Found(written, entry.path)
     mount = os.path.dirname(namespace) if usual else root
-    for path in _named_in(settings.command, mount):
+    for path in _named_in((*settings.command, *settings.places), mount):
         inside = path.startswith((run_root + "/", root + "/") if usual else run_root + "/")
         above = (root + "/").startswith(path + "/") or (run_root + "/").startswith(path + "/")
         others = any(_UID.match(part) and part != settings.run_uid for part in path.split("/"))
@@ -218,14 +229,19 @@ def _beside(settings: Settings, tier: str, walk: _Walk) -> Iterator[_Found]:
                     yield _Found(written, entry.path)
 
 
-def _named_in(command: Iterable[str], mount: str) -> Iterator[str]:
+def _named_in(texts: Iterable[str], mount: str) -> Iterator[str]:
     """Where it may save: what it reads is named by options that say so."""
     before = ""
-    for argument in command:
-        for word in _IN_COMMAND.split(argument[: 1 << 16]):
-            if word.startswith(mount.rstrip("/") + "/") and not _INPUT.search(before):
+    for text in texts:
+        for word in map(os.path.expandvars, _IN_COMMAND.split(text[: 1 << 16])):
+            if word.startswith(mount.rstrip("/") + "/") and _may_be_output(before):
                 yield os.path.normpath(word)
             before = word
+
+
+def _may_be_output(option: str) -> bool:
+    """As an option of a command, or a variable, calls it."""
+    return bool(_OUTPUT.search(option)) or not (_INPUT.search(option) or _SURROUNDINGS.search(option))
 
 
 def _rows(tier: str, attempt: int, found: Iterable[_Found]) -> List[JSON]:

@@ -426,6 +426,14 @@ def test_what_is_to_be_pruned_is_told_of_every_save_that_does_not_count() -> Non
     assert words.endswith("--quarantined a1/step-100 --quarantined a2/step-100 --quarantined 200")
 
 
+def test_what_is_to_be_pruned_is_told_how_far_the_run_has_come() -> None:
+    run = tidying()
+    run = replace(run, status=changed(run.status, progress=changed(run.status.progress, step=320)))
+    plan = plan_archive(run, (), SETTINGS, NOW)
+    assert plan.create is not None
+    assert plan.create.body["spec"]["template"]["spec"]["containers"][0]["args"][-2:] == ["--reached", "320"]
+
+
 def test_a_job_that_is_gone_with_its_tier_does_not_hold_up_others() -> None:
     both = tidying(tier=TIER)
     begun = plan_archive(both, (), SETTINGS, NOW)

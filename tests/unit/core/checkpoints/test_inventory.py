@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import SavedCheckpoint
@@ -95,6 +96,39 @@ def test_what_status_has_stays_until_something_newer_is_seen(
     assert [saved.step for saved in latest_valid(snapshot, status)] == ([] if newest is None else [newest])
     assert committed_step(snapshot, status) == (newest or 0)
     assert known not in {found.step for found in seen_candidates(snapshot, status)}
+
+
+DATE = 20251101
+
+
+def by_name(step: int) -> CheckpointReport:
+    return structs.replace(row(step, f"/shared/ns/one/backup-{step}"), format="TorchDCP")
+
+
+@pytest.mark.parametrize(
+    ("steps", "reached", "newest"),
+    [
+        ((110, DATE), 120, 110),
+        ((110, DATE), 0, 110),  # by the others there
+        ((110, 1200), 120, 1200),
+        ((DATE,), 120, DATE),  # nothing speaks against it
+    ],
+)
+@pytest.mark.parametrize("known", [None, DATE])
+def test_a_number_that_is_no_step_is_no_latest_step_also_where_it_was_taken_for_one(
+    steps: tuple[int, ...], reached: int, newest: int, known: int | None
+) -> None:
+    w = seen_by_all(*map(by_name, steps))
+    status = w.status("one")
+    status = changed(status, progress=changed(status.progress, step=reached))
+    if known in steps:
+        taken = SavedCheckpoint(tier="shared", step=DATE, path=f"/shared/ns/one/backup-{DATE}", attempt=1)
+        status = record_latest(status, (taken,))
+    snapshot = w.snapshot("one")
+    assert [saved.step for saved in latest_valid(snapshot, status)] == [newest]
+    assert committed_step(snapshot, status) == newest
+    doubted = [found.step for found in seen_candidates(snapshot, status) if found.doubted]
+    assert doubted == [step for step in steps if step > newest]
 
 
 def test_own_and_foreign_checkpoints_are_told_apart() -> None:

@@ -97,6 +97,7 @@ FOUR = [local("1/100"), local("2/200"), local("3/300"), local("3/310")]
         ([], {}, []),
         (FOUR, {}, ["1/100", "2/200"]),
         (FOUR, {"keep_last": 1}, ["1/100", "2/200", "3/300"]),
+        ([*FOUR, local("3/20251101", INVALID, doubted=True)], {}, ["1/100", "2/200"]),  # a number that is no step
         (FOUR, {"keep_last": 4}, []),
         (FOUR, {"keep_last": 9}, []),
         # An older one may be cheaper to resume from, or the newer ones could not be read.

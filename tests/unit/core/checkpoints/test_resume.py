@@ -30,6 +30,7 @@ CONTEXT = ResumeContext(
     run_uid=UID,
     since=1_000.0,
     highest_step=120,
+    reached=120,
     step_seconds=10.0,
     saved_before=True,
 )
@@ -122,7 +123,7 @@ def test_what_another_run_saved_counts_where_the_spec_says_to_start_from_it_and_
     assert chosen.message == "resumes from step 500 of attempt 1 (shared) of run llama"
     torn = decide(replace(theirs, verdict=Verdict.INVALID, reason="torn"), **origin)
     assert (torn.kind, torn.reason) == (ResumeKind.BLOCKED, "NoStartCheckpoint")
-    assert "torn; correct checkpoint.start" in torn.message
+    assert torn.message.endswith("torn")
     assert decide(**origin).kind is ResumeKind.WAIT
     assert decide(**origin, now=AFTER_GRACE).kind is ResumeKind.BLOCKED
 
@@ -258,28 +259,27 @@ def test_only_what_would_have_been_better_is_told_newest_first_and_at_most_eight
 
 
 @pytest.mark.parametrize(
-    ("steps", "form", "context", "chosen"),
+    ("steps", "form", "reached", "chosen"),
     [
-        ([110, 20251101], "TorchDCP", {}, 110),
-        ([110, 20251101], "TorchDCP", {"highest_step": 0, "total_steps": 500}, 110),
-        ([110, 20251101], "TorchDCP", {"highest_step": 0}, 20251101),  # nothing says how far it has come
-        ([110, 20251101], "HuggingFace", {}, 20251101),  # which says so itself
-        ([110, 1200], "TorchDCP", {}, 1200),  # so many may have gone unreported
-        ([110, 2000], "TorchDCP", {"total_steps": 2000}, 2000),
-        ([1_000_000, 2_000_000], "TorchDCP", {}, 2_000_000),  # a program that counts samples in its names
-        ([100, 5_000, 10_000], "TorchDCP", {"highest_step": 5_000}, 10_000),
+        ([110, 20251101], "TorchDCP", 120, 110),
+        ([110, 20251101], "TorchDCP", 0, 110),
+        ([110, 20251101], "HuggingFace", 120, 20251101),  # which says so itself
+        ([110, 1200], "TorchDCP", 120, 1200),  # so many may have gone unreported
+        ([1_000_000, 2_000_000], "TorchDCP", 120, 2_000_000),  # a program that counts samples in its names
     ],
 )
+@pytest.mark.parametrize("origin", ["", "base"])
 def test_a_step_that_a_name_alone_says_is_believed_within_what_was_reported(
-    steps: list[int], form: str, context: dict[str, object], chosen: int
+    steps: list[int], form: str, reached: int, chosen: int, origin: str
 ) -> None:
     found = [checkpoint(SHARED, step, format=form) for step in steps]
-    decision = decide(*found, **context)
+    decision = decide(*found, reached=reached, origin=origin)
     assert decision.choice is not None
     assert decision.choice.step == chosen
     if chosen == 110:
         (rejected,) = decision.rejected
-        assert "is called step 20251101, and no more than step" in rejected.reason
+        assert "is called step 20251101, " in rejected.reason
+        assert rejected.reason.endswith("that number is no step")
 
 
 def test_a_copy_without_its_times_is_waited_for_until_somebody_says_what_it_is() -> None:
@@ -324,7 +324,7 @@ def test_what_was_once_saved_is_never_silently_given_up_for_step_0(
 ) -> None:
     decision = decide(*candidates, saved_before=saved_before, now=AFTER_GRACE)
     assert (decision.kind, decision.reason) == (ResumeKind.BLOCKED, "NoValidCheckpoint")
-    assert "start.mode: Fresh" in decision.message
+    assert "start.mode" not in decision.message, "the run ends by it, and takes no such change any more"
 
 
 def test_with_everything_out_of_sight_the_ranks_get_time_to_see_it_again() -> None:

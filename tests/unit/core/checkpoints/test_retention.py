@@ -45,6 +45,12 @@ def test_what_goes(
     assert [each.step for each in pruned] == gone
 
 
+@pytest.mark.parametrize(("other", "reached"), [(20251101, 0), (20251101, 520), (251101, 520)])
+def test_a_number_that_is_no_step_stays_and_takes_no_place_of_one_that_is(other: int, reached: int) -> None:
+    pruned = to_prune([*FIVE, stored(other)], RetentionPolicy(2), run_uid=UID, now=0.0, reached=reached)
+    assert [each.step for each in pruned] == [100, 200, 300]
+
+
 def test_after_a_roll_back_the_newest_and_the_highest_both_stay() -> None:
     held = [stored(100), stored(300), stored(120, attempt=2), stored(130, attempt=2)]
     pruned = to_prune(held, RetentionPolicy(1), run_uid=UID, now=0.0)

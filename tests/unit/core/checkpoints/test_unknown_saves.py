@@ -9,6 +9,7 @@ from lockstep.core.checkpoints.checkpoint_record import record_unrecognised
 from lockstep.core.checkpoints.unknown_saves import MANY_STEPS, MOST, named, report_unknown_saves, unknown_saves
 from lockstep.core.checkpoints.verdicts import Candidate, RankView
 from lockstep.core.model.conditions import find
+from lockstep.core.model.plan import Plan
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.worker_report import UnrecognisedReport, Verdict, WorkerPhase, WorkerReport
 from lockstep.present.explanation import sentences
@@ -55,8 +56,29 @@ def test_after_a_failure_such_saves_block_step_0_with_their_names_and_the_remedi
     assert succeeded is not None
     assert (succeeded.status, succeeded.reason) == ("False", "UnknownSaves")
     assert "a1/ckpt_30.pt" in succeeded.message
-    assert "start.mode: Fresh" in succeeded.message
+    assert "checkpoint.format" in succeeded.message
+    assert "to go on from what is there: lockstep retry one -f FILE" in succeeded.message
+    assert "to begin at step 0: lockstep retry one --fresh" in succeeded.message
     assert w.status("one").totals.attempts == 1
+
+
+@pytest.mark.parametrize(("steps", "told"), [(35, "Warning"), (0, "Normal")])
+def test_an_attempt_at_step_0_after_steps_were_reported_is_no_matter_of_course(
+    steps: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = gang() if steps else World({f"n{index}": node(f"n{index}") for index in range(3)})
+    if not steps:
+        w.apply("one", spec(2, checkpoint=SHARED_TIER))
+        w.settle()
+    plans: list[Plan] = []
+    reconcile = w.reconcile
+    monkeypatch.setattr(w, "reconcile", lambda name: plans.append(reconcile(name)))
+    w.exit_child("one", 0, 1)
+    w.pass_time(120, step=5)
+    assert w.status("one").totals.attempts == 2
+    events = [each for plan in plans for each in plan.events]
+    (event,) = [each for each in events if each.reason == "Started" and each.note.startswith("attempt 2")]
+    assert (event.type, f"the steps up to {steps} are done again" in event.note) == (told, bool(steps))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from msgspec import structs
 
 from lockstep.api.base.changes import changed
+from lockstep.api.lineage_status import PreviousRun
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.checkpoints.archive_job import RESULT_FORMAT, parse_result
 from lockstep.core.checkpoints.inventory import is_foreign
@@ -163,6 +164,44 @@ def test_a_run_starts_from_the_newest_valid_checkpoint_of_another_one() -> None:
     config = pod_body(w.runs["two"], w.status("two"), w.tunables, 0, 1, "n0")["spec"]["containers"][0]["env"]
     (told,) = [json.loads(each["value"]) for each in config if each["name"] == "LOCKSTEP_CHECKPOINT_CONFIG"]
     assert told["start"] == {"root": "/shared-checkpoints/ns/one/uid-one", "runUid": "uid-one"}
+
+
+DATE = 20251101
+
+
+@pytest.mark.parametrize(
+    ("start", "trained", "step"),
+    [
+        ({"run": "one"}, 500, 500),
+        ({"run": "one"}, 0, 500),  # it reported nothing: by the others there
+        ({"run": "one"}, 15_000_000, DATE),
+        ({"run": "one", "step": DATE}, 500, DATE),  # somebody says that it is one
+        ({"path": "ns/one/uid-one"}, 500, 500),
+    ],
+)
+def test_a_number_that_is_no_step_is_not_started_from_unless_the_spec_names_it(
+    start: dict[str, object], trained: int, step: int
+) -> None:
+    w = World({f"n{index}": node(f"n{index}") for index in range(4)})
+    w.foreign = tuple(theirs(each) for each in (500, DATE) if start.get("step", each) == each)
+    w.apply("one", spec(2))
+    w.settle()
+    w.amend("one", progress=changed(w.status("one").progress, step=trained))
+    w.apply("two", following(start))
+    w.settle()
+    assert w.starts["uid-two", 1].resume_step == step
+
+
+@pytest.mark.parametrize(("reported", "step"), [(600, 500), (None, 20_000)])  # so many may be done, for all one knows
+def test_a_run_that_goes_on_from_one_that_is_gone_knows_how_far_that_had_come(reported: int | None, step: int) -> None:
+    w = World({})
+    w.foreign = (theirs(500), theirs(20_000))
+    w.apply("two", following({"path": "ns/one/uid-one"}))
+    if reported is not None:
+        w.amend("two", previous=(PreviousRun(name="one", uid="uid-one", step=reported),))
+    w.nodes = {f"n{index}": node(f"n{index}") for index in range(4)}
+    w.pass_time(30, step=5)
+    assert w.starts["uid-two", 1].resume_step == step
 
 
 def test_the_workers_are_told_the_one_step_to_start_from() -> None:

@@ -10,11 +10,11 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.model.worker_report import CheckpointReport, Verdict
-from lockstep.core.run.roll_back import lift_ceiling
+from lockstep.core.run.roll_back import lift_ceiling, roll_back
 from support.world import spec, world
 
 
-def rolled_back(tier: str) -> PlanBuilder:
+def rolled_back(tier: str, *beside: int) -> PlanBuilder:
     """Rolled back to step 10 for what went wrong at step 30; the next attempt has saved step 40 in ``tier``."""
     w = world(1, tunables=Tunables(gang=GangSettings(local_storages={"nvme": "/nvme"})))
     tiers = {"shared": {"claimName": "lustre"}, "local": {"storage": "nvme"}}
@@ -35,6 +35,7 @@ def rolled_back(tier: str) -> PlanBuilder:
 
     snapshot = w.snapshot("one")
     inventory = (row("shared", 10, 1), row("shared", 20, 1), row(tier, 40, 2))
+    inventory += tuple(row(tier, step, 1) for step in beside)
     reports = {0: replace(snapshot.reports[0], inventory=inventory)}
     return PlanBuilder(RunContext(replace(snapshot, reports=reports), w.tunables, w.now))
 
@@ -44,3 +45,9 @@ def test_the_ceiling_is_lifted_by_what_outlasts_the_loss_of_a_node(tier: str, ce
     builder = rolled_back(tier)
     lift_ceiling(builder)
     assert builder.status.checkpoint.ceiling == ceiling
+
+
+def test_a_number_that_is_no_step_is_nothing_that_a_run_has_to_get_past() -> None:
+    builder = rolled_back("shared", 20251101)
+    roll_back(builder, 10)
+    assert builder.status.recovery.diverged_step == 40

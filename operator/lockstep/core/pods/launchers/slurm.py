@@ -4,21 +4,39 @@ The others stand by. The script and SLURM_* come with the order to start (``core
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
+from lockstep.api.base import names
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model.problems import Problem
 from lockstep.slurm.signals import NUMBERS
 
 COMMAND = ("slurm_script",)
 """What stands in the place of a command; the worker has the script."""
+_MOUNTS = (names.SHARED_CHECKPOINTS_MOUNT, names.LOCAL_CHECKPOINTS_MOUNT)
+_MOST_LINES, _MOST_OF_A_LINE = 16, 1024
 
 
 def options(spec: TrainingRunSpec, gpus_per_node: int) -> Mapping[str, Any]:
     """Slots of a node, for an mpirun in the script: tasks of a node where those were said, else one for each GPU."""
     said = spec.launcher.batch.options.get("ntasks-per-node", "") if spec.launcher.batch is not None else ""
     slots = int(said) if said.isascii() and said.isdigit() and len(said) <= 4 else 0
-    return {"slotsPerNode": slots or max(gpus_per_node, 1), "standsBy": True}
+    asked = {"slotsPerNode": slots or max(gpus_per_node, 1), "standsBy": True}
+    return {**asked, "places": places} if (places := _places(spec)) else asked
+
+
+def _places(spec: TrainingRunSpec) -> list[str]:
+    """Lines that name a path where checkpoints are: workers look there for what is saved elsewhere than it was told to,
+    and have the script itself only once it runs."""
+    batch = spec.launcher.batch
+    if batch is None or spec.checkpoint is None:
+        return []
+    lines = [*batch.script.replace("\\\n", " ").splitlines(), " ".join(batch.arguments)]
+    named = [line.strip() for line in lines if any(f"{mount}/" in line for mount in _MOUNTS)]
+    # What a command makes of it is not known here; and Kubernetes has a meaning of its own for it.
+    plain = (line.replace("$(", "$ (")[:_MOST_OF_A_LINE] for line in named if not line.startswith("#"))
+    return list(islice(plain, _MOST_LINES))
 
 
 def deciding_ranks(world_size: int) -> range:

@@ -21,6 +21,7 @@ from lockstep.worker.checkpoints.formats import (
 )
 from lockstep.worker.checkpoints.formats.containers import pickled_facts
 from lockstep.worker.checkpoints.formats.findings import CheckpointEntry, Format, list_entry
+from lockstep.worker.checkpoints.formats.noise import may_hold_a_save
 from lockstep.worker.checkpoints.formats.plain import step_by_pattern
 
 AUTO = "Auto"
@@ -32,12 +33,6 @@ FORMATS: Dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in _I
 MARKERS = tuple(dict.fromkeys(marker for each in (manifest.FORMAT, *FORMATS.values()) for marker in each.markers))
 PASSED_OVER = re.compile(r"\.lockstep-(?:invalid|passed-over)-\d+(?:-\d+)?$")
 
-# Tensors, by what their libraries call their files; a number behind a word, as flax and TensorFlow name theirs.
-TENSORS = re.compile(
-    r"\.(?:pt|pth|ckpt|safetensors|bin|pkl|npz|distcp|msgpack|h5|hdf5|keras|gguf|pdparams|pdopt)(?:\.(?:tar|gz|zst))?$"
-    r"|\.data-\d+-of-\d+$|^(?:checkpoint|ckpt|step|model)[-_]?\d+$",
-    re.IGNORECASE,
-)
 _NAMES = 2000  # looked at in one directory and below
 
 # A number behind such a word is the step: one that follows it is of something else, as in step-2-backup-20251101.
@@ -96,25 +91,14 @@ def is_of_another_format(path: str, form: str) -> bool:
 
 
 def may_be_begun(path: str) -> bool:
-    """A format but the manifest's own recognises it, or there are tensors in it: other numbered directories hold logs,
-    pictures, profiles. True also where that cannot be told."""
+    """A format but the manifest's own recognises it, or there are tensors in it, or much else: other numbered
+    directories hold logs, pictures, profiles. True also where that cannot be told."""
     try:
         entry = list_entry(path)
     except OSError:
         return True
     found = recognise(entry, AUTO)
-    return entry.is_file or (found is not None and found is not manifest.FORMAT) or _holds_tensors(path)
-
-
-def _holds_tensors(path: str) -> bool:
-    left = _NAMES
-    for _, _, names in os.walk(path):
-        if any(map(TENSORS.search, names)):
-            return True
-        left -= 1 + len(names)
-        if left < 0:
-            return True
-    return False
+    return entry.is_file or (found is not None and found is not manifest.FORMAT) or may_hold_a_save(path, _NAMES)
 
 
 def step_of(path: str, name: str, form: str, is_file: bool) -> Optional[int]:

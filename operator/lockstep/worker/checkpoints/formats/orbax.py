@@ -30,12 +30,14 @@ TREE_METADATA, MANIFEST = "_METADATA", "manifest.ocdbt"
 UNFINISHED = ".orbax-checkpoint-tmp"
 
 _MARKERS = frozenset((STEP_METADATA, COMMITTED, TREE_METADATA, MANIFEST, "orbax.checkpoint"))
+_OF_TREES = frozenset((TREE_METADATA, MANIFEST, "checkpoint"))  # the last by old versions
 _OCDBT_MAGIC = b"\x0c\xdb\x3a\x2a"
 _MAX_DEPTH = 6
 _ARRAYS = (".zarray", "zarr.json")
-# Hidden ones (.nfs0001), notes, and results that a program adds later.
-_STRANGER = re.compile(r"^\.|\.(?:md|txt|log|json|jsonl|csv|tsv|ya?ml|html|py|sh|png|pdf|tmp|swp|bak)$|~$")
-_READ = frozenset((*_ARRAYS, ".zattrs", ".zgroup", ".zmetadata", "_strings.json"))
+_READ = frozenset((*_ARRAYS, ".zattrs", ".zgroup", ".zmetadata"))
+# Of a tree of arrays: its own files, and the directories that are its own without saying so inside.
+_OF_TREE = re.compile(r"^_|^checkpoint$")
+_WHOLLY = re.compile(r"^(?:d|array_metadatas|ocdbt\.process_.+)$")
 
 
 def is_orbax(entry: CheckpointEntry) -> bool:
@@ -56,12 +58,11 @@ def read_orbax(entry: CheckpointEntry) -> Reading:
     for item in expected:
         if item not in entry.directories:
             raise InvalidError(f"{item}/ is missing")
-    files = list(_files(entry, "", 0))
-    data = [name for name in files if os.path.basename(name) not in _MARKERS]
-    if not data:
-        raise InvalidError("it holds no data")
+    files = list(_files(entry, expected))
     for directory in sorted({os.path.dirname(name) for name in files}):
         _check_tree(entry.below(directory) if directory else entry, directory)
+    if all(os.path.basename(name) in _MARKERS for name in files):
+        raise InvalidError("it holds no data")
     markers = [name for name in (STEP_METADATA, COMMITTED) if name in entry.files]
     times = {name: stat_of(entry, name) for name in files}
     newest = max(found.st_mtime for found in times.values())
@@ -77,17 +78,41 @@ def read_orbax(entry: CheckpointEntry) -> Reading:
     ]
 
 
-def _files(entry: CheckpointEntry, prefix: str, depth: int) -> Iterator[str]:
-    """What the loader may read: whatever else people and file systems leave there says nothing of the checkpoint."""
+def _files(entry: CheckpointEntry, items: List[str]) -> Iterator[str]:
+    """What the loader may read: whatever else people, programs and file systems leave there says nothing of the
+    checkpoint. ``items``: its directories, where it says which."""
     for name in entry.files:
-        if name in _MARKERS or name in _READ or not _STRANGER.search(name):
+        if _is_of_tree(name):
+            yield name
+    in_items = bool(items) and not entry.files & _OF_TREES
+    for name in entry.directories:
+        _refuse_unfinished(name)
+        if name in items or not (in_items or name.startswith(".")):
+            yield from _inside(entry.below(name), f"{name}/", 1, bool(_WHOLLY.match(name)), named=name in items)
+
+
+def _inside(entry: CheckpointEntry, prefix: str, depth: int, whole: bool, named: bool = False) -> Iterator[str]:
+    """Of one directory. ``whole``: all of it belongs to an array, or to a part of the database; ``named``: it is an
+    item, and is that wholly where it is no tree of arrays."""
+    tree = bool(entry.files & _OF_TREES)
+    whole = whole or bool(entry.files.intersection(_ARRAYS)) or (named and not tree)
+    for name in entry.files:
+        if name in _READ or (whole and not name.startswith(".")) or (tree and _is_of_tree(name)):
             yield prefix + name
     for name in entry.directories if depth < _MAX_DEPTH else ():
-        if UNFINISHED in name:
-            raise InvalidError(f"{prefix}{name} was never committed")
-        if name.startswith("."):
-            continue
-        yield from _files(entry.below(name), f"{prefix}{name}/", depth + 1)
+        _refuse_unfinished(prefix + name)
+        if not name.startswith("."):
+            wholly = whole or (tree and bool(_WHOLLY.match(name)))
+            yield from _inside(entry.below(name), f"{prefix}{name}/", depth + 1, wholly)
+
+
+def _is_of_tree(name: str) -> bool:
+    return name in _MARKERS or bool(_OF_TREE.match(name))
+
+
+def _refuse_unfinished(name: str) -> None:
+    if UNFINISHED in name:
+        raise InvalidError(f"{name} was never committed")
 
 
 def _check_tree(entry: CheckpointEntry, named: str) -> None:

@@ -32,6 +32,24 @@ def test_an_mpirun_in_it_finds_a_slot_for_each_task_of_a_node(options: dict[str,
     assert worker_options(asked, gpus) == {"slotsPerNode": slots, "standsBy": True, "steps": True}
 
 
+def test_workers_hear_of_each_line_that_may_say_where_the_program_saves() -> None:
+    script = (
+        "#!/bin/bash\n#SBATCH --output=/shared-checkpoints/log\nsrun train \\\n  --out=/shared-checkpoints/x\n"
+        "OUT=/local-checkpoints/$(date)/y\necho /shared-checkpoints-of-old/x\n"
+    )
+    arguments = ["--save", "/shared-checkpoints/z"]
+    asked = submitted({"checkpoint": {"shared": {"claimName": "c"}}}, script=script, arguments=arguments)
+    assert worker_options(asked, 8)["places"] == [
+        "srun train    --out=/shared-checkpoints/x",
+        "OUT=/local-checkpoints/$ (date)/y",
+        "--save /shared-checkpoints/z",
+    ]
+    long = "#!/bin/sh\n" + f"train /shared-checkpoints/{'x' * 2000}\n" * 60
+    many = worker_options(submitted({"checkpoint": {"shared": {"claimName": "c"}}}, script=long), 8)["places"]
+    assert (len(many), {len(line) for line in many}) == (16, {1024})
+    assert "places" not in worker_options(submitted(script=script), 8), "it has no tier to save in"
+
+
 def test_a_script_as_it_is_and_its_arguments_are_taken() -> None:
     assert validate(submitted(arguments=["a b", ""], name="train.sbatch", directory="/work", ntasks=32), {}) == []
 

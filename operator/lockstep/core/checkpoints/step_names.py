@@ -1,0 +1,66 @@
+"""Steps that names alone say: believed within what was reported, and else as the other names there go.
+
+A directory may end in another number than a step, and then be the highest of all: resumed from, kept, and never passed.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.checkpoints.verdicts import Candidate
+from lockstep.core.model.worker_report import Verdict
+
+STATE_THEIR_STEP = frozenset({"Manifest", "HuggingFace", "Lightning", "NVRxLocal"})
+"""Formats that say by themselves which step they hold; of others the name alone does."""
+UNREPORTED_STEPS = 1000
+"""Steps that may have been done since the last report, at least."""
+MOST_UNTOLD = 1_000_000
+"""Up to there a number is a step where nothing was reported, whatever the others are: dates are larger."""
+
+
+def reached_step(status: TrainingRunStatus) -> int:
+    """The highest step that status has as reported, or to be done; 0: none is known."""
+    done = (entry.last_step or 0 for entry in status.attempts)
+    return max((status.progress.step, status.progress.total_steps or 0, *done))
+
+
+def believed_up_to(steps: Iterable[int], reached: int) -> int | None:
+    """The highest step that a name alone is believed for, where valid checkpoints have these; None: any.
+
+    ``reached``: the highest that was ever reported, or is to be done; 0: none was. Programs may count other steps in
+    their reports than in their names. So a name is doubted only where it stands out tenfold from a valid checkpoint
+    that agrees with the reports; without any, from the next lower one, and a million.
+    """
+    named = sorted({step for step in steps if step > 0})
+    if not reached:
+        bounds = (max(10 * lower, MOST_UNTOLD) for lower, higher in pairwise(named) if higher > 10 * lower)
+        return next((bound for bound in bounds if named[-1] > bound), None)
+    bound = 2 * reached + UNREPORTED_STEPS
+    plausible = [step for step in named if step <= bound]
+    return max(bound, 10 * plausible[-1]) if plausible else None
+
+
+def without_doubtful(candidates: Sequence[Candidate], reached: int) -> tuple[Candidate, ...]:
+    """The same in their order; INVALID and ``doubted`` is what has a number that is no step. What nobody sees now is
+    left as it is: its format isn't known."""
+    believed = believed_up_to((each.step for each in candidates if each.verdict is Verdict.VALID), reached)
+    if believed is None:
+        return tuple(candidates)
+    against = f"no more than step {reached} was ever reported" if reached else "is more than ten times any other there"
+    return tuple(
+        replace(
+            each,
+            verdict=Verdict.INVALID,
+            reason=f"is called step {each.step}, {'and ' if reached else 'which '}{against}: that number is no step",
+            doubted=True,
+        )
+        if each.step > believed and _by_name_alone(each)
+        else each
+        for each in candidates
+    )
+
+
+def _by_name_alone(candidate: Candidate) -> bool:
+    unseen = candidate.verdict is Verdict.UNKNOWN and not candidate.format
+    return candidate.verdict is not Verdict.INVALID and candidate.format not in STATE_THEIR_STEP and not unseen
