@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import socket
@@ -17,6 +18,7 @@ import typer.main
 from lockstep.cli.main import app, main
 from support import sample_runs as sample
 from support.answering_server import Answer, answering, breaks_off, hangs_up, kubeconfig, refuses, says
+from support.sample_cluster import has
 
 pytestmark = pytest.mark.slow
 HELLO = str(Path(__file__).parents[2] / "manifests" / "hello.yaml")
@@ -120,6 +122,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lockstep.cli.actions.wait._RETRY_SECONDS", 0.01)
     monkeypatch.setattr("lockstep.cli.submission.test_only._ANSWER_SECONDS", 0.5)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 def typed(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -271,6 +274,13 @@ def test_a_manifest_that_is_none(
         code, said = typed(["render", str(path)], capsys)
         assert code in (1, 2)
         assert_no_traceback(said, ["render"])
+    with answering(has(sample.failed())) as server:
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", server)))
+        for more in (["--name", "b"], ["--fresh"]):
+            words = ["retry", "llama", "-f", str(path), *more]
+            code, said = typed(words, capsys)
+            assert code in (1, 2), words
+            assert_no_traceback(said, words)
 
 
 KUBECONFIGS: dict[str, bytes | None] = {
@@ -400,6 +410,7 @@ PRINTS = [
     ["info", "llama"],
     ["submit", HELLO],
     ["queue", "-o", "xml"],
+    ["logs", "-f", "llama"],
 ]
 
 
@@ -430,3 +441,66 @@ def test_who_reads_what_is_printed_may_go_away(words: list[str], tmp_path: Path)
     assert not any(word in said for word in ("Traceback", "Exception ignored", "BrokenPipe", "defect of lockstep")), (
         said
     )
+
+
+class NobodyReads(io.RawIOBase):
+    """Standard output into a pipe whose reader has gone away."""
+
+    tried = over = False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.tried = True
+        if not self.over:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        return len(data)
+
+
+MOMENTS = [
+    sample.pending(updated=sample.at(5)),
+    sample.pending() | {"spec": {**sample.SPEC, "suspend": True}},
+    sample.running(),
+    sample.failed(),
+]
+TRIAL = {"observedGeneration": 1, "at": sample.at(0), "start": sample.at(-60), "nodes": ["gpu-1"]}
+# What follows a log goes on asking in a thread, which only the end of the program ends: PRINTS has it.
+GOES_AWAY = [*(each for each in TYPED if "-f" not in each), ["ui", "--url", "http://a"], ["checkpoint", "verify", "."]]
+WITHOUT_DATA = [
+    ["checkpoint", "leftovers", "."],
+    ["explain", "12_3"],
+    ["checkpoint", "llama", "--wait", "--timeout", "1s"],
+    ["ui", "--url", "http://a"],
+]
+
+
+def test_whatever_is_typed_who_reads_what_is_printed_may_go_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each verb at the first moment of a run's life at which it prints something; as Python flushes at its end."""
+    monkeypatch.setattr("webbrowser.open", lambda _: True)
+    left = GOES_AWAY
+    for run in MOMENTS:
+        run["status"] |= {"jobId": 7, "testOnly": TRIAL}
+        with answering(has(run)) as server:
+            monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", server)))
+            left = [words for words in left if not is_tried(words, monkeypatch, capsys)]
+    assert left == WITHOUT_DATA
+
+
+def is_tried(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> bool:
+    """Whether it had something to print; that its output is closed is no mistake to speak of."""
+    pipe = NobodyReads()
+    with monkeypatch.context() as closed:
+        closed.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(pipe)))
+        try:
+            _, said = typed(words, capsys)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise AssertionError(f"lockstep {' '.join(words)} leaves something for Python to complain of") from None
+        finally:
+            pipe.over = True
+    for word in ("Traceback", "Exception ignored", "roken pipe", "BrokenPipe", "defect of lockstep"):
+        assert word not in said, f"lockstep {' '.join(words)}:\n{said}"
+    return pipe.tried

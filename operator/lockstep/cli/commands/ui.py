@@ -50,7 +50,8 @@ def ui(
     cluster = target.connect()
     if url:
         with opened(url, cluster):
-            input("Press Enter once the page is there. ")
+            output.note("Press Enter once the page is there.")  # input's own words would go to a closed pipe, too
+            input()
         return
     with contextlib.ExitStack() as stack:
 

@@ -51,7 +51,8 @@ def test_in_a_path_of_the_users_own_the_command_names_the_run_and_not_the_path()
     succeeded = find(w.status("one"), "Succeeded")
     assert succeeded is not None
     assert succeeded.reason == "PreviousSaves"
-    assert "lockstep retry one, or checkpoint.start: {path: team/llama/uid-earlier}" in succeeded.message
+    assert "lockstep retry one" in succeeded.message
+    assert "checkpoint.start: {path: team/llama/uid-earlier}" in succeeded.message
 
 
 @pytest.mark.parametrize(
