@@ -211,11 +211,12 @@ class Cluster:
 
     def check(self, snapshot: ClusterSnapshot) -> None:
         """What is kept is of this very snapshot, and that has the pods that runs vouch for now."""
+        runs = self.store.runs
         of_runs = [
             view.uid
-            for pods in self.store._pods._of.values()
+            for uid, pods in self.store._pods._of.items()
             for view in pods.values()
-            if is_of_its_run(view, self.store.runs.get(view.run_uid), gone=self.store.runs.cache.is_gone(view.run_uid))
+            if is_of_its_run(view, runs.get(uid), gone=runs.cache.is_gone(uid), new=runs.has_had_no_nodes(uid))
         ]
         assert [view.uid for view in self.store.snapshot_cluster(LEADER).gang_pods] == of_runs
         memory = self.memory

@@ -217,6 +217,45 @@ def _pinned(name: str, node: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize(
+    ("synced", "statuses", "taken"),
+    [
+        (True, [{}], 0),
+        (False, [{}], 6),
+        (True, [HOLDING, {}], 6),
+        (True, [{}, HOLDING, {}], 6),
+        (True, [{}, {"state": "Pending"}], 0),
+    ],
+    ids=[
+        "that came while all runs were known",
+        "that was there before, and may have lost its status",
+        "whose status somebody has wiped",
+        "the same, later",
+        "that waits",
+    ],
+)
+async def test_pods_bound_in_the_name_of_a_run_that_has_had_no_nodes_take_none(
+    world: World, synced: bool, statuses: list[dict[str, Any]], taken: int
+) -> None:
+    """Whoever may create pods may write ``spec.nodeName`` too."""
+    world.store.runs.cache.synced = synced
+    for version, status in enumerate(statuses, start=10):
+        world.store.runs.apply(run(version, status=status))
+    for number in range(6):
+        world.store.gang_pods.upsert(pod(f"p{number}", slot=number, node=f"gpu-{number}", requests={"pods": 1}))
+    snapshot = world.store.snapshot_cluster(LEADER)
+    assert len(snapshot.gang_pods) == taken
+    assert len(snapshot.foreign_requests) == len(snapshot.doubtful_pods) == 6 - taken
+
+
+async def test_nothing_is_kept_of_a_run_without_nodes_that_is_gone(world: World) -> None:
+    world.store.runs.cache.synced = True
+    world.store.runs.apply(run())
+    assert world.store.runs.has_had_no_nodes("u1")
+    world.store.runs.remove("team", "llama", "u1")
+    assert not world.store.runs.has_had_no_nodes("u1")
+
+
 async def test_pods_of_a_run_that_is_gone_hold_their_nodes_until_they_are_gone(world: World) -> None:
     world.store.runs.apply(run(status=HOLDING))
     world.store.gang_pods.upsert(pod())

@@ -17,7 +17,7 @@ class PodIndex:
     """Pods of gangs one by one; of all others the sums of what they request on each node.
 
     A pod that its run does not vouch for is no pod of a gang to admission: it takes what it requests. ``run`` is asked
-    for the run with a UID, and ``is_gone`` whether one is known to be no more.
+    for the run with a UID, ``is_gone`` whether one is known to be no more, and ``is_new`` whether to have had no nodes.
     """
 
     def __init__(
@@ -26,11 +26,13 @@ class PodIndex:
         changes: AdmissionChanges,
         run: Callable[[str], RunView | None],
         is_gone: Callable[[str], bool],
+        is_new: Callable[[str], bool],
     ) -> None:
         self._clock = clock
         self._changes = changes
         self._run = run
         self._is_gone = is_gone
+        self._is_new = is_new
         self._strangers: dict[str, PodView] = {}  # pods, by UID, for which the run that they name does not vouch
         self._of: dict[str, dict[str, PodView]] = {}  # run UID -> pod UID -> pod
         self._named: dict[str, Counter[str]] = {}  # run key -> run UID -> number of pods
@@ -140,7 +142,8 @@ class PodIndex:
                 self._changes.nodes.note(each.node, None)
 
     def _is_stranger(self, pod: PodView) -> bool:
-        return not is_of_its_run(pod, self._run(pod.run_uid), gone=self._is_gone(pod.run_uid))
+        uid = pod.run_uid
+        return not is_of_its_run(pod, self._run(uid), gone=self._is_gone(uid), new=self._is_new(uid))
 
     def _placeholders_of(self, run_uid: str) -> Collection[PlaceholderView]:
         """Those that name the run as the one they hold a place for."""

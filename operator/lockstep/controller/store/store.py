@@ -108,7 +108,7 @@ class Store:
         self.refusals = Refusals(clock)
         self._nodes_by_name: dict[str, NodeView] = {}
         self._labels_of: dict[str, Mapping[str, str]] = {}  # namespace -> labels
-        self._pods = PodIndex(clock, self.changes, self.runs.get, self.runs.cache.is_gone)
+        self._pods = PodIndex(clock, self.changes, self.runs.get, self.runs.cache.is_gone, self.runs.has_had_no_nodes)
         self._class_values: dict[str, int] = {}  # PriorityClass -> value
         self._dry_runs: dict[str, DryRunResult] = {}
         self._refused = RefusedCreates()

@@ -22,7 +22,7 @@ from lockstep.controller.store.whole_status import (
     without_reservation,
 )
 from lockstep.controller.store.writes_under_way import WritesUnderWay
-from lockstep.core.model.assignment import bookable
+from lockstep.core.model.assignment import bookable, is_held
 from lockstep.core.model.cluster_objects import Versioned
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.snapshot import RunView
@@ -54,6 +54,7 @@ class TrainingRuns(ListedKind[RunView]):
         self._uids: dict[str, str] = {}  # namespace/name -> UID
         self._whole = WholeStatus()
         self._unread: set[str] = set()  # UIDs of runs of which a ConfigMap has not been read
+        self._new: set[str] = set()  # UIDs of runs that came when all were known, and have had no nodes since
         self.writes = WritesUnderWay(queue, lambda uid: self._renew_view(self.get(uid)))
         self.views: dict[str, RunView] = {}
         """By UID, the runs as admission cycles see them."""
@@ -75,6 +76,10 @@ class TrainingRuns(ListedKind[RunView]):
     def is_unread(self, uid: str) -> bool:
         """What it holds is not known, and nothing may be written that rests on it."""
         return uid in self._unread
+
+    def has_had_no_nodes(self, uid: str) -> bool:
+        """As this process has seen since the run was made: there is nothing that its status could have lost."""
+        return uid in self._new
 
     def unread(self) -> tuple[RunView, ...]:
         """Runs whose nodes, held or kept for them, are in a ConfigMap that has not been read."""
@@ -165,6 +170,7 @@ class TrainingRuns(ListedKind[RunView]):
             self.views.pop(run.uid, None)
             self._changes.runs.note(run.uid, None)
             self._unread.discard(run.uid)
+            self._new.discard(run.uid)
             self._whole.forget(run.uid)
             if self._uids.get(run.key) == run.uid:
                 del self._uids[run.key]
@@ -176,6 +182,10 @@ class TrainingRuns(ListedKind[RunView]):
             self._uids[run.key] = run.uid
             if namesake != run.uid:
                 self.cache.remove(namesake, self.cache.version(run.uid))
+            if new.status.attempt or new.status.assignment.incarnations or is_held(new.status.assignment):
+                self._new.discard(run.uid)
+            elif old is None and self.cache.synced:
+                self._new.add(run.uid)
             self._renew_view(new)
         self._run_changed(old, new)
 

@@ -61,14 +61,14 @@ class Ledger:
         return tuple(sorted(self.keys.get(uid, uid) for uid in self.by_node.get(node, ())))
 
 
-def is_of_its_run(pod: PodView, run: RunView | None, *, gone: bool) -> bool:
+def is_of_its_run(pod: PodView, run: RunView | None, *, gone: bool, new: bool = False) -> bool:
     """The pod takes the node that it is pinned to. ``run``: the one that it names as its owner; ``gone``: that one is
-    known to be no more.
+    known to be no more; ``new``: to have had no nodes ever.
 
     An owner, a name, a pin and ``spec.nodeName`` are anybody's to write who may create pods. A run vouches for those in
     its own namespace that its assignment has, on the nodes that it has for them, and for earlier ones where they are
-    bound: these end (``end_superseded_pods``). One without any may have lost its status: what is bound counts until
-    that is settled, which is not for long (``hold_when_status_is_behind``).
+    bound: these end (``end_superseded_pods``). One without any that is not new may have lost its status: what is bound
+    counts until that is settled, which is not for long (``hold_when_status_is_behind``).
     """
     if pod.deleting and not pod.bound:
         return False  # it is never bound any more
@@ -80,7 +80,7 @@ def is_of_its_run(pod: PodView, run: RunView | None, *, gone: bool) -> bool:
     if not is_held(assignment) and (run.spec is None or run.is_paused):
         return bool(assignment.config_map)  # nothing is decided for it that would end what only says that it is its
     if not assignment.incarnations:
-        return pod.bound or bool(assignment.config_map)  # which nobody could read
+        return (pod.bound and not new) or bool(assignment.config_map)  # which nobody could read
     if pod.slot >= len(assignment.incarnations) or pod.incarnation > assignment.incarnations[pod.slot]:
         return False
     is_newest = pod.incarnation == assignment.incarnations[pod.slot]

@@ -105,6 +105,12 @@ def test_a_pod_takes_the_node_that_it_is_pinned_to_only_where_its_run_vouches_fo
     assert is_of_its_run(replace(pod(A, 0, "n0"), **change), owner, gone=gone) is counts
 
 
+def test_a_pod_that_is_bound_takes_no_node_for_a_run_that_is_known_to_have_had_none() -> None:
+    bound = replace(pod(A, 0, "n0"), owner_uid="uid-b", run_uid="uid-b")
+    assert is_of_its_run(bound, WAITS, gone=False)
+    assert not is_of_its_run(bound, WAITS, gone=False, new=True)
+
+
 def test_strangers_take_what_they_request_where_they_are_bound_and_no_more() -> None:
     stranger = replace(pod(A, 0, "n0"), requests={"cpu": 100, "pods": 1}, bound=True)
     foreign = {"n0": {"cpu": 50, "memory": 7}, "n1": {"cpu": 1}}
