@@ -68,6 +68,9 @@ NOISE = [
     "metrics.csv",
     "tokenizer.model",
     "shards/data.arrow",
+    "stdout",
+    "comm_traces/iteration_10/rank_0",
+    "xla/module_0.jit_step.hlo.pb",
     "small.npy",
 ]
 SAVES = {
