@@ -175,8 +175,8 @@ nightly: ## What is not worth every run: long outages, every fault, all of kind,
 	$(MAKE) test-more ROUNDS=1
 	$(MAKE) fuzz
 	$(MAKE) formats
-	$(MAKE) bench-failover bench-launch bench-recover-full bench-admission-full bench-overload-full bench-steps
 	$(MAKE) fresh
+	$(MAKE) bench-failover bench-launch bench-recover-full bench-admission-full bench-overload-full bench-steps
 
 generate: setup ## Write crds/, the generated docs, and what is made from the chart
 	$(RUN) -m lockstep.api.codegen.crdgen

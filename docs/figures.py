@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lockstep.core.admission.admit import admit
-from lockstep.core.decide import ALWAYS, STEPS
+from lockstep.core.decide import ALWAYS, ALWAYS_LOOKING_ON, LOOKING_ON, STEPS
 from lockstep.core.model.lifecycle import TRANSITIONS, Phase
 
 PAGE = Path(__file__).with_name("architecture.md")
@@ -28,16 +28,28 @@ def lifecycle() -> str:
 
 
 def steps() -> str:
-    """The steps of ``decide`` in their order, and what always follows them."""
+    """The steps of ``decide`` in their order, what always follows, and the same of a run that is only looked on."""
     rows = ["| Step | |", "|---|---|"]
     rows += [f"| {number}. {_row(step)}" for number, step in enumerate(STEPS, 1)]
     rows += ["", "| Always | |", "|---|---|"]
     rows += [f"| {_row(always)}" for always in ALWAYS]
+    rows += ["", "| Paused, or with a spec that cannot be read | |", "|---|---|"]
+    documented = {step.__name__ for step in STEPS}
+    for number, step in enumerate(LOOKING_ON, 1):
+        row = f"{_title(step)} | as above |" if step.__name__ in documented else _row(step)
+        rows.append(f"| {number}. {row}")
+    also = {always.__name__ for always in ALWAYS_LOOKING_ON}
+    left_out = ", ".join(_title(always) for always in ALWAYS if always.__name__ not in also)
+    rows.append(f"| always | as above, without: {left_out} |")
     return "\n".join(rows)
 
 
 def _row(step: Callable[..., object]) -> str:
-    return f"{step.__name__.replace('_', ' ')} | {' '.join((step.__doc__ or '').split())} |"
+    return f"{_title(step)} | {' '.join((step.__doc__ or '').split())} |"
+
+
+def _title(step: Callable[..., object]) -> str:
+    return step.__name__.replace("_", " ")
 
 
 def cycle() -> str:

@@ -23,7 +23,7 @@ from harness.kube import wait_until_established
 from localcluster import LocalCluster, build, processes
 from localcluster.errors import ApiError, NotRunningError
 from localcluster.processnodes import ProcessNodes
-from support.examples import AT_MOST, QUICK
+from support.examples import AT_MOST, OTHERS, QUICK
 
 CRDS = Path(__file__).resolve().parents[1] / "crds"
 
@@ -31,7 +31,7 @@ CRDS = Path(__file__).resolve().parents[1] / "crds"
 SLOW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # The same examples each time, so that a failure is of the change that is tested; `make test-more` looks for others.
 settings.register_profile("the same", SLOW, derandomize=True)
-settings.register_profile("others", SLOW)
+settings.register_profile(OTHERS, SLOW)
 # For people who wait: `make check`. What a test asks for itself goes over this, hence support.examples.
 settings.register_profile(QUICK, SLOW, derandomize=True, max_examples=AT_MOST, stateful_step_count=AT_MOST)
 settings.load_profile("the same")

@@ -97,7 +97,7 @@ class StepNode:
 
 
 class StepGang:
-    """Step servers of all ranks. Rank r has the address 127.0.0.(r + 1) and slot r."""
+    """Step servers of all ranks. Rank r has the address 127.0.0.(r + 1), slot r and the node gpu-(r + 1)."""
 
     def __init__(
         self,
@@ -116,7 +116,8 @@ class StepGang:
         listeners = [_listening(f"127.0.0.{rank + 1}") for rank in range(nodes)]
         where = [listener.getsockname() for listener in listeners]
         peers = [Peer(address, port, slot, incarnation) for slot, (address, port) in enumerate(where)]
-        self.gang = AttemptGang(RUN_UID, attempt, 0, peers)
+        names = [f"gpu-{rank + 1}.example.org" for rank in range(nodes)]
+        self.gang = AttemptGang(RUN_UID, attempt, 0, peers, names)
         self.nodes = [StepNode(rank, directory / f"node-{rank}", listener) for rank, listener in enumerate(listeners)]
         for node in self.nodes:
             issued = self.authority.issue(self.gang.identity(node.rank))

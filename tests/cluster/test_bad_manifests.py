@@ -117,6 +117,11 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.checkpoint.start.mode",
         "leave run and path out",
     ),
+    "a pattern of the steps without a step": (
+        spec(progress={"pattern": r"at (?P<loss>\d+)"}),
+        "spec.progress.pattern",
+        "names no group for the step; write it (?P<step>[0-9]+)",
+    ),
     "a rule that fits nothing": (
         spec(recovery={"rules": [{"name": "a", "action": "Stop"}]}),
         "spec.recovery.rules[0]",
@@ -597,6 +602,7 @@ def test_a_name_that_pods_cannot_carry_is_refused(cluster: LocalCluster, name: s
         ),
         ({"batch": {"launcher": "Slurm"}}, "spec.batch.launcher", 'supported values: "Plain", "Torchrun"'),
         ({"batch": {"checkpointClaim": ""}}, "spec.batch.checkpointClaim", "at least 1 chars long"),
+        ({"batch": {"scriptCheckpointClaim": ""}}, "spec.batch.scriptCheckpointClaim", "at least 1 chars long"),
         ({"visibility": "None"}, "spec.visibility", 'supported values: "Full", "OwnNamespace"'),
     ],
 )

@@ -170,6 +170,20 @@ class Judge:
             raise FoundError("wake_at of a cycle", f"{plan.wake_at} at {now}")
         return plan
 
+    def taken(self, snapshot: ClusterSnapshot) -> None:
+        """Which nodes the pods of runs that hold some take beside these: those that earlier ones are bound to, of which
+        each name is one. Raises FoundError."""
+        held = {run.uid: run.status.assignment for run in snapshot.runs if run.status.assignment.nodes}
+        live = [pod for pod in snapshot.gang_pods if pod.run_uid in held and not pod.is_terminal]
+        for pod in live:
+            nodes, incarnations = held[pod.run_uid].nodes, held[pod.run_uid].incarnations
+            is_asked_for = pod.slot < len(nodes) and pod.incarnation == incarnations[pod.slot]
+            if pod.node not in nodes and (is_asked_for or not pod.bound):
+                raise FoundError("a node taken by a pod alone", f"{pod.name} takes {pod.node}")
+        for (run, slot, incarnation), count in Counter((p.run_uid, p.slot, p.incarnation) for p in live).items():
+            if count > 1:
+                raise FoundError("pods of one identity", f"{count} of {run}, slot {slot}, incarnation {incarnation}")
+
     def _check_write(self, write: StatusWrite, before: TrainingRunStatus | None) -> None:
         self.check_status(write.status, before)
         with _total("what is sent"):

@@ -23,6 +23,7 @@ from lockstep.controller.store.whole_status import (
 from lockstep.controller.workers.protocol import MalformedError, _require_a_gang
 from lockstep.core.checkpoints.archive_job import RESULT_FORMAT
 from lockstep.core.model import reasons
+from lockstep.core.model.cluster_objects import parse_pod
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.snapshot import (
     DryRunResult,
@@ -350,6 +351,8 @@ _LIES: Sequence[_Lie] = (
                 rng.choice((None, 0, 9, 255)),
                 rng.choice(("", "Traceback: x", "é" * 1024)),
                 rng.choice((True, False)),
+                rng.choice((None, 0, 1, 2, 2**31 - 1)),
+                rng.choice(("", "NodeUnreachable", "OOMKilled", "x")),
             )
             for _ in range(rng.choice((1, 2, 16)))
         )
@@ -377,27 +380,42 @@ def pods(rng: Random, snapshot: RunSnapshot, now: float) -> RunSnapshot | None:
         case 0:
             del found[index]
         case 1:
-            found.append(forged(rng, found[index], now))
+            if (made := forged(rng, found[index], now)) is not None:
+                found.append(made)
         case _:
             found[index] = replace(found[index], **rng.choice(_ABOUT_PODS)(rng, found[index], now))
     return replace(snapshot, pods=tuple(found))
 
 
-def forged(rng: Random, pod: PodView, now: float) -> PodView:
-    """One that somebody else made in the gang's name, with the run for its owner."""
+def forged(rng: Random, pod: PodView, now: float) -> PodView | None:
+    """One that somebody else made in the gang's name, with the run for its owner. None: it is read as nobody's."""
     slot, incarnation = rng.choice((0, 1, 2, 7, 20_000)), rng.choice((0, 1, 2, 99, 2**31 - 1))
+    name = names.pod_name(pod.run, pod.run_uid, slot, incarnation)
+    start, *ends = name.rsplit("-", 2)
+    if rng.random() < 0.3:
+        name = "-".join((start, *("0" * rng.randrange(3) + end for end in ends)))
+    read = _as_read(name, pod)
+    if read is None:
+        return None
     return replace(
         pod,
-        name=names.pod_name(pod.run, pod.run_uid, slot, incarnation),
+        name=name,
         uid=f"forged-{rng.randrange(1000)}",
-        slot=slot,
-        incarnation=incarnation,
+        slot=read.slot,
+        incarnation=read.incarnation,
         node=rng.choice(NODES),
         bound=rng.random() < 0.5,
         resolved=rng.choice(("", pod.resolved, "{}", "[", '{"nodes": 2}', '{"gpusPerNode": "x"}')),
         created_at=rng.choice((0.0, now, now + 100)),
         attempt=rng.choice(COUNTS),
     )
+
+
+def _as_read(name: str, pod: PodView) -> PodView | None:
+    owner = {"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "name": pod.run, "uid": pod.run_uid}
+    meta = {"name": name, "uid": "forged", "ownerReferences": [owner | {"controller": True}]}
+    read = parse_pod(json.dumps({"metadata": meta}).encode()).view
+    return read if isinstance(read, PodView) else None
 
 
 _ABOUT_PODS: Sequence[Callable[[Random, PodView, float], Mapping[str, Any]]] = (
@@ -637,7 +655,12 @@ EDITS: Sequence[Callable[[Random, float], Mapping[str, Any]]] = (
     },
     lambda rng, now: {"recovery": rng.choice(RECOVERIES)},
     lambda rng, now: {
-        "progress": {"totalSteps": rng.choice((1, 10, 2**53)), "tokensPerStep": 2**53, "flopsPerToken": 2**53}
+        "progress": {
+            "totalSteps": rng.choice((1, 10, 2**53)),
+            "tokensPerStep": 2**53,
+            "flopsPerToken": 2**53,
+            "pattern": "(?P<step>x)",
+        }
     },
     lambda rng, now: {"queue": rng.choice(("default", "own", "gone"))},
     lambda rng, now: {"placement": {"excludeNodes": ["n0", "n1"]}},

@@ -59,7 +59,7 @@ _WORDS: dict[str, tuple[Any, ...]] = {
     "mountPath": ("/data", "/dev/shm/x", "/a//b", "/../etc", "/lockstep"),
     "path": ("team/x", "/etc", "a/$(LOCKSTEP_ARRAY_INDEX)", "x"),
     "uri": ("s3://bucket/x", "gs://b/" + "x" * 300, "az://é/x"),
-    "pattern": ("ckpt_{step}.pt", "ckpt.pt", "{step}", "["),
+    "pattern": ("ckpt_{step}.pt", "ckpt.pt", "{step}", "[", "(?P<step>a+)+$"),
     "logPattern": ("x", "(a+)+$", "[", "(?i)é", "x" * 256),
     "noProgressLimit": ("Adaptive", 1, 3, 2**31, 0, "x"),
     "keepLast": (1, 2, "Disabled", 0),

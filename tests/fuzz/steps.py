@@ -224,7 +224,8 @@ def forge(world: FuzzedWorld, rng: Random) -> None:
     if world.pods:
         made = lies.forged(rng, rng.choice([*world.pods.values()]), world.now)
         world.spoiled = True
-        world.pods.setdefault(made.name, replace(made, bound=False))
+        if made is not None:
+            world.pods.setdefault(made.name, replace(made, bound=False))
 
 
 def wipe(world: FuzzedWorld, rng: Random) -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
 from fuzz.__main__ import KINDS, Kind, run_case, smaller
-from fuzz.judging import FoundError, Tally
+from fuzz.judging import FoundError, Judge, Tally
 from lockstep.api.base.changes import changed
 from lockstep.core import decide
 from lockstep.core.checkpoints import unknown_saves
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunState
+from lockstep.core.model.snapshot import PodView
 from lockstep.core.model.worker_report import WorkerReport
 from lockstep.core.run.handover import Handover
+from support.admission import held, pod, run, world
 
 SEED = 1
 CASES = [("history", 16), ("edits", 2), ("specs", 16), ("reports", 8), ("wide", 1)]
@@ -70,6 +74,24 @@ def test_a_defect_is_found(
     broken(monkeypatch)
     signatures = (each for number in range(ENOUGH) for each in run_case(f"history:{SEED}:{number}:{FIRST_STEPS}").found)
     assert any(each.startswith(found) for each in signatures)
+
+
+A = run("a", 2, status=held("n0", "n1"))
+
+
+@pytest.mark.parametrize(
+    ("pods", "found"),
+    [
+        ([pod(A, 0, "n0"), pod(A, 1, "n1")], ""),
+        ([replace(pod(A, 0, "n5"), incarnation=0)], ""),
+        ([replace(pod(A, 0, "n5"), incarnation=0, bound=False)], "a node taken by a pod alone"),
+        ([pod(A, 0, "n5")], "a node taken by a pod alone"),
+        ([pod(A, 0, "n0"), replace(pod(A, 0, "n0"), uid="padded")], "pods of one identity"),
+    ],
+)
+def test_what_pods_take_beside_the_nodes_of_their_run_is_judged(pods: list[PodView], found: str) -> None:
+    with pytest.raises(FoundError, match=found) if found else nullcontext():
+        Judge(Tally()).taken(world([A], pods=pods))
 
 
 def test_a_case_is_made_as_small_as_shows_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

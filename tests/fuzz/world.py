@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -14,6 +14,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.admission.cache.ledger import is_in_doubt, is_of_its_run, with_strangers
 from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.model.admission_settings import AdmissionSettings, Backfill, MaintenanceWindow
 from lockstep.core.model.assignment import bookable
@@ -56,7 +57,21 @@ class FuzzedWorld(KueueWorld):
     def cluster_snapshot(self) -> ClusterSnapshot:
         """As the store has it for admission."""
         known = super().cluster_snapshot()
-        return replace(known, runs=tuple(map(as_booked, known.runs)))
+        by_uid = {run.uid: run for run in known.runs}
+        vouched = [pod for pod in known.gang_pods if self._is_of_its_run(pod, by_uid)]
+        ours = {*map(id, vouched)}
+        strangers = [pod for pod in known.gang_pods if id(pod) not in ours]
+        return replace(
+            known,
+            runs=tuple(map(as_booked, known.runs)),
+            gang_pods=tuple(vouched),
+            doubtful_pods=tuple(pod for pod in strangers if is_in_doubt(pod, by_uid.get(pod.run_uid))),
+            foreign_requests=with_strangers(known.foreign_requests, strangers),
+        )
+
+    @staticmethod
+    def _is_of_its_run(pod: PodView, by_uid: Mapping[str, RunView]) -> bool:
+        return is_of_its_run(pod, by_uid.get(pod.run_uid), gone=pod.run_uid not in by_uid)
 
     def reconcile(self, name: str, *, crash_after: int | None = None) -> Plan:
         if name not in self.runs:
@@ -67,7 +82,9 @@ class FuzzedWorld(KueueWorld):
         return plan
 
     def admit(self, *, crash_after: int | None = None) -> tuple[StatusWrite, ...]:
-        plan = self.judge.admitted(self.cluster_snapshot(), self.tunables, self.now, self.memory)
+        cluster = self.cluster_snapshot()
+        self.judge.taken(cluster)
+        plan = self.judge.admitted(cluster, self.tunables, self.now, self.memory)
         for count, write in enumerate(plan.writes):
             if crash_after is not None and count >= crash_after:
                 self.crash()

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from harness.training import NAMESPACE, TrainingRun, TrainingSite
+from localcluster.api import Request
 from lockstep.api.base import names
 from lockstep.api.base.times import to_unix
 from lockstep.cli.main import main
@@ -159,22 +160,21 @@ def test_logs_typed_right_after_submit_wait_for_the_first_line_and_end_with_the_
     types("cancel", "long")
 
 
-def test_a_limit_of_seconds_is_one_number_and_all_of_it_is_the_runs_but_the_grace_of_its_pods(
+def test_a_limit_of_seconds_is_one_number_and_all_of_it_is_the_runs_but_the_last_five(
     site: TrainingSite, types: Types, tmp_path: Path
 ) -> None:
-    pods = {"spec": {"terminationGracePeriodSeconds": 3}}
-    told = types("submit", manifest(tmp_path, "short", nodes=1, timeLimit="25s", podTemplate=pods))
+    told = types("submit", manifest(tmp_path, "short", nodes=1, timeLimit="40s"))
     run = submitted(site, "short", 1)
     run.wait("it trains", lambda: run.status.get("state") == "Running")
     since = to_unix(run.status["lastAdmitted"])
     for said in (types("explain", "short"), types("info", "short")):
-        assert "25s" in said
+        assert "40s" in said
         assert not re.search(r"\b1m\b", said), said
     assert "save" not in told, "nothing of it can be asked to"
     run.wait_until_finished(SLOW)
     ended = run.condition("Finished")
-    assert (ended["reason"], run.status["admission"]["timeLimit"]) == ("TimeLimit", 25)
-    assert to_unix(ended["lastTransitionTime"]) - since >= 22
+    assert (ended["reason"], run.status["admission"]["timeLimit"]) == ("TimeLimit", 40)
+    assert to_unix(ended["lastTransitionTime"]) - since >= 35
 
 
 def test_jax_finds_its_processes_on_all_nodes_as_the_page_shows_it(site: TrainingSite) -> None:
@@ -195,7 +195,7 @@ COMMAND = ("--", "sleep", "1000")
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["--gpu-type", "a100"], 3, ["gpuTypes", "a100"]),
+        (["--gpu-type", "a100"], 3, ["gpuTypes", "a100", "did you mean A100?"]),
         (["-q", "reserch"], 3, ["QueueNotFound", "reserch"]),
         (["--priority-class", "hgih"], 3, ["PriorityClassNotFound", "hgih"]),
         (["-N", "500"], 3, ["needs 500 nodes", "Placement"]),
@@ -214,6 +214,40 @@ def test_what_cannot_run_is_told_when_it_is_submitted_and_by_the_exit_code(
         submitted(site, "typo", 1)
     else:
         assert "typo" not in types("queue", "--finished")
+
+
+@pytest.fixture
+def small(site: TrainingSite) -> Iterator[str]:
+    """A queue with three nodes."""
+    api, path = site.world.cluster.api, f"/apis/{names.API_VERSION}/{names.QUEUES}"
+    head = {"apiVersion": names.API_VERSION, "kind": "TrainingQueue", "metadata": {"name": "small"}}
+    api.send(Request("POST", path, head | {"spec": {"quotas": [{"gpuType": "Any", "nominalNodes": 3}]}}))
+    yield "small"
+    api.send(Request("DELETE", f"{path}/small", absence_is_fine=True))
+
+
+def test_more_nodes_than_the_queue_ever_gives_are_told_when_they_are_asked_for(
+    site: TrainingSite, types: Types, small: str
+) -> None:
+    flags = ("--image", "none", "--gpus-per-node", "0", "-q", small)
+    said = types("submit", "--name", "wide", *flags, "-N", "4", *COMMAND, code=3)
+    submitted(site, "wide", 4)
+    assert "QuotaTooSmall: queue small uses 0 of its 3 nodes; the run needs 4, and can never have more than 3" in said
+    first = site.apply("first", 2, ["sleep", "1000"], checkpoint=None, queue=small)
+    first.wait("it runs", lambda: first.status.get("state") == "Running")
+    said = types("submit", "--name", "waits", *flags, "-N", "2", *COMMAND)
+    submitted(site, "waits", 2)
+    assert "waits in queue small" in said
+
+
+def test_an_array_for_a_queue_that_there_is_not_is_told_so_by_its_first_run(site: TrainingSite, types: Types) -> None:
+    flags = ("--image", "none", "--gpus-per-node", "0", "--array", "2-3", "-q", "reserch")
+    try:
+        said = types("submit", "--name", "sweep", *flags, *COMMAND, code=3)
+    finally:
+        path = f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/{names.RUN_SETS}/sweep"
+        site.world.cluster.api.send(Request("DELETE", path, absence_is_fine=True))
+    assert "sweep is accepted; its first run sweep-2 cannot start as it is: QueueNotFound: " in said
 
 
 @pytest.mark.parametrize(
@@ -251,8 +285,10 @@ def test_one_that_is_held_one_that_is_suspended_and_one_that_stops_differ_in_eve
     paused.wait("it is suspended", lambda: paused.is_true("Suspended"))
     types("cancel", "ends")
     held.wait("it is held", lambda: held.status.get("state"))
+    ends.wait("it stops", lambda: ends.status.get("state") == "Stopping")
     rows = {line.split()[0]: line for line in types("queue").splitlines() if line}
     assert "Held" in rows["held"]
+    assert "Stopping" in rows["ends"]
     assert "Suspended" in rows["paused"]
     assert "Held" not in rows["paused"]
     assert "lockstep release held" in types("explain", "held")

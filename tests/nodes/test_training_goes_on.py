@@ -44,7 +44,7 @@ def test_a_run_that_failed_by_its_program_goes_on_from_its_checkpoint_under_its_
     failed.wait_until_finished(SLOW)
     assert failed.condition("Succeeded")["reason"] == "Deterministic"
     assert f"lockstep retry {NAME}" in failed.condition("Succeeded")["message"]
-    assert f"lockstep retry {NAME} -f FILE" in types("explain", NAME)
+    assert f"to go on from step 40: lockstep retry {NAME} [-f FILE]" in types("explain", NAME)
 
     manifest = tmp_path / "run.yaml"
     spec = api.get(failed.path)["spec"]

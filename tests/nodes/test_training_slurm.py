@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from containers.test_anywhere import QUICK
-from harness.training import TRAINER, TrainingRun, TrainingSite
+from harness.training import CLAIM, TRAINER, TrainingRun, TrainingSite
 from harness.waiting import wait_for
 from support.batch_site import BatchSite, Job
 from support.mpi import MISSING, installations
@@ -317,16 +317,37 @@ def test_the_code_of_the_script_alone_decides_and_a_failed_step_is_named(login: 
         "strict.sh",
         """#!/bin/bash
 #SBATCH -N2
-#SBATCH --no-requeue
-set -e
-srun bash -c '[ $SLURM_PROCID = 0 ] || { echo "the disk is full" >&2; exit 7; }'
+srun bash -c '[ $SLURM_PROCID = 0 ] || { echo "the disk is full" >&2; exit 7; }' || exit 3
 """,
     )
     job.run.wait_until_finished()
     assert not job.run.is_true("Succeeded")
-    attempt = job.run.attempts[-1]
-    assert attempt["rank"] == 1, attempt
+    [attempt] = job.run.attempts
+    assert (attempt["rank"], attempt["exitCode"], attempt["scriptExitCode"]) == (1, 7, 3), attempt
     assert "task 1: Exited with exit code 7" in job.output()
+
+
+def test_a_killed_rank_of_srun_has_the_script_run_again_where_the_queue_has_a_claim_for_scripts(
+    login: BatchSite,
+) -> None:
+    login.make_queue("recovering", scriptCheckpointClaim=CLAIM)
+    job = login.submit(
+        "killed.sh",
+        """#!/bin/bash -e
+#SBATCH -N3
+#SBATCH --open-mode=append
+echo "attempt ${SLURM_RESTART_COUNT:-0}"
+srun --kill-on-bad-exit bash -c 'touch up.$SLURM_PROCID; [ ${SLURM_RESTART_COUNT:-0} != 0 ] || exec sleep 600'
+""",
+        "--partition=recovering",
+    )
+    job.run.wait("its tasks run", lambda: all((job.folder / f"up.{rank}").exists() for rank in range(3)))
+    pods = job.run.pod_uids
+    job.run.kill_process(2)
+    job.is_done()
+    assert job.run.pod_uids == pods
+    assert (job.run.attempts[0]["action"], job.run.attempts[0]["rank"]) == ("RestartInPlace", 2)
+    assert [line for line in job.lines() if line.startswith("attempt")] == ["attempt 0", "attempt 1"]
 
 
 def test_a_node_that_is_lost_is_replaced_and_the_script_runs_again(login: BatchSite) -> None:

@@ -83,11 +83,15 @@ class BatchSite:
         monkeypatch.setenv("SBATCH_PARTITION", QUEUE)
         monkeypatch.setenv("SBATCH_GPUS_PER_NODE", "0")
         monkeypatch.chdir(self.folder)
+        self.make_queue(QUEUE)
+
+    def make_queue(self, name: str, **batch: Any) -> None:
+        """One that has the folder for its scripts, and what else is said, unless it is there already."""
         volume = {"name": "work", "mountPath": MOUNT, "persistentVolumeClaim": {"claimName": CLAIM}}
-        spec = {"batch": {"image": "none", "volumes": [volume], "submitFromInside": True}}
-        body = {"apiVersion": names.API_VERSION, "kind": "TrainingQueue", "metadata": {"name": QUEUE}, "spec": spec}
-        api, path = site.world.cluster.api, f"/apis/{names.API_VERSION}/{names.QUEUES}"
-        if QUEUE not in [item["metadata"]["name"] for item in api.get(path)["items"]]:
+        spec = {"batch": {"image": "none", "volumes": [volume], "submitFromInside": True, **batch}}
+        body = {"apiVersion": names.API_VERSION, "kind": "TrainingQueue", "metadata": {"name": name}, "spec": spec}
+        api, path = self.site.world.cluster.api, f"/apis/{names.API_VERSION}/{names.QUEUES}"
+        if name not in [item["metadata"]["name"] for item in api.get(path)["items"]]:
             api.send(Request("POST", path, body))
 
     def sbatch(self, name: str, script: str, *options: str, arguments: Sequence[str] = ()) -> int:

@@ -6,11 +6,15 @@ from hypothesis import settings
 
 QUICK = "quick"
 """The profile of `make check`; tests/conftest.py registers it."""
+OTHERS = "others"
+"""That of `make test-more`, which `make nightly` runs."""
 AT_MOST = 10
 
 
-def examples(wanted: int) -> int:
-    """For ``max_examples``, which goes over the profile."""
+def examples(wanted: int, *, nightly: int | None = None) -> int:
+    """For ``max_examples``, which goes over the profile. ``nightly``: so many where other examples are looked for."""
+    if nightly is not None and settings.get_current_profile_name() == OTHERS:
+        return nightly
     return _capped(wanted)
 
 

@@ -66,7 +66,8 @@ if steps[0].show_version:
     sys.stdout.write(scontrol.version())
     sys.exit(0)
 words = [[node["address"]] for node in nodes]
-call = srun.call(steps, job, words, os.environ, srun.Place(0, nodes[0]["address"], 1, os.getcwd()))
+laid = srun.laid_out(steps, job, words)
+call = srun.call(steps, job, laid, os.environ, srun.Place(0, nodes[0]["address"], 1, os.getcwd()), {{}})
 sys.stderr.writelines(line + "\\n" for line in call.lines)
 running = {{}}
 for part in call.request.parts:

@@ -98,7 +98,7 @@ class World(WorldOfWorkers):
             job_id=self.job_ids.get(run.uid, 0),
             jobs=self.jobs.get(name, ()),
             origin=self._origin(run),
-            successors=tuple(each for each in self.runs.values() if _begins_from(each) == name),
+            successors=tuple(each for each in self.runs.values() if _goes_on_from(each, run)),
             queue=self.queues.get(run.spec.queue) if run.spec is not None else None,
             preemptor=self._preemptor(run),
         )
@@ -401,6 +401,10 @@ class World(WorldOfWorkers):
         self.version += 1
         self.runs[view.name] = replace(view, resource_version=str(self.version))
         return self.runs[view.name]
+
+
+def _goes_on_from(run: RunView, origin: RunView) -> bool:
+    return _begins_from(run) == origin.name or origin.uid in [before.uid for before in run.status.previous[:1]]
 
 
 def _begins_from(run: RunView) -> str:

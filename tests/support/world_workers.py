@@ -99,13 +99,14 @@ class WorldOfWorkers(WorldState):
         step: str = "",
         task: int | None = None,
         node_rank: int | None = None,
+        reason: str = "",
     ) -> None:
         """A process of a step on the node of a rank has ended so many seconds before now."""
         worker = self.worker(run, rank)
         if worker is not None:
             number = str(len(worker.step_ends) + 1)
             number, task = step or number, rank if task is None else task
-            end = StepEnd(self.now - ago, number, task, program, code, signal, stderr, asked, node_rank)
+            end = StepEnd(self.now - ago, number, task, program, code, signal, stderr, asked, node_rank, reason)
             worker.step_ends += (end,)
 
     def show(self, run: str, rank: int, *signs: str, step: int = 0) -> None:

@@ -281,5 +281,8 @@ class Bookings(RuleBasedStateMachine):
 
 TestBookings = pytest.mark.slow(Bookings.TestCase)
 TestBookings.settings = settings(
-    max_examples=examples(100), stateful_step_count=steps(5), deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(40, nightly=100),
+    stateful_step_count=steps(5),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
 )

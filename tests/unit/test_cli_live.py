@@ -15,6 +15,7 @@ from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiServerError
 from lockstep.cli.views import explain
 from lockstep.core.admission.queueing.fair_share import UsageBook
+from lockstep.present.amounts import local_time
 from lockstep.present.explanation import LiveAdmission, NotLive
 from support import sample_runs as sample
 from support.sample_runs import NOW
@@ -104,11 +105,44 @@ def test_holders_that_report_steps_are_named_with_their_end_by_that_pace() -> No
     nodes, paced = [node(f"gpu-{n}") for n in (1, 2, 10, 11, 12)], holder()
     paced["status"]["progress"] |= {"stepMicroseconds": 500_000, "expectedEnd": sample.at(-2400)}
     found = admission(Server(nodes=nodes, trainingruns=[sample.pending(), paced]), sample.pending())
-    assert found.ends["team/holder"].startswith("in 40m (")
+    assert found.ends["team/holder"].startswith("at its pace ends in 40m (")
     assert found.queue.estimated_start is None, "it has no limit: by its pace nothing is promised"
     assert "which at its pace ends in 40m" in "".join(explain.explanation(runs.view(sample.pending()), found, NOW))
     nothing = admission(Server(nodes=nodes, trainingruns=[sample.pending(), holder()]), sample.pending())
     assert nothing.ends == {}
+
+
+@pytest.mark.parametrize(
+    ("save_in", "pace_in", "words"),
+    [
+        (3000, None, "is asked to save in 50m ({save}) and ends once it has, by {over} at the latest"),
+        (3000, 86_400, "is asked to save in 50m ({save}) and ends once it has, by {over} at the latest"),
+        (3000, 2400, "at its pace ends in 40m ({pace})"),
+        (None, 2400, "at its pace ends in 40m ({pace})"),
+        (None, None, ""),
+        (-60, None, ""),  # which it was
+    ],
+)
+def test_holders_that_may_end_before_their_limit_are_named_with_what_comes_first(
+    save_in: int | None, pace_in: int | None, words: str
+) -> None:
+    """The start that is told rests on the limit."""
+    limited = holder()
+    limit: dict[str, Any] = {"seconds": 4200, "endAt": sample.at(-3540), "overAt": sample.at(-3600)}
+    limited["status"]["timeLimit"] = limit | ({} if save_in is None else {"saveAt": sample.at(-save_in)})
+    if pace_in is not None:
+        limited["status"]["progress"] |= {"stepMicroseconds": 500_000, "expectedEnd": sample.at(-pace_in)}
+    nodes = [node(f"gpu-{n}") for n in (1, 2, 10, 11, 12)]
+    found = admission(Server(nodes=nodes, trainingruns=[sample.pending(), limited]), sample.pending())
+    save, over, pace = (local_time(NOW + left) for left in (save_in or 0, 3600, pace_in or 0))
+    assert found.ends.get("team/holder", "") == words.format(save=save, over=over, pace=pace)
+
+
+def test_who_waits_is_told_the_time_that_its_queue_will_give_it() -> None:
+    queue = {"metadata": about("default"), "spec": {"limits": {"defaultTimeLimit": "1h"}}}
+    found = admission(Server(trainingqueues=[queue], trainingruns=[sample.pending()]), sample.pending())
+    told = "\n".join(explain.explanation(runs.view(sample.pending()), found, NOW))
+    assert "Its time is to be 1h with its nodes; after 50m all ranks are asked to save, " in told
 
 
 def test_what_pods_of_others_use_is_counted() -> None:

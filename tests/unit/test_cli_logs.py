@@ -241,6 +241,44 @@ def test_following_is_over_once_every_rank_is_shown(monkeypatch: pytest.MonkeyPa
     assert sorted(seen) == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("gone", "words"),
+    [
+        ((), ""),
+        ((0,), "rank 0 has no log to read: the run has ended, and its pods are gone"),
+        ((0, 1), "ranks 0-1 have no log to read: the run has ended, and its pods are gone"),
+    ],
+)
+@pytest.mark.parametrize("followed", [True, False])
+def test_of_a_run_that_has_ended_pods_that_are_gone_are_told_once_followed_or_not(
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    gone: tuple[int, ...],
+    words: str,
+    followed: bool,
+) -> None:
+    class Cluster:
+        def stream(self, path: str, **query: object) -> Any:
+            rank = int(path.split("/pods/")[1].removesuffix("/log").split("-")[-2])
+            if rank in gone:
+                raise ApiServerError(404, "not found", name="x")
+            return iter([stamped(1, f"of {rank}")])
+
+    raw = sample.running(conditions=ENDED)
+    monkeypatch.setattr(runs, "fetch", lambda cluster, name: raw)
+    monkeypatch.setattr(wait, "versions", lambda cluster, raw, timeout: iter([runs.view(raw)]))
+    cluster: Any = Cluster()
+    if words:
+        with pytest.raises(CliError) as refused:
+            logs.show(cluster, "llama", "0-1", Wanted(follow=followed))
+        assert (str(refused.value), refused.value.exit_code) == (words, 1)
+        assert "-f" not in refused.value.remedy
+        assert "lockstep explain llama" in refused.value.remedy
+    else:
+        logs.show(cluster, "llama", "0-1", Wanted(follow=followed))
+    assert capfdbinary.readouterr().out.count(b"of ") == 2 - len(gone), "what there is is shown"
+
+
 def test_one_attempt_is_over_where_the_next_begins() -> None:
     def endless() -> Any:
         yield from LOG

@@ -133,6 +133,14 @@ def test_a_new_run_takes_the_place_of_the_old_one_and_goes_on_from_its_newest_ch
     assert kept() == []
 
 
+@pytest.mark.parametrize("form", ["name", "json"])
+def test_it_is_told_when_it_is_asked_to_save_before_its_limit_as_submit_tells_it(
+    retried: Callable[..., Server], capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    retried(Server(ended()), schedule=Schedule(time="30m"), output=form)
+    assert "Its time: 30m with its nodes; after 20m all ranks are asked to save, " in capsys.readouterr().err
+
+
 def test_where_an_array_has_the_name_by_now_the_old_run_is_not_deleted(retried: Callable[..., Server]) -> None:
     class Taken(Server):
         def get(self, path: str, **query: Any) -> dict[str, Any]:

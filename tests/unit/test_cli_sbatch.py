@@ -254,6 +254,16 @@ def test_what_has_no_effect_here_is_named_unless_it_is_to_be_quiet(types: Types)
     assert types(Server(), "-Q", "--cpu-freq=high", "t.sh")[1:] == ("", "")
 
 
+def test_it_is_told_when_its_script_gets_the_signal_before_its_limit_unless_it_is_to_be_quiet(types: Types) -> None:
+    own, queues = ["-t", "30", "--signal=USR1@120", "t.sh"], ["--signal=USR1@120", "t.sh"]
+    told = "time: 30m with its nodes; after 28m all ranks are asked to save, "
+    assert types(Server(), *own)[2].startswith(f"sbatch: Its {told}")
+    assert types(Server(), "-a", "0-3", *own)[2].startswith(f"sbatch: The {told.replace(': ', ' of each run: ', 1)}")
+    server = Server(queues={"default": {"batch": BATCH, "limits": {"defaultTimeLimit": "30m"}}})
+    assert types(server, *queues)[2].startswith(f"sbatch: Its {told}")
+    assert types(server, "-Q", *queues)[1:] == ("", "")
+
+
 def test_directives_behind_the_first_command_are_named(types: Types) -> None:
     _, _, err = types(Server(), stdin="#!/bin/sh\nx\n#SBATCH -N 4\n")
     assert "#SBATCH line 3: stands behind the first command" in err
@@ -289,8 +299,10 @@ FINISHED = sample.condition("Finished", "True", "x")
     ("end", "code"),
     [
         ({"conditions": [FINISHED, sample.condition("Succeeded", "True", "x")]}, 0),
-        ({"conditions": [FINISHED], "attempts": [{"number": 1, "exitCode": 3}]}, 3),
-        ({"conditions": [FINISHED], "attempts": [{"number": 1, "exitCode": 137}]}, 1),
+        ({"conditions": [FINISHED], "attempts": [{"number": 1, "exitCode": 7, "scriptExitCode": 3}]}, 3),
+        ({"conditions": [FINISHED], "attempts": [{"number": 1, "exitCode": 137, "scriptExitCode": 137}]}, 137),
+        ({"conditions": [FINISHED], "attempts": [{"number": 1, "exitCode": 7, "scriptExitCode": 0}]}, 1),
+        ({"conditions": [FINISHED], "attempts": [{"number": 1, "exitCode": 7}]}, 1),
         ({"conditions": [FINISHED]}, 1),
     ],
 )

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import pytest
+import typer
 from typer.main import get_command
 
-from lockstep.cli.commands import submit
+from lockstep.cli.commands import retry, submit
 from lockstep.cli.errors import UsageError
 from lockstep.cli.main import app, main
 from lockstep.cli.submission.slurm_flags import names_of_slurm
 
-OURS = {name for parameter in get_command(submit.app).params for name in parameter.opts}
 
-
-def refused(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
+def refused(*words: str, capsys: pytest.CaptureFixture[str], verb: str = "submit") -> str:
     with pytest.raises(SystemExit, match="2"):
-        main(["submit", *words, "run.yaml"])
+        main([verb, *words, "run"])
     return capsys.readouterr().err
 
 
+def not_ours(app: typer.Typer) -> list[str]:
+    ours = {name for parameter in get_command(app).params for name in parameter.opts}
+    return [flag for flag in names_of_slurm() if flag not in ours and flag not in ("-h", "--help")]
+
+
 @pytest.mark.parametrize(
-    "flag", [flag for flag in names_of_slurm() if flag not in OURS and flag not in ("-h", "--help")]
+    ("verb", "flag"),
+    [
+        *(("submit", flag) for flag in not_ours(submit.app)),
+        *(("retry", flag) for flag in not_ours(retry.app) if flag not in not_ours(submit.app)),
+        ("retry", "--partition"),
+    ],
 )
-def test_every_flag_of_slurm_is_answered_with_our_word_for_it(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(flag, capsys=capsys)
+def test_every_flag_of_slurm_is_answered_with_our_word_for_it(
+    verb: str, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(flag, capsys=capsys, verb=verb)
     assert said.startswith(f"error: {flag} is Slurm's; here: ")
-    assert "lockstep sbatch SCRIPT" in said
+    assert ("lockstep sbatch SCRIPT" in said) is (verb == "submit")
     assert "srun" not in said
     assert "use --constraint" not in said
 

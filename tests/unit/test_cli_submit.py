@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 import pytest
 import yaml
@@ -13,12 +13,15 @@ import yaml
 import lockstep
 from lockstep.api.base import names
 from lockstep.api.checkpoint_spec import CheckpointFormat
+from lockstep.api.queue import QueueLauncher
 from lockstep.api.run_spec import LauncherType, TrainingRunSpec
+from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.cli.main import main
 from lockstep.cli.submission import submit
 from lockstep.cli.submission.flags import Flags
 from lockstep.cli.submission.manifests import manifests_of, read_manifests
+from lockstep.cli.submission.queue_defaults import _STARTED_BY
 from lockstep.cli.submission.refusals import in_fields, refuse_bad
 from lockstep.cli.views import render
 from support import sample_runs as sample
@@ -31,6 +34,11 @@ def test_every_launcher_can_be_asked_for() -> None:
     """The flag spells them out, as the API's models take long to import."""
     asked = {word for words in get_args(get_type_hints(Flags)["launcher"]) for word in get_args(words)}
     assert asked == {*get_args(LauncherType)} - {"Slurm"}, "the words of --launcher stand in cli/submission/flags.py"
+
+
+def test_a_queue_may_name_each_launcher_that_submit_may() -> None:
+    assert {*get_args(QueueLauncher)} == {*get_args(LauncherType)} - {"Slurm"}
+    assert {*_STARTED_BY.values()} <= {*get_args(QueueLauncher)}
 
 
 def test_every_format_of_checkpoints_can_be_asked_for() -> None:
@@ -304,23 +312,37 @@ def test_a_time_in_a_manifest_stays_as_it_is_written(tmp_path: Path) -> None:
         ({"timeLimit": "30m"}, "Its time: 30m with its nodes; after 20m all ranks are asked to save, "),
         ({"timeLimit": "30m", "checkpoint": None}, ""),  # it has all of it but the grace, as anybody would think
         ({}, ""),
+        ({"queue": "short"}, "Its time: 1h with its nodes; after 50m all ranks are asked to save, "),
+        ({"queue": "short", "timeLimit": "30m"}, "Its time: 30m with its nodes; after 20m all ranks are asked to save"),
+        ({"queue": "secret"}, ""),
+        ({"queue": "odd", "timeLimit": "30m"}, "Its time: 30m with its nodes; after 20m all ranks are asked to save"),
     ],
 )
+@pytest.mark.parametrize("is_array", [False, True])
 def test_who_can_be_asked_to_save_before_its_limit_is_told_so_when_it_is_submitted(
-    spec: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]
+    spec: dict[str, Any], words: str, is_array: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    submit.tell_limit(sample.run(**spec))
+    raw = sample.run(**spec)
+    if is_array:
+        array = {"indices": "0-3", "template": {"spec": raw["spec"]}}
+        raw |= {"kind": names.RUN_SET_KIND, "spec": array, "status": {}}
+        words = words.replace("Its time:", "The time of each run:")
+    submit.tell_limit(cast(Cluster, Queues()), raw)
     said = capsys.readouterr()
     assert not said.out
     assert said.err.startswith(words)
     assert bool(said.err) is bool(words)
 
 
-def test_nothing_is_said_of_an_array_as_a_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    submit.tell_limit(
-        {"apiVersion": names.API_VERSION, "kind": names.RUN_SET_KIND, "metadata": {"name": "sweep"}, "spec": {}}
-    )
-    assert capsys.readouterr() == ("", "")
+class Queues:
+    """A server with one queue that has a limit, one that nobody may read, and one of a newer release."""
+
+    def get(self, path: str) -> dict[str, Any]:
+        limits = {"short": {"defaultTimeLimit": "1h"}, "odd": {"defaultTimeLimit": ["1h"]}}
+        queue = path.rpartition("/")[2]
+        if queue not in limits:
+            raise ApiServerError(403 if queue == "secret" else 404, "no", name=queue)
+        return {"spec": {"limits": limits[queue]}}
 
 
 def test_a_namespace_that_is_a_number_was_meant_as_something_else() -> None:

@@ -215,6 +215,16 @@ BECOMES: dict[str, tuple[list[dict[str, Any] | CliError], str, ExitCode]] = {
         "llama cannot start as it is: NodesPerRunLimit: at most 4",
         ExitCode.REFUSED,
     ),
+    "waits for others of its quota": (
+        [status(queue={"reason": "Quota", "message": "queue q uses 4 of its 4 nodes; the run needs 2"})],
+        "llama waits in queue default: Quota: queue q uses 4",
+        ExitCode.OK,
+    ),
+    "asks for more than its quota": (
+        [status(queue={"reason": "QuotaTooSmall", "message": "the run needs 5, and can never have more than 4"})],
+        "llama cannot start as it is: QuotaTooSmall: the run needs 5, and can never have more than 4",
+        ExitCode.REFUSED,
+    ),
     "is judged late": ([{}, {}, status(), status(queue=WAITS)], "llama waits in queue", ExitCode.OK),
     "was refused before it was changed": ([OUTDATED], "llama is not judged yet", ExitCode.OK),
     "is not judged": ([{}], "llama is not judged yet; lockstep explain llama", ExitCode.OK),
@@ -242,6 +252,77 @@ def test_what_becomes_of_a_run_is_told_on_stderr_and_by_the_exit_code(
     assert now[0] <= verdicts.PATIENCE + 1e-6
 
 
+class Array(Server):
+    """An array that is accepted; ``first`` are the statuses of its first run, None as long as there is none."""
+
+    def __init__(self, *first: dict[str, Any] | CliError | None) -> None:
+        super().__init__({})
+        self.first = list(first)
+
+    def get(self, path: str, **_: Any) -> dict[str, Any]:
+        name = path.rpartition("/")[2]
+        if "/trainingrunsets/" in path:
+            return array(status=status())
+        assert name == "sweep-3", "the first of its indices"
+        found = self.first.pop(0) if len(self.first) > 1 else self.first[0]
+        if isinstance(found, CliError):
+            raise found
+        if found is None:
+            raise ApiServerError(404, "not found", name=name)
+        return sample.run(name, status=found)
+
+
+def array(**fields: Any) -> dict[str, Any]:
+    made = sample.run("sweep", status=fields.pop("status", {}))
+    spec = {"indices": "7,3-5", "template": {"spec": GOOD}} | fields
+    return made | {"kind": names.RUN_SET_KIND, "spec": spec}
+
+
+OF_ARRAYS: dict[str, tuple[list[dict[str, Any] | CliError | None], str, ExitCode]] = {
+    "waits": (
+        [None, {}, status(queue=WAITS)],
+        "sweep is accepted; its first run sweep-3 waits in queue default at position 3: Resources",
+        ExitCode.OK,
+    ),
+    "names no queue": (
+        [None, status(queue={"reason": "QueueNotFound", "message": "there is no TrainingQueue reserch"})],
+        "sweep is accepted; its first run sweep-3 cannot start as it is: QueueNotFound: there is no TrainingQueue",
+        ExitCode.REFUSED,
+    ),
+    "is refused": (
+        [status("ClaimNotFound", "False")],
+        "sweep-3 is refused: words\n  It stays, and goes on once that is corrected. lockstep cancel sweep ends it.",
+        ExitCode.REFUSED,
+    ),
+    "is not made yet": ([None], "sweep is accepted\n", ExitCode.OK),
+    "may not be read": ([FORBIDDEN], "sweep is accepted\n", ExitCode.OK),
+}
+
+
+@pytest.mark.parametrize(("first", "words", "code"), OF_ARRAYS.values(), ids=OF_ARRAYS)
+def test_of_an_array_what_becomes_of_its_first_run_is_told(
+    first: list[dict[str, Any] | CliError | None],
+    words: str,
+    code: ExitCode,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(verdicts.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(verdicts.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    assert tell_verdicts(cast(Cluster, Array(*first)), [array()]) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert words in said.err
+    assert now[0] <= verdicts.PATIENCE + 1e-6
+
+
+def test_an_array_that_is_held_has_no_first_run_to_wait_for(capsys: pytest.CaptureFixture[str]) -> None:
+    held = array(suspend=True, status=status())
+    assert tell_verdicts(cast(Cluster, Server({})), [held]) == ExitCode.OK
+    assert capsys.readouterr().err == "sweep is held; lockstep release sweep lets it go\n"
+
+
 def test_of_several_runs_each_is_told_within_the_same_two_seconds(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,7 +340,7 @@ def test_of_several_runs_each_is_told_within_the_same_two_seconds(
     assert now[0] <= verdicts.PATIENCE + 1e-6
 
 
-def run_by_http(asked: list[str], claims: int) -> Any:
+def run_by_http(asked: list[str], claims: int, **spec: Any) -> Any:
     """A server that takes a run, refuses it later, and has no claim (404) or any (200)."""
 
     def answer(request: Any) -> None:
@@ -271,9 +352,22 @@ def run_by_http(asked: list[str], claims: int) -> Any:
         elif request.path.partition("?")[0].endswith("/trainingruns/llama"):
             says(200, sample.run("llama", status=status("PodRefused", "False")))(request)
         else:
-            says(200, sample.run("llama", status={}))(request)
+            says(200, sample.run("llama", status={}, **spec))(request)
 
     return answer
+
+
+@pytest.mark.parametrize("form", ["name", "json", "yaml"])
+def test_what_is_done_before_the_limit_is_told_beside_whatever_is_printed(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, checkpoint = tmp_path / "run.yaml", {"shared": {"claimName": "lustre"}}
+    path.write_text(yaml.safe_dump(manifest(timeLimit="30m", checkpoint=checkpoint)))
+    with answering(run_by_http([], 200, timeLimit="30m")) as server:
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", server)))
+        with pytest.raises(SystemExit):
+            main(["submit", str(path), "--no-wait", "-o", form])
+    assert "after 20m all ranks are asked to save" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

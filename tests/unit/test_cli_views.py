@@ -19,7 +19,7 @@ from lockstep.core.model.snapshot import NodeView
 from lockstep.core.model.tunables import Tunables
 from lockstep.present import start_estimate
 from lockstep.present.amounts import duration, local_time
-from lockstep.present.explanation import LiveAdmission, NotLive
+from lockstep.present.explanation import LiveAdmission, NotLive, waits_for_nodes
 from support import sample_runs as sample
 from support.sample_runs import NOW
 
@@ -403,6 +403,37 @@ def test_the_cause_of_an_end_is_said_once_and_what_matters_first() -> None:
     assert not any("the run is stopped" in line for line in told)
 
 
+@pytest.mark.parametrize("ways", ["", "; to begin at step 0: lockstep retry llama --fresh"])
+def test_the_command_that_goes_on_is_said_once_and_with_what_is_saved_by_now(ways: str) -> None:
+    raw = sample.failed()
+    for told in raw["status"]["conditions"][1:]:
+        told["message"] += f"; to go on from step 380: lockstep retry llama [-f FILE]{ways}"
+    assert "\n".join(explained(raw)) + "\n" == (GOLDEN / "explain-failed.txt").read_text()
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_run_that_has_ended_says_from_which_step_another_goes_on(saved: bool) -> None:
+    raw = sample.failed()
+    if not saved:
+        raw["status"]["checkpoint"] = {}
+    step = "go on from step 400" if saved else "begin at step 0"
+    assert f"Next: nothing by itself; to {step}: lockstep retry llama [-f FILE]." in explained(raw)
+    for told in raw["status"]["conditions"][1:]:
+        told |= {"status": "True", "reason": "AllRanksSucceeded"}
+    assert f"Next: nothing, it is done; lockstep retry llama would {step}." in explained(raw)
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["ended", "stopping"])
+def test_who_ends_with_a_rank_that_had_no_node_is_promised_none(stops: bool) -> None:
+    raw = sample.running() if stops else sample.failed()
+    raw["status"]["assignment"] |= {"nodes": ["gpu-1", "", "gpu-10", "gpu-11"], "vacant": [1]}
+    assert waits_for_nodes(runs.view(raw)) is stops, "until its stop is written it does wait for one"
+    if stops:
+        raw["status"]["stop"] = {"reason": "Cancelled", "message": "", "time": sample.at(5), "deadline": sample.at(-60)}
+    assert not waits_for_nodes(runs.view(raw))
+    assert not [line for line in explained(raw, FREE) if line.startswith(("It waits", "Computed now"))]
+
+
 def test_paths_of_checkpoints_are_for_who_asks_for_everything() -> None:
     assert not any("/shared-checkpoints/" in line for line in explained(sample.running()))
     assert sum("/shared-checkpoints/" in line for line in everything_of(sample.running())) == 2
@@ -440,7 +471,9 @@ def test_who_holds_nodes_is_said_where_nodes_are_what_it_waits_for(reason: str, 
 def test_who_waits_is_told_when_holders_end_by_their_pace_beside_what_is_promised_by_their_limits() -> None:
     queue = QueueStatus(position=1, reason="Resources", message="x", estimated_start=NOW + 7200, assumption="limits")
     holders = (("team/big", ("gpu-1",)), ("team/other", ("gpu-2",)))
-    found = LiveAdmission(queue=queue, ahead=(), nodes=4, holders=holders, ends={"team/big": "in 40m (17:30)"})
+    found = LiveAdmission(
+        queue=queue, ahead=(), nodes=4, holders=holders, ends={"team/big": "at its pace ends in 40m (17:30)"}
+    )
     told = explained(sample.pending(), found)
     assert "  1 node held by team/big, which at its pace ends in 40m (17:30): gpu-1" in told
     assert "  1 node held by team/other: gpu-2" in told

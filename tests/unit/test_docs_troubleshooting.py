@@ -93,6 +93,14 @@ def test_every_reason_is_explained_under_its_kind(kind: type) -> None:
     assert set(kind) - {AttemptCause.FINISHED} <= explained, "explain these in docs/troubleshooting.md"
 
 
+def test_the_row_of_every_end_names_the_command_that_goes_on() -> None:
+    """Of a run that has ended nothing can be changed: a remedy in its spec is one for a new run."""
+    ends = re.findall(r"^\| (`[A-Z].*)$", SECTIONS["Finished and Succeeded"].partition("While a run stops")[0], re.M)
+    without = {row.partition(" |")[0] for row in ends if "`lockstep retry NAME" not in row}
+    assert without == {"`AllRanksSucceeded`"}
+    assert len(ends) > 20
+
+
 def test_how_processes_and_archive_jobs_end_is_explained_on_their_own_pages() -> None:
     for kind, page in ((ExitReason, "worker.md"), (ArchiveFailure, "checkpoints.md")):
         assert set(kind) <= code_of((DOCS / page).read_text(encoding="utf-8"))

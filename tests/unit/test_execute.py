@@ -50,7 +50,7 @@ async def test_runs_whose_nodes_cannot_be_read_are_all_asked_for_at_once(
 
     views = tuple(dataclasses.replace(stored(world.store), name=name, uid=name) for name in ("one", "two"))
     monkeypatch.setattr(world.store.runs, "unread", lambda: views)
-    monkeypatch.setattr(world.reconciler, "_is_read", unanswered)
+    monkeypatch.setattr(world.reconciler, "_read_or_give_up", unanswered)
     with pytest.raises(UnreachableError, match="one"):
         await world.reconciler._read_what_is_unread()
     assert asked == ["one", "two"]

@@ -8,6 +8,7 @@ import pytest
 
 from lockstep.controller.metrics.exporter import Metrics, MetricSources
 from lockstep.controller.metrics.health import OVERDUE_SECONDS, UNHEARD_SECONDS, Health, application
+from lockstep.controller.runtime.left_out import LeftOut
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.workers.listener import Listener
 from lockstep.controller.workers.reports import RunSummary
@@ -37,7 +38,7 @@ class Process:
                 queue_failing=lambda: 0,
                 oldest_due_age=lambda: self.due,
                 informer_ages=lambda: self.ages,
-                left_out={},
+                left_out=LeftOut(),
                 api_requests={},
                 worker_requests={},
                 token_reviews={},

@@ -18,6 +18,7 @@ from lockstep.controller.metrics import exporter
 from lockstep.controller.metrics.catalogue import CATALOGUE, LABELS, PAGE, POPULATIONS, Definition, reference
 from lockstep.controller.metrics.exporter import GOOD_SECONDS, PIECE, Metrics, MetricSources
 from lockstep.controller.runtime.lag import Slowness
+from lockstep.controller.runtime.left_out import LeftOut
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.workers.reports import RunSummary
 from lockstep.core.model.array_views import RunSetView
@@ -80,6 +81,8 @@ class World:
         self.queues: list[QueueView] = []
         self.summary = RunSummary(workers=2, highest_step=None, lowest_step=None, oldest_report_age=0.0)
         self.tallies = Tallies()
+        self.left_out = LeftOut()
+        self.left_out.counts["pods"] = 3
         self.sources = MetricSources(
             now=lambda: self.now,
             runs=lambda: self.runs,
@@ -91,7 +94,7 @@ class World:
             queue_failing=lambda: 1,
             oldest_due_age=lambda: 0.5,
             informer_ages=lambda: {"pods": 12.0},
-            left_out={"pods": 3},
+            left_out=self.left_out,
             api_requests={("create", "pods", 201): 512},
             worker_requests={("/v1/report", 200): 9},
             token_reviews={"Authenticated": 4},
@@ -320,6 +323,32 @@ async def test_a_figure_that_somebody_has_spoilt_costs_its_own_series_and_nothin
     assert value("lockstep_run_mfu", namespace="team", run="llama") == 0.4
     told = [value(f"lockstep_run_{name}", namespace="team", run="spoilt") for name in FIGURES]
     assert told.count(None) == 1
+
+
+async def test_a_run_whose_figures_raise_costs_only_itself_and_is_counted_and_logged_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.runs = [run("odd", RUNNING, "default"), run("even", RUNNING, "default")]
+    real = exporter.run_samples
+
+    def some_raise(seen: RunView, *args: Any) -> Any:
+        for number, sample in enumerate(real(seen, *args)):
+            if number and seen.name == "odd":
+                raise ZeroDivisionError("a defect")
+            yield sample
+
+    monkeypatch.setattr(exporter, "run_samples", some_raise)
+    for count in (1, 2):
+        sample = await world.scrape()
+        assert sample("lockstep_run_step", namespace="team", run="even") == 90
+        assert sample("lockstep_run_step", namespace="team", run="odd") is None
+        assert sample("lockstep_leader") == 1
+        assert sample("lockstep_runs", phase="Running") == 2
+        world.now += GOOD_SECONDS
+        assert world.left_out.counts["trainingruns"] == count
+    assert [record.message for record in caplog.records] == [
+        "trainingruns: figures of team/odd cannot be read and is left out: a defect"
+    ]
 
 
 async def test_what_has_not_happened_yet_is_told_as_none_so_that_the_first_one_counts(world: World) -> None:

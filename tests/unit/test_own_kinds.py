@@ -8,11 +8,13 @@ from typing import Any, cast
 
 import msgspec
 import orjson
+import pytest
 
 from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.errors import ApiError
 from lockstep.controller.kube.pages import Page
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue
-from lockstep.controller.runtime.resources import RUNS
+from lockstep.controller.runtime.resources import RUN_SETS, RUNS
 from lockstep.controller.store.own_kinds import OwnKinds
 from lockstep.controller.store.store import Store
 from lockstep.core.model.cluster_objects import parse_unread
@@ -98,3 +100,20 @@ async def test_a_run_that_a_list_has_and_nobody_can_read_stays_as_it_was_known()
 
     await OwnKinds(store, cast(KubeClient, Unreadable()), clock, no_credentials).list_now()
     assert [run.name for run in store.runs.cache] == ["one"]
+
+
+async def test_arrays_that_cannot_be_listed_keep_no_run_that_is_gone() -> None:
+    clock = ManualClock()
+    store = Store(WorkQueue(clock), clock)
+    hear(store, listed("one", 5))
+
+    class NoRightToArrays(Server):
+        async def list_pages(self, resource: Any, **_: str) -> AsyncGenerator[Page, None]:
+            if resource is RUN_SETS:
+                raise ApiError(403, "Forbidden", "may not list")
+            yield page(20)
+
+    with pytest.raises(ApiError, match="may not list"):
+        await OwnKinds(store, cast(KubeClient, NoRightToArrays()), clock, no_credentials).list_now()
+    assert [*store.runs.cache] == []
+    assert store.queues.cache.synced

@@ -9,11 +9,13 @@ import pytest
 from lockstep.api.base import names
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.snapshot import RunView
+from lockstep.core.run.way_back import begins
 from lockstep.present import code_maps, going_on
 from lockstep.present.going_on import CannotGoOnError
 from support import sample_runs
 
 NOW = sample_runs.NOW
+EARLIER = {"uid": "old", "step": 30, "path": "/shared-checkpoints/team/llama/old/a1/step-30"}
 LATEST = {"tier": "shared", "step": 400, "path": "/shared-checkpoints/x/a2/step-400"}
 
 
@@ -116,3 +118,27 @@ def test_code_of_a_run_and_of_an_array_is_found_by_its_volume() -> None:
     spec = {"volumes": [{"name": "code", "projected": sources}, {"name": "data", "projected": sources}]}
     assert list(code_maps.mounted_by({"spec": spec})) == ["llama-code-ab1cd"]
     assert list(code_maps.mounted_by({"spec": {"template": {"spec": spec}}})) == ["llama-code-ab1cd"]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        ended(),
+        ended(checkpoint={"latest": []}),
+        ended(checkpoint={"latest": [], "previousSaves": [EARLIER]}),
+        ended(checkpoint={"latest": [], "unrecognised": [{"tier": "shared", "path": "/shared-checkpoints/x.bin"}]}),
+        ended(checkpoint={"latest": [LATEST | {"tier": "local"}]}),
+        ended(checkpoint={"latest": [LATEST], "ceiling": 300}),
+    ],
+)
+def test_what_an_end_promises_is_what_the_command_does(run: RunView) -> None:
+    verb, flag = begins(run, run.status)
+    assert run.spec is not None
+    manifest, _ = going_on.again(run, {}, run.spec.dump_written(), sample_runs.NOW)
+    if flag:
+        with pytest.raises(CannotGoOnError) as refused:
+            going_on.start_after(manifest, run)
+        assert flag.split()[0] in refused.value.remedy
+    else:
+        words = going_on.start_after(manifest, run)
+        assert words.replace("goes", "go").replace("begins", "begin").startswith(verb)

@@ -106,12 +106,13 @@ def test_of_the_ends_of_steps_the_first_are_kept_and_their_words_cut_and_made_fi
     row = {
         "step": "3\n" + "s" * 100, "task": 2, "program": "\x1b[31mpython" + "p" * 100, "code": None, "signal": 11,
         "at": 5.5, "stderrTail": "x" * 2000 + "\x07Segmentation\r\nfault", "asked": False,
+        "reason": "OOM\x1b[31mKilled",
     }  # fmt: skip
     decoded = decode_report(report(stepsPort=5001, stepEnds=[row] + [{**row, "task": task} for task in range(3, 40)]))
     assert decoded.steps_port == 5001
     assert [end.task for end in decoded.step_ends] == list(range(2, 18))
     end = decoded.step_ends[0]
-    assert (end.code, end.signal, end.at, end.asked) == (None, 11, 5.5, False)
+    assert (end.code, end.signal, end.at, end.asked, end.reason) == (None, 11, 5.5, False, "OOMKilled")
     assert end.step.startswith("3 s")
     assert end.program.startswith("pythonp")
     assert max(len(end.step), len(end.program)) <= 64

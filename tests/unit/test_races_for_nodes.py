@@ -11,9 +11,10 @@ import pytest
 from lockstep.controller.kube.errors import ApiError
 from lockstep.controller.runtime.resources import Resource
 from lockstep.core.model import assignment as slots
-from lockstep.core.model.conditions import is_true
+from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.tunables import Tunables
 from support.shaky_api import PATIENCE, SETTLES, Api, Fate, Json, Link, Operator, has_ended
+from support.values import not_none
 
 
 class Scene:
@@ -304,3 +305,72 @@ async def test_nodes_that_no_pod_tells_of_are_given_to_nobody_before_the_run_had
     await scene.hear(120)
     await scene.live()
     assert scene.api.view("new").status.assignment.config_map
+
+
+@pytest.mark.parametrize("found", [FORBIDDEN, ApiError(500, "InternalError", "cannot be decrypted")])
+@pytest.mark.parametrize("order", ["cancel", "suspend"])
+async def test_a_run_whose_nodes_nobody_gives_is_told_so_and_obeys_who_stops_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, found: ApiError, order: str
+) -> None:
+    with monkeypatch.context() as while_it_is_so:
+        while_it_is_so.setattr(slots, "INLINE_LIMIT", 1)
+        await after_a_change_of_leader(scene, while_it_is_so, found=found)
+        before = scene.api.view("old").status
+        await scene.hear(20)
+        assert not is_true(scene.api.view("old").status, "Undecidable"), "it may be of the moment"
+        await scene.hear(300)
+        status = scene.api.view("old").status
+        told = not_none(find(status, "Undecidable"))
+        assert (told.status, told.reason) == ("True", "NodesUnknown")
+        assert f"{before.assignment.config_map}, which has its nodes, cannot be read ({found.message})" in told.message
+        caplog.clear()
+        await scene.hear(600)
+        assert (caplog.records, scene.api.view("old").status) == ([], status), "once"
+        assert scene.on("n0") == scene.on("n1") == {"old"}
+        scene.api.apply("old", **{order: True})
+        await scene.hear(1)
+        assert scene.api.view("old").status.assignment == before.assignment, "what is not known is not written"
+        for _ in range(6):
+            await scene.live()
+            await scene.hear(60)
+        assert scene.on("n0") | scene.on("n1") == set()
+        assert is_true(scene.api.view("old").status, "Finished") is (order == "cancel")
+    if order == "suspend":
+        assert scene.api.view("old").status.assignment == before.assignment
+        await scene.hear(60)
+        status = scene.api.view("old").status
+        assert (status.state, status.assignment.config_map) == ("Suspended", "")
+        assert status.assignment.incarnations == (1, 1), "none is used twice"
+        assert find(status, "Undecidable") is None
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [ApiError(403, "Forbidden", "a webhook denied the request"), ApiError(500, "InternalError", "a webhook failed")],
+)
+async def test_pods_that_nobody_lets_us_delete_hold_up_no_new_run_of_that_name(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, refusal: ApiError
+) -> None:
+    await scene.arrive("old")
+    await scene.live()
+    asked: list[str] = []
+
+    async def refuse(_: Link, resource: Resource, name: str, namespace: str = "", **__: Any) -> bytes | None:
+        asked.append(name)
+        raise refusal
+
+    with monkeypatch.context() as while_it_is_so:
+        while_it_is_so.setattr(Link, "delete", refuse)
+        scene.api.delete("old")
+        await scene.hear(1)
+        scene.api.apply("old", queue="default", worker="Disabled", image="i", command=["train"], nodes=1)
+        scene.api.runs["old"]["metadata"]["uid"] = "another"
+        await scene.hear(10)
+        assert scene.nodes("old") == ("n1",)
+        assert scene.on("n0") == {"old"}, "it is there still, and has its node"
+        tried = len(asked)
+        await scene.hear(5)
+        assert (len(asked), len(caplog.records)) == (tried, 1), "not at every look"
+    await scene.hear(60)
+    [pod] = [pod for name, pod in scene.api.pods.items() if name in asked]
+    assert pod["metadata"]["deletionTimestamp"]

@@ -657,8 +657,9 @@ def test_workers_are_told_what_to_look_for_before_they_start() -> None:
         {"name": "data", "exitCodes": [42], "action": "Stop"},
     ]
     w = world(1)
-    w.roll_out("one", spec(1, recovery={"rules": rules}))
+    w.roll_out("one", spec(1, recovery={"rules": rules}, progress={"pattern": "at (?P<step>[0-9]+)"}))
     assert w.directives["uid-one"].watch == (("fabric", "link flapped"),)
+    assert w.directives["uid-one"].progress_pattern == "at (?P<step>[0-9]+)"
 
 
 def over_its_limit(w: World, rank: int) -> None:

@@ -306,6 +306,46 @@ async def test_a_run_hears_of_it_once_another_one_starts_from_it(world: World) -
     assert KEY not in await world.due(), "it is known already"
 
 
+def recorded(
+    name: str, of: str = "u1", *, version: int = 11, created: str = "2026-01-01T00:00:00Z", **metadata: Any
+) -> dict[str, Any]:
+    """A run that was made with the record of one with the UID ``of``."""
+    made = run(version, uid=f"of-{name}", status={"previous": [{"name": "llama", "uid": of}]})
+    made["metadata"] = made["metadata"] | {"name": name, "creationTimestamp": created} | metadata
+    return made
+
+
+async def test_a_run_hears_of_it_once_another_one_was_made_with_its_record(world: World) -> None:
+    world.store.runs.apply(run())
+    await world.due()
+    world.store.runs.apply(recorded("next"))
+    assert KEY in await world.due()
+    world.store.runs.apply(recorded("next", version=12))
+    assert KEY not in await world.due(), "it is known already"
+    world.store.runs.apply(recorded("other", "uid/of/nobody"))
+    world.store.runs.apply(recorded("foreign", namespace="theirs"))
+    assert KEY not in await world.due()
+
+
+def test_of_those_made_with_its_record_a_run_is_seen_with_the_latest_alone(world: World) -> None:
+    def followers() -> list[str]:
+        snapshot = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
+        return sorted(each.name for each in snapshot.successors)
+
+    world.store.runs.apply(run())
+    world.store.runs.apply(recorded("late", created="2026-01-02T00:00:00Z"))
+    for number in range(20):
+        world.store.runs.apply(recorded(f"early-{number}"))
+    world.store.runs.apply(recorded("foreign", namespace="theirs", created="2026-01-03T00:00:00Z"))
+    asks = {names.ANNOTATION_TEST_ONLY: "true"}
+    world.store.runs.apply(recorded("question", created="2026-01-04T00:00:00Z", annotations=asks))
+    assert followers() == ["late"]
+    world.store.runs.remove("team", "late", "of-late")
+    assert followers() == []
+    world.store.runs.apply(recorded("next"))
+    assert followers() == ["next"]
+
+
 async def test_a_node_is_remembered_to_have_the_gpus_that_it_offered(world: World) -> None:
     def offering(version: int, devices: Mapping[str, str] | None = None) -> Any:
         raw = {

@@ -176,6 +176,47 @@ async def test_a_forged_pod_takes_no_node_but_what_it_requests_where_it_is_bound
     assert snapshot.foreign_requests == world.store.foreign_requests == taken
 
 
+@pytest.mark.parametrize(
+    "ends",
+    [
+        ["0-01", "00-1", "0-001", "000-1", "0-0001", "0000-0001"],
+        [f"{slot}-1" for slot in range(1, 7)],
+        [f"0-{incarnation}" for incarnation in range(1, 7)],
+    ],
+    ids=["whose names are padded", "of slots for spares that have no node", "of its own slot and earlier ones of it"],
+)
+@pytest.mark.parametrize("status_first", [True, False])
+async def test_a_run_of_one_node_takes_no_other_by_any_number_of_pods(
+    world: World, ends: list[str], status_first: bool
+) -> None:
+    """They have its owner, its name, and a node each that somebody has pinned them to, and request nothing."""
+    incarnations = [7 if ends[1] == "0-2" else 1, *[1] * 6]
+    assignment = {"nodes": ["gpu-0", *[""] * 6], "incarnations": incarnations, "vacant": [1, 2, 3, 4, 5, 6]}
+    status = {"attempt": 1, "assignment": {**assignment, "rankToSlot": [0]}}
+    if status_first:
+        world.store.runs.apply(run(status=status))
+    world.store.gang_pods.upsert(pod("mine", node="gpu-0", incarnation=incarnations[0]))
+    for number, end in enumerate(ends, start=1):
+        world.store.gang_pods.upsert(parse_pod(orjson.dumps(_pinned(f"llama-u1-{end}", f"gpu-{number}"))))
+    world.store.runs.apply(run(11, status=status))
+    snapshot = world.store.snapshot_cluster(LEADER)
+    assert [each.uid for each in snapshot.gang_pods] == ["mine"]
+    assert snapshot.foreign_requests == {}
+
+
+def _pinned(name: str, node: str) -> dict[str, Any]:
+    """A pod of the run ``llama`` by its owner that nobody schedules, as the API server has it."""
+    owner = {"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "name": "llama", "uid": "u1", "controller": True}
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    meta = {"namespace": "team", "name": name, "uid": name, "resourceVersion": "21", "ownerReferences": [owner]}
+    return {
+        "metadata": meta,
+        "spec": {"schedulerName": "nobody", "affinity": {"nodeAffinity": required}},
+        "status": {"phase": "Pending"},
+    }
+
+
 async def test_pods_of_a_run_that_is_gone_hold_their_nodes_until_they_are_gone(world: World) -> None:
     world.store.runs.apply(run(status=HOLDING))
     world.store.gang_pods.upsert(pod())

@@ -13,7 +13,7 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.api.goodput_status import BucketsStatus
 from lockstep.api.run_status import Condition, ExitsStatus, LeavingStatus
-from lockstep.controller.web import array, fleet, queue, run
+from lockstep.controller.web import array, compare, fleet, queue, run
 from lockstep.controller.web import rows as table_rows
 from lockstep.controller.web.access import Sight
 from lockstep.controller.web.losses import EVERY, MOST_POINTS, Losses, Point
@@ -356,6 +356,15 @@ def test_a_run_is_told_in_the_sentences_of_the_command_line() -> None:
     told = paged(OWN)
     assert (told["state"], told["reason"]) == ("Running", "StepsReported")
     assert any("NodeLost" in sentence for sentence in told["sentences"])
+
+
+def test_runs_that_are_compared_are_done_when_their_own_pages_say() -> None:
+    progress = changed(OWN.status.progress, total_steps=1000, expected_end=NOW + 7800)
+    ends = replace(OWN, status=changed(OWN.status, progress=progress))
+    words = paged(ends)["completion"]
+    assert words.startswith("in ")
+    sides = [compare.Side(each, {}, ()) for each in (ends, OWN)]
+    assert [side["completion"] for side in compare.compare(sides, NOW)["runs"]] == [words, ""]
 
 
 def test_each_attempt_comes_with_what_its_time_went_to_and_what_it_lost() -> None:

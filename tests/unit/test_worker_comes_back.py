@@ -219,7 +219,7 @@ def test_what_takes_long_to_read_holds_up_no_arrival(reading: Reading) -> None:
 
 def test_a_port_held_for_an_arrival_that_is_not_wanted_any_more_is_let_go(reading: Reading) -> None:
     assert reading.barrier.report()["port"] > 0
-    reading.barrier.is_left_alone()
+    reading.barrier.stand_down()
     assert reading.barrier.report()["port"] == 0
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from lockstep.controller.workers.protocol import decode_report
-from lockstep.worker.checkpoints.previous import MOST, previous_saves
+from lockstep.worker.checkpoints.inventory import survey
+from lockstep.worker.checkpoints.previous import MARKER, MARKERS_READ, MOST, previous_saves
 from lockstep.worker.settings import Settings, Tier
 from support import checkpoint_layouts as layouts
 from support.checkpoint_layouts import age, written
@@ -27,8 +28,10 @@ def settings(root: Path, **changed: object) -> Settings:
     return replace(base, **changed)  # type: ignore[arg-type]
 
 
-def saved(root: Path, step: int, *, uid: str = EARLIER % 1, attempt: int = 1, at: float = 1e9) -> Path:
-    directory = root / "ns/one" / uid / f"a{attempt}" / f"step-{step}"
+def saved(
+    root: Path, step: int, *, uid: str = EARLIER % 1, attempt: int = 1, at: float = 1e9, path: str = "ns/one"
+) -> Path:
+    directory = root / path / uid / f"a{attempt}" / f"step-{step}"
     directory.mkdir(parents=True)
     layouts.dcp(directory)
     for file in directory.iterdir():
@@ -62,6 +65,82 @@ def test_what_says_nothing_about_an_earlier_run_is_not_told(tmp_path: Path, chan
     saved(tmp_path, 40)
     assert previous_saves(settings(tmp_path))
     assert previous_saves(settings(tmp_path, **changed)) == []
+
+
+def of_ones_own(root: Path, **changed: object) -> Settings:
+    """With ``checkpoint.shared.path: team/llama``."""
+    return settings(root, tiers={"shared": Tier("shared", str(root / "team/llama"), 2.0)}, **changed)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "told"),
+    [({}, True), ({"run": "two"}, False), ({"namespace": "other"}, False), ({"slot": 3}, True)],
+    ids=["the name", "another name", "another namespace", "by whichever pod"],
+)
+def test_in_a_path_of_the_users_own_a_run_of_the_same_name_finds_what_the_earlier_one_saved(
+    tmp_path: Path, earlier: dict[str, object], told: bool
+) -> None:
+    survey(of_ones_own(tmp_path, run_uid=EARLIER % 1, **earlier), 1, 0, 2)  # it prepared itself for its first attempt
+    newest = saved(tmp_path, 40, path="team/llama", attempt=2)
+    row = {"runUid": EARLIER % 1, "step": 40, "path": str(newest)}
+    assert previous_saves(of_ones_own(tmp_path)) == ([row] if told else [])
+    mine = tmp_path / "team/llama" / (EARLIER % 1)
+    assert sorted(each.name for each in mine.iterdir()) == [MARKER, "a1", "a2"], "the draft is gone"
+
+
+def test_one_rank_marks_the_directory_of_a_run_and_only_where_its_path_does_not_say(tmp_path: Path) -> None:
+    survey(of_ones_own(tmp_path), 1, 1, 2)
+    assert not list(tmp_path.rglob(MARKER)), "rank 1 leaves it to rank 0"
+    survey(settings(tmp_path), 1, 0, 2)
+    survey(of_ones_own(tmp_path, fenced=True), 1, 0, 2)
+    assert not list(tmp_path.rglob(MARKER)), "the path says it, or all save in it"
+    survey(of_ones_own(tmp_path), 1, 0, 2)
+    marker = tmp_path / "team/llama" / OWN / MARKER
+    assert marker.read_text() == "ns/one\n"
+    marker.write_text("ns/o")
+    survey(of_ones_own(tmp_path), 2, 0, 2)
+    assert marker.read_text() == "ns/one\n", "what was cut short is written again"
+
+
+def test_where_no_marker_can_be_written_the_run_trains_all_the_same(tmp_path: Path) -> None:
+    marker = tmp_path / "team/llama" / OWN / MARKER
+    marker.mkdir(parents=True)
+    assert survey(of_ones_own(tmp_path), 1, 0, 2) == []
+    assert marker.is_dir()
+
+
+def test_a_marker_that_is_no_plain_file_or_says_more_is_none(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("ns/one\n")
+    for number in range(1, 6):
+        saved(tmp_path, number, uid=EARLIER % number, path="team/llama")
+    markers = {number: tmp_path / "team/llama" / (EARLIER % number) / MARKER for number in range(1, 6)}
+    markers[1].symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(markers[2])
+    markers[3].mkdir()
+    markers[4].write_text("ns/one\n" + "x" * (1 << 20))
+    assert previous_saves(of_ones_own(tmp_path)) == []
+    markers[5].write_text("ns/one\n")
+    assert [each["step"] for each in previous_saves(of_ones_own(tmp_path))] == [5]
+
+
+def test_of_the_runs_that_share_a_path_only_so_many_are_asked_whose_they_are(tmp_path: Path) -> None:
+    saved(tmp_path, 40, path="team/llama")
+    root = tmp_path / "team/llama"
+    (root / (EARLIER % 1) / MARKER).write_text("ns/one\n")
+    os.utime(root / (EARLIER % 1), (1e9, 1e9))
+    for number in range(2, MARKERS_READ + 1):
+        (root / (EARLIER % number)).mkdir()
+    assert len(previous_saves(of_ones_own(tmp_path))) == 1, "other runs of the path do not hide it"
+    (root / (EARLIER % 0)).mkdir()
+    assert previous_saves(of_ones_own(tmp_path)) == []
+
+
+@pytest.mark.parametrize("form", ["Auto", "Torch"])
+def test_a_marker_is_no_checkpoint_where_a_run_starts_from_that_directory(tmp_path: Path, form: str) -> None:
+    earlier = of_ones_own(tmp_path, run_uid=EARLIER % 1)
+    survey(earlier, 1, 0, 2)
+    root = str(tmp_path / "team/llama" / (EARLIER % 1))
+    assert survey(of_ones_own(tmp_path, start_root=root, checkpoint_format=form), 1, 0, 2) == []
 
 
 def test_what_is_no_save_of_a_run_is_passed_over_and_no_link_is_followed(tmp_path: Path) -> None:

@@ -147,6 +147,44 @@ def test_steps_that_overlap_have_numbers_of_their_own(shared: SlurmGang) -> None
     assert (registry.rank_of(int(number)), node) == (2, "0"), nested.stderr
 
 
+SHOWS = "echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES $SLURM_STEP_GPUS"
+
+
+def test_steps_in_the_background_have_different_gpus(tmp_path: Path) -> None:
+    made = SlurmGang(tmp_path, 2, gpus=2)
+    try:
+        held = f"bash -c '{SHOWS}; until [ -e go ]; do sleep 0.05; done'"
+        step = "srun -N1 -n1 -w node-0 --gres=gpu:1 --exact"
+        both = made.run(
+            f"{step} {held} > one & until [ -s one ]; do sleep 0.05; done; {step} {held} > two & "
+            "until [ -s two ]; do sleep 0.05; done; touch go; wait; cat one two"
+        )
+        assert both.stdout.split("\n") == ["127.0.0.1 0 0", "127.0.0.1 1 1", ""], both.stderr
+        waits = made.run(
+            f"rm go one; srun -N1 -n1 --gpus-per-node=2 {held} > one & until [ -s one ]; do sleep 0.05; done; "
+            f"{step} bash -c '{SHOWS}' 2> said & until grep -q retrying said; do sleep 0.05; done; touch go; wait"
+        )
+        assert waits.stdout == "127.0.0.1 0 0\n", waits.stderr
+        first, second = (made.folder / "said").read_text().splitlines()
+        assert first == "srun: Job 123 step creation temporarily disabled, retrying (Requested nodes are busy)"
+        assert second.startswith("srun: Step created for StepId=123.")
+    finally:
+        made.close()
+
+
+def test_tasks_by_gpus_have_one_each(tmp_path: Path) -> None:
+    made = SlurmGang(tmp_path, 2, gpus=2)
+    try:
+        ran = made.run(f"srun --ntasks-per-gpu=1 bash -c '{SHOWS}'")
+        assert sorted(ran.stdout.splitlines()) == [
+            f"127.0.0.{node} {device} 0,1" for node in (1, 2) for device in (0, 1)
+        ], ran.stderr
+        refused = made.run("srun --gres=gpu:3 true")
+        assert "3 GPUs of a node are asked for, and each has 2" in refused.stderr
+    finally:
+        made.close()
+
+
 def test_the_first_bad_end_ends_the_step_with_kill_on_bad_exit(shared: SlurmGang) -> None:
     began = time.monotonic()
     ran = shared.run("srun -n3 -K bash -c '[ $SLURM_PROCID = 1 ] && exit 7; sleep 60'")
@@ -302,7 +340,7 @@ def test_sbatch_asks_the_operator_for_another_job(gang: SlurmGang) -> None:
         "body": {
             "options": ["--dependency=afterok:123", "--output=next.out"], "script": "#!/bin/bash\ntrue\n",
             "name": "next.sh", "arguments": ["a", "b c"], "directory": str(gang.folder),
-            "environment": {"SBATCH_PARTITION": "gpu"},
+            "environment": {"SBATCH_PARTITION": "gpu"}, "variables": {},
         },
     }  # fmt: skip
     operator = Operator(gang, {"ok": True, "words": "", "jobId": 125})
@@ -314,6 +352,22 @@ def test_sbatch_asks_the_operator_for_another_job(gang: SlurmGang) -> None:
     assert "does not look like a batch script" in gang.run("echo x > n; sbatch n").stderr
     large = gang.run("(echo '#!/bin/sh'; head -c 60000 /dev/zero | tr '\\0' x) > l; sbatch l")
     assert (large.returncode, "larger than" in large.stderr) == (1, True)
+
+
+def test_sbatch_takes_the_variables_along_that_export_names_and_says_what_has_no_effect(gang: SlurmGang) -> None:
+    (gang.folder / "next.sh").write_text("#!/bin/bash\n#SBATCH --export=ALL,RUN,MISSING\ntrue\n")
+    environ = {"STEP": "2", "RUN": "a", "OTHER": "o", "LIST": "l", "SBATCH_EXPORT": "LIST"}
+    operator = Operator(gang, {"ok": True, "words": "--cpu-freq high: no\npath /x: is lost", "jobId": 124})
+    ran = gang.run("sbatch --cpu-freq=high --export=STEP,NEW=1 next.sh", **environ)
+    assert (ran.stdout, ran.returncode) == ("Submitted batch job 124\n", 0)
+    assert ran.stderr == "sbatch: --cpu-freq high: no\nsbatch: path /x: is lost\n"
+    assert operator.asked["body"]["variables"] == {"STEP": "2", "RUN": "a", "LIST": "l"}
+    operator = Operator(gang, {"ok": True, "words": "not shown", "jobId": 125})
+    assert gang.run("sbatch -Q --export=NONE next.sh", **environ).stderr == ""
+    (gang.folder / "next.sh").write_text("#!/bin/bash\n#SBATCH --export='RUN\n")
+    operator = Operator(gang, {"ok": False, "words": "Unmatched"})
+    assert "Unmatched" in gang.run("sbatch next.sh", **environ).stderr
+    assert operator.asked["body"]["variables"] == {"LIST": "l"}
 
 
 def test_only_this_launcher_has_them() -> None:

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from lockstep.slurm.environment import Array, SlurmJob, batch_environment
+from lockstep.slurm.gpus import chosen
 from lockstep.slurm.layout import LayoutError
-from lockstep.slurm.srun import parse
+from lockstep.slurm.srun import Step, parse
 from lockstep.worker.shims.request import EVERYBODY, NOBODY
-from lockstep.worker.shims.srun import Call, OutputSink, Place, call
+from lockstep.worker.shims.srun import Call, OutputSink, Place, call, laid_out
 
 JOB = SlurmJob(
     123, ["10.9.0.1", "10.9.0.2"], [72, 72], 8, "train", "ann", 1000, "gpu", "main", "/home/ann", "login", 1, 0,
@@ -20,7 +21,16 @@ PLACE = Place(4, "10.9.0.1", 40_123, "/w")
 def step(*arguments: str, job: SlurmJob = JOB, **environ: str) -> Call:
     shell = {**batch_environment(job), "PATH": "/bin", "A": "1", **environ}
     words = [[node, f"n{index}"] for index, node in enumerate(job.nodes)]
-    return call(parse([*arguments, "python", "t.py"], shell), job, words, shell, PLACE)
+    return called(parse([*arguments, "python", "t.py"], shell), job, words, shell)
+
+
+def called(steps: list[Step], job: SlurmJob, words: list[list[str]], shell: dict[str, str], taken: int = 0) -> Call:
+    """``taken``: GPUs of each node that other steps have."""
+    laid = laid_out(steps, job, words)
+    wanted = laid.gpus_of_nodes(job)
+    devices = chosen(wanted, {node: set(range(taken)) for node in job.nodes}, job.gpus)
+    assert devices is not None
+    return call(steps, job, laid, shell, PLACE, devices)
 
 
 def test_each_node_is_asked_once_for_its_tasks() -> None:
@@ -146,7 +156,7 @@ def test_each_component_has_its_own_output() -> None:
     job = JOB._replace(components=[1, 1], ntasks=None, said={})
     environ = {**batch_environment(job), "PATH": "/bin"}
     words = [[node] for node in job.nodes]
-    made = call(parse(["-o", "a", "x", ":", "-e", "c", "y"], environ), job, words, environ, PLACE)
+    made = called(parse(["-o", "a", "x", ":", "-e", "c", "y"], environ), job, words, environ)
     assert (made.stdout, made.stderr) == (OutputSink("a"), OutputSink("a"))
     assert made.others == [(1, OutputSink(), OutputSink("c"))]
     places = [
@@ -154,3 +164,54 @@ def test_each_component_has_its_own_output() -> None:
         for part in made.request.parts for task in part.tasks
     ]  # fmt: skip
     assert places == [["0", "0", "0", "0"], ["1", "1", "1", "0"]], "counted on"
+
+
+PACKED = JOB._replace(image="r.io/a/b:1", mounts=["/data"])
+
+
+def test_a_step_says_what_it_does_not_get_of_its_image_and_mounts() -> None:
+    made = step("--container-image=/x.sqsh", "--container-mounts=/fsx:/fsx,/data", job=PACKED)
+    assert ["is not used" in line or "/fsx is on no volume" in line for line in made.lines] == [True, True]
+    assert step("--container-image=r.io#a/b:1", "--container-mounts=/fsx:/data", job=PACKED).lines == []
+
+
+def test_a_step_with_another_image_than_its_jobs_is_refused() -> None:
+    with pytest.raises(LayoutError, match=r"--container-image=other: the job runs in r\.io/a/b:1"):
+        step("--container-image=other", job=PACKED)
+
+
+def devices_of(made: Call) -> list[tuple[str, str]]:
+    """Of each task: its own, and the step's on its node."""
+    return [
+        (task.env["CUDA_VISIBLE_DEVICES"], task.env["SLURM_STEP_GPUS"])
+        for part in made.request.parts
+        for task in part.tasks
+    ]
+
+
+def taking(*arguments: str, taken: int = 0, job: SlurmJob = JOB) -> Call:
+    shell = batch_environment(job)
+    return called(parse([*arguments, "x"], shell), job, [[node] for node in job.nodes], shell, taken)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "taken", "devices"),
+    [
+        (["-n2"], 3, [("0,1,2,3,4,5,6,7",) * 2] * 2),  # it says nothing of GPUs, and shares all
+        (["-n1", "-N1", "--gres=gpu:1", "--exact"], 3, [("3", "3")]),
+        (["-n2", "--gpus=4"], 2, [("2,3", "2,3")] * 2),
+        (["-n4", "--gpus-per-task=2"], 1, [("1,2", "1,2,3,4"), ("3,4", "1,2,3,4")] * 2),
+        (["--gpus-per-node=2", "--ntasks-per-gpu=1"], 0, [("0", "0,1"), ("1", "0,1")] * 2),
+    ],
+)
+def test_a_step_that_asks_for_gpus_has_those_that_were_taken_for_it(
+    arguments: list[str], taken: int, devices: list[tuple[str, str]]
+) -> None:
+    assert devices_of(taking(*arguments, taken=taken, job=JOB._replace(said={}, ntasks=None))) == devices
+
+
+def test_components_on_a_node_have_different_gpus() -> None:
+    one = ("-n1", "-N1", "-w", "10.9.0.1", "--gres=gpu:1")
+    assert devices_of(taking(*one, "a", ":", *one)) == [("0", "0"), ("1", "1")]
+    with pytest.raises(LayoutError, match="more than the 8 GPUs of a node"):
+        taking(*one[:-1], "--gres=gpu:5", "a", ":", *one[:-1], "--gres=gpu:5")

@@ -38,7 +38,7 @@ def test_processes_that_stand_alike_are_one_line_and_stopped_ones_come_first(mon
     monkeypatch.setattr(stacks, "other_processes", lambda: [*processes, Process(13, 1, "S", "helper")])
     monkeypatch.setattr(stacks, "_offered", lambda prefix, found: {10: FAULTHANDLER, 11: FAULTHANDLER})
     monkeypatch.setattr(stacks, "_by_proc", lambda process, text: ("thread 12", "in do_signal_stop"))
-    taken = take_stacks("/nowhere", leave_out=13)
+    taken = take_stacks("/nowhere", leave_out=[13])
     assert taken.text.splitlines() == [
         "python [stopped by a signal]: in do_signal_stop",
         "2 x python: all_reduce (dist.py:88) < <module> (train.py:7)",

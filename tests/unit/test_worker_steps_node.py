@@ -83,6 +83,16 @@ def test_a_failure_is_told_by_its_own_node_and_without_secrets(gang: Callable[..
     assert not workers.exited(0).get("stepEnds")
 
 
+def test_a_node_that_cannot_be_reached_is_told_by_the_node_that_wanted_it(gang: Callable[..., Workers]) -> None:
+    workers = gang("sh", "-c", "lockstep-step --ranks 1 -- sh -c 'kill -9 $PPID; sleep 60'; exit $?")
+    workers.start()
+    state = workers.exited(0)
+    (row,) = state["stepEnds"]
+    assert (row["reason"], row["nodeRank"], row["code"], row["asked"]) == ("NodeUnreachable", 1, 255, False)
+    assert row["stderrTail"].startswith("the connection to rank 1 at ")
+    assert state["exit"]["code"] == 255
+
+
 def test_a_sign_in_a_steps_stderr_is_of_the_node_where_it_was_written(gang: Callable[..., Workers]) -> None:
     says = "echo 'NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.' >&2; sleep 60"
     workers = gang("sh", "-c", f'lockstep-step --ranks 1 -- sh -c "{says}" 2>/dev/null')

@@ -1,14 +1,22 @@
 """What is asked of a node, on its way there."""
 
 import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 
-from lockstep.worker.steps.credentials import Peer, gang_of
+from lockstep.controller.workers.orders import Orders, encode_reply
+from lockstep.controller.workers.step_certificates import StepIdentity
+from lockstep.core.model.plan import DesiredPhase, Directive
+from lockstep.worker.steps.credentials import Peer, gang_of, names_of, write_credentials
 from lockstep.worker.steps.frames import packed
 from lockstep.worker.steps.request import AskedOfNode, RefusedError, TaskAsked, request_of
+from lockstep.worker.steps.shimmed import here
 from support.examples import examples
 
 texts = st.text(st.characters(exclude_characters="\0"))
@@ -78,6 +86,56 @@ def test_who_the_ranks_are_is_read_off_start() -> None:
     ordered = gang_of("u", 2, {**start, "order": "3-4,0-1"}, addresses, ports)
     assert [peer.slot for peer in ordered.peers] == [3, 4, 0, 1]
     assert ordered.identity(0) == "lockstep://run/u/attempt/3/slot/3/incarnation/7"
+
+
+def test_a_word_means_a_node_by_its_name_in_kubernetes_wherever_in_the_gang_it_is_said(tmp_path: Path) -> None:
+    start = {"attempt": 1, "members": [{"slots": "0-2", "incarnation": 1}]}
+    names = ["gpu-a1.example.org", "gpu-b7.example.org", "gpu-c1.example.org"]
+    gang = gang_of("u", 1, start, ["10.0.0.1", "10.0.0.2", "10.0.0.3"], [1, 2, 3], told_names(names))
+    write_credentials(str(tmp_path / "steps"), gang, "ca", "certificate", "key")
+    at = here({"LOCKSTEP_STEPS_DIR": str(tmp_path / "steps")})
+    words = ["gpu-a1", "GPU-A1.example.org", "gpu-c1.example.org", "10.0.0.3", "localhost", "gpu-d1"]
+    assert [at.targets.rank_of(word) for word in words] == [0, 0, 2, 2, 1, None]
+    assert at.targets.rank_of(os.uname().nodename) == 1, "what a pod calls itself"
+
+
+def told_names(nodes: Sequence[str]) -> dict[str, str]:
+    """As START has them."""
+    directive = Directive(1, DesiredPhase.RUN, (1,), (0,), step_ports=(1,), step_nodes=tuple(nodes))
+    identity = StepIdentity(Raw(b'"ca"'), "certificate", "key")
+    told = encode_reply(
+        Orders(directive, 1), slot=0, incarnation=1, attempt=0, epoch=(1, 1), now=1.0, heartbeat_seconds=1.0,
+        fence_seconds=1.0, identity=identity,
+    )  # fmt: skip
+    return dict(json.loads(told)["steps"]["names"])
+
+
+@given(st.lists(st.text("ab-.", max_size=6), min_size=1, max_size=5))
+@settings(max_examples=examples(200))
+@example(["gpu-1"])
+@example(["gpu-1", "gpu-1"])
+@example(["aba", "abababa"])
+@example(["", "gpu-1"])
+@example([""])
+def test_names_arrive_as_they_were_sent(names: list[str]) -> None:
+    assert list(names_of(told_names(names), len(names))) == names
+
+
+def test_the_names_of_a_very_large_gang_take_little_more_than_what_tells_them_apart() -> None:
+    nodes = [f"ip-10-{at // 256}-{at % 256}-7.eu-central-1.compute.internal" for at in range(16_384)]
+    assert len(json.dumps(told_names(nodes))) < 160_000
+
+
+@pytest.mark.parametrize(
+    "said", [{"head": "n", "tail": "", "rest": "1,2"}, {"head": "n"}, {"head": 1, "tail": "", "rest": "1,2,3"}, []]
+)
+def test_names_that_are_not_of_every_rank_are_not_used(said: object) -> None:
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        names_of(said, 3)
+
+
+def test_a_start_without_names_has_none() -> None:
+    assert names_of(None, 3) == []
 
 
 @pytest.mark.parametrize("change", [{"order": "0"}, {"order": "0-3"}, {"members": []}, {"order": "0-999999999"}])

@@ -52,8 +52,10 @@ def programs(tmp_path: Path, gang: StepGang) -> Programs:
         (["-q", "-x", "somebody@127.0.0.3", "cat; echo $LOCKSTEP_NODE_RANK"], "typed\n", "typed\n2\n", 0),
         (["-n", "127.0.0.1", "cat"], "typed\n", "", 0),
         (["127.0.0.2", "kill -9 $$"], "", "", 255),
+        (["gpu-3", "echo $LOCKSTEP_NODE_RANK"], "", "2\n", 0),
+        (["gpu-2.example.org", "echo $LOCKSTEP_NODE_RANK"], "", "1\n", 0),
     ],
-    ids=["shell text", "stdin", "none", "a signal"],
+    ids=["shell text", "stdin", "none", "a signal", "a short name", "a name"],
 )
 def test_ssh_gives_its_text_to_a_shell_of_that_node(
     programs: Programs, words: list[str], text: str, out: str, code: int
@@ -96,6 +98,11 @@ def test_pdsh_puts_the_host_before_each_line_and_tells_the_highest_code(programs
     assert "pdsh@lockstep: 127.0.0.3: ssh exited with exit code 1" in ran.stderr
     assert "10.1.2.3: it is no node of this gang" in ran.stderr
     assert programs.run("pdsh", "-w", "127.0.0.2", "exit 3").returncode == 0
+
+
+def test_pdsh_knows_nodes_by_their_names(programs: Programs) -> None:
+    ran = programs.run("pdsh", "-w", "gpu-[2-3]", "echo $LOCKSTEP_NODE_RANK")
+    assert sorted(ran.stdout.splitlines()) == ["gpu-2: 1", "gpu-3: 2"]
 
 
 def test_a_command_of_pdsh_that_takes_too_long_is_ended(programs: Programs) -> None:

@@ -211,6 +211,15 @@ async def test_a_worker_registers_waits_at_the_barrier_and_is_released(world: Wo
     assert world.api.answered == {("/v1/register", 200): 1, ("/v1/report", 200): 2}
 
 
+async def test_the_pattern_of_the_steps_is_told_to_who_is_to_start_and_to_nobody_else(world: World) -> None:
+    await world.say("/v1/register", pod(0))
+    world.book.set_directive(RUN, replace(RELEASE, progress_pattern="at (?P<step>[0-9]+)"))
+    assert (await world.say("/v1/report", pod(0)))[1]["progressPattern"] == "at (?P<step>[0-9]+)"
+    assert "progressPattern" not in (await world.say("/v1/report", pod(0), attempt=1, phase="Running"))[1]
+    world.book.set_directive(RUN, RELEASE)
+    assert "progressPattern" not in (await world.say("/v1/report", pod(0)))[1]
+
+
 async def test_who_is_to_start_an_attempt_with_steps_is_told_how_its_peers_know_it(world: World) -> None:
     for slot in (0, 1):
         await world.say("/v1/register", pod(slot))

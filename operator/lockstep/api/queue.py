@@ -137,8 +137,11 @@ class BatchDefaults(SpecModel):
     """What `--launcher` says where `lockstep submit` is given none, and the command does not begin with a launcher of
     its own, such as torchrun or mpirun. Batch scripts start their own processes."""
     checkpoint_claim: ObjectName | None = None
-    """What `--checkpoint-claim` says where `lockstep submit` is given none: a claim of the run's namespace. Batch
-    scripts save where they say themselves."""
+    """What `--checkpoint-claim` says where `lockstep submit` is given none: a claim of the run's namespace. For batch
+    scripts there is scriptCheckpointClaim."""
+    script_checkpoint_claim: ObjectName | None = None
+    """What batch scripts get as `checkpoint.shared.claimName`: a claim of the run's namespace. A script that fails then
+    runs again from its start, unless it has --no-requeue; left out, its first failure ends the job, as in Slurm."""
     submit_from_inside: bool = False
     """Let a running batch job submit others, to this queue and for its own user (sbatch in a script)."""
 

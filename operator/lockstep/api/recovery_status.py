@@ -34,6 +34,9 @@ class AttemptStatus(StatusModel):
     """Its node."""
     exit_code: int | None = None
     """Its exit code; 128 plus the signal when it was killed by one."""
+    script_exit_code: int | None = None
+    """Of a batch job: the code that its script ended with, whichever rank failed first; none: it did not end by
+    itself."""
     action: str = ""
     """What was done next."""
     resume_step: int | None = None

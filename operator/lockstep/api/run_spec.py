@@ -177,6 +177,18 @@ class ProgressSpec(SpecModel):
     flops_per_token: Annotated[int, Field(ge=1, le=2**53)] | None = None
     """Floating point operations of the model per token, about six times its parameters; with tokensPerStep and
     the peak of the GPU type from the operator's configuration this gives the MFU."""
+    pattern: (
+        Annotated[
+            str,
+            Field(min_length=1, max_length=256),
+            Rule("self.contains('(?P<step>')", "names no group for the step; write it (?P<step>[0-9]+)"),
+        ]
+        | None
+    ) = None
+    """A regular expression (Python's) that is looked for in each line of a rank's output, in place of the forms that
+    are known. Its group `step` is the step; groups `loss` and `total`, where there are such, are the loss and the
+    number of steps there are to be. A progress file goes before it. It is checked as a logPattern is; a change holds
+    from the next attempt on."""
 
 
 class ElasticSpec(SpecModel):

@@ -101,7 +101,8 @@ class TimeLimitStatus(StatusModel):
     """When all ranks are asked to save, and stopped once they have: onTimeLimit.leadTime before the limit, and never
     more than half of it. None: no program has asked for saves so far, or none can be asked."""
     end_at: Timestamp
-    """When the ranks are told to end, saved or not: the grace of their pods before the limit."""
+    """When the ranks are told to end, saved or not: before the limit by the grace of their pods, or a tenth of
+    the limit."""
     over_at: Timestamp
     """When the limit is over, which the expected starts of other runs rest on."""
 
@@ -361,7 +362,7 @@ class AskStatus(StatusModel):
     ok: bool = False
     """It is done."""
     words: Annotated[str, Field(max_length=512)] = ""
-    """Why not."""
+    """Why not; of a job that was submitted, what has no effect, a line for each."""
     job_id: int | None = None
     """Of submit: the number of the job that was made."""
     time: Timestamp | None = None

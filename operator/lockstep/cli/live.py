@@ -10,7 +10,7 @@ import msgspec
 
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
-from lockstep.api.queue import ANY_GPU_TYPE
+from lockstep.api.queue import ANY_GPU_TYPE, QueueLimits
 from lockstep.api.run_status import QueueStatus
 from lockstep.cli import operator_settings, runs
 from lockstep.cli.client import Cluster, Json, core_path, resource_path, runs_path
@@ -43,7 +43,7 @@ from lockstep.core.model.snapshot import (
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.pods.placeholders import foreign_placeholders
 from lockstep.present.explanation import LiveAdmission, NotLive, waits_for_nodes
-from lockstep.present.runs import completion, queue_of
+from lockstep.present.runs import early_end, queue_of
 
 _OPERATORS_ALONE: Mapping[str, str] = {
     WaitReason.CLUSTER_DISRUPTION: "its breaker",
@@ -107,7 +107,8 @@ def admission(
         nodes=len(snapshot.nodes),
         holders=tuple((holder, tuple(nodes)) for holder, nodes in sorted(held.items(), key=lambda item: -len(item[1]))),
         ended={run.key: at for run in snapshot.runs if run.key in held and (at := _pods_leave_at(run, tunables))},
-        ends={run.key: words for run in snapshot.runs if run.key in held and (words := completion(run, now))},
+        ends={run.key: words for run in snapshot.runs if run.key in held and (words := early_end(run, now))},
+        limits=snapshot.queues[queue_of(run)].spec.limits if queue_of(run) in snapshot.queues else QueueLimits(),
         unread=unread,
     )
 

@@ -20,6 +20,7 @@ from lockstep.core.model.conditions import is_true
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
+from lockstep.core.run.way_back import begins, retry_of
 
 _NUMBER = re.compile(r"([0-9]{1,8})(?:_([0-9]{1,5}|\[[-0-9,:]+\]))?")
 
@@ -111,7 +112,7 @@ def has_finished(view: RunView | RunSetView) -> bool:
     """Whether nothing can be changed any more, which is told."""
     finished = is_true(view.status, ConditionType.FINISHED)
     if finished:
-        remedy = f"lockstep retry {view.name} goes on from its newest checkpoint." if isinstance(view, RunView) else ""
+        remedy = f"{retry_of(view)} would {begins(view, view.status)[0]}." if isinstance(view, RunView) else ""
         output.note(f"{view.name} has finished already ({view.status.reason}); nothing to change. {remedy}".rstrip())
     return finished
 

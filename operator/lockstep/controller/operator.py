@@ -352,7 +352,7 @@ class Operator:
             oldest_due_age=self.queue.oldest_due_age,
             informer_ages=self._informer_ages,
             api_requests=self.kube.requests,
-            left_out=self.left_out.counts,
+            left_out=self.left_out,
             worker_requests=workers.answered,
             token_reviews=reviews.outcomes,
         )

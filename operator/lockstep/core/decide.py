@@ -87,7 +87,6 @@ def decide(snapshot: RunSnapshot, tunables: Tunables, now: float) -> Plan:
             break
     for always in ALWAYS_LOOKING_ON if looks_on else ALWAYS:
         always(plan, known)
-    plan.delete_run = plan.delete_run and not snapshot.run.is_paused
     return plan.build()
 
 

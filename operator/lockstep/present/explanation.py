@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lockstep.api.checkpoint_status import SavedCheckpoint
+from lockstep.api.queue import QueueLimits
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import QueueStatus, TrainingRunStatus
-from lockstep.core.checkpoints.unknown_saves import REMEDY, named
+from lockstep.core.checkpoints.unknown_saves import HOW_TO_BE_KNOWN, REMEDY, named
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
@@ -19,8 +20,10 @@ from lockstep.core.pods.launchers import others_stand_by
 from lockstep.core.pods.requirement import avoided_nodes
 from lockstep.core.run.backoff import allowed_without_progress
 from lockstep.core.run.report import HOW_TO_REPORT, NO_STEP_HINT
+from lockstep.core.run.way_back import without_way_back
 from lockstep.present import start_estimate
 from lockstep.present.amounts import ago, duration, plural
+from lockstep.present.going_on import after_the_end
 from lockstep.present.runs import completion, current_phase, leaving_in_words, pace, queue_of, seconds_left
 
 _HOLDERS_NAMED = 8
@@ -56,7 +59,9 @@ class LiveAdmission:
     ended: Mapping[str, float] = field(default_factory=dict)
     """When the pods of those holders that have ended are deleted at the latest, as far as they don't leave before."""
     ends: Mapping[str, str] = field(default_factory=dict)
-    """When those of them that report steps end by their pace, in words: sooner than others may count on."""
+    """When those of them may end sooner than others may count on, by their pace or after a save, in words."""
+    limits: QueueLimits = field(default_factory=QueueLimits)
+    """Those of its queue."""
     unread: str = ""
     """Why it was decided with the default settings; empty: it was with those of the operator."""
 
@@ -69,7 +74,7 @@ def waits_for_nodes(run: RunView) -> bool:
     """The next admission cycle decides: the run is accepted and has no nodes, or lacks some."""
     if run.spec is None or not is_true(run.status, ConditionType.ACCEPTED):
         return False
-    return current_phase(run) is Phase.PENDING or bool(slots.lacking(run.status.assignment))
+    return _is_short_of_nodes(run, current_phase(run))
 
 
 def sentences(
@@ -80,21 +85,28 @@ def sentences(
     phase = current_phase(run)
     yield from _refusal(run)
     yield from _oddities(run.status)
-    if phase is Phase.PENDING or slots.lacking(run.status.assignment):
+    if _is_short_of_nodes(run, phase):
         yield from _waiting(run, found, now, everything)
     yield from _steps(run, phase)
+    limits = found.limits if isinstance(found, LiveAdmission) else QueueLimits()
     before = [*_before(run.status, now), *_last_end(run, phase, now), *_resume(run, phase, everything)]
     if phase in (Phase.PENDING, Phase.LAUNCHING, Phase.RECOVERING):
         yield from before
-        yield from _next(run, phase, now, everything)
+        yield from _next(run, phase, limits, now, everything)
     else:
-        yield from _next(run, phase, now, everything)
+        yield from _next(run, phase, limits, now, everything)
         yield from before
 
 
 def checkpoint_summary(candidate: SavedCheckpoint) -> str:
     """``step 300 (shared, /shared-checkpoints/…)``."""
     return f"step {candidate.step} ({', '.join(filter(None, (candidate.tier, candidate.path)))})"
+
+
+def _is_short_of_nodes(run: RunView, phase: Phase) -> bool:
+    """Nobody gives a node to what has ended, or stops, whatever rank of it lacks one."""
+    goes = phase in (Phase.STOPPING, Phase.FINISHED)
+    return phase is Phase.PENDING or (not goes and bool(slots.lacking(run.status.assignment)))
 
 
 def _refusal(run: RunView) -> Iterator[str]:
@@ -114,7 +126,8 @@ def _oddities(status: TrainingRunStatus) -> Iterator[str]:
             yield f"{kind}: {found.message}"
     if status.checkpoint.unrecognised:
         saves = named(status.checkpoint.unrecognised)
-        yield f"What it wrote may be saves, and none can be resumed from: {saves}; {REMEDY}."
+        remedy = HOW_TO_BE_KNOWN if is_true(status, ConditionType.FINISHED) else REMEDY
+        yield f"What it wrote may be saves, and none can be resumed from: {saves}; {remedy}."
     if status.resolved.unused_gpus and any(status.assignment.nodes):
         yield f"It leaves GPUs of its nodes unused: {status.resolved.unused_gpus}."
     asks = find(status, ConditionType.SCALE_UP)
@@ -167,6 +180,7 @@ WAITS: Mapping[str, str] = {
     WaitReason.RUNNING_RUNS_LIMIT: "for other runs of its queue to end",
     WaitReason.NODES_PER_RUN_LIMIT: "and will not be admitted as it is",
     WaitReason.QUOTA: "for nodes within its queue's quota",
+    WaitReason.QUOTA_TOO_SMALL: "and will not be admitted as it is",
     WaitReason.WINDOW: "for a maintenance window to be over",
     WaitReason.PENDING_RUNS_LIMIT: "for others of its queue to get their nodes",
     WaitReason.GPU_HOURS_LIMIT: "for GPU-hours of its queue",
@@ -209,8 +223,8 @@ def _holders(found: LiveAdmission, now: float) -> Iterator[str]:
         gone = found.ended.get(holder)
         left = duration(max(0.0, gone - now)) if gone is not None else ""
         ended = f", which has ended; its pods are deleted in {left} at the latest" if left else ""
-        pace = f", which at its pace ends {found.ends[holder]}" if holder in found.ends else ""
-        yield f"  {plural(len(nodes), 'node')} held by {holder}{ended or pace}: {named}"
+        early = f", which {found.ends[holder]}" if holder in found.ends else ""
+        yield f"  {plural(len(nodes), 'node')} held by {holder}{ended or early}: {named}"
     if len(found.holders) > _HOLDERS_NAMED:
         yield f"  and by {plural(len(found.holders) - _HOLDERS_NAMED, 'more run')}"
 
@@ -238,17 +252,6 @@ def _before(status: TrainingRunStatus, now: float) -> Iterator[str]:
     for before in list(previous_runs(status, now))[:1]:
         more = f"; {plural(len(status.previous) - 1, 'run')} before that" if len(status.previous) > 1 else ""
         yield f"It goes on from run {before}{more}."
-
-
-def _going_on(run: RunView) -> Iterator[str]:
-    """The end is final, and no reason to begin anew."""
-    if run.status.next is not None:
-        yield f"Next: nothing; run {run.status.next.name} goes on from it."
-    elif is_true(run.status, ConditionType.SUCCEEDED):
-        yield f"Next: nothing, it is done; lockstep retry {run.name} would train on from its newest checkpoint."
-    else:
-        mended = f"lockstep retry {run.name} -f FILE"
-        yield f"Next: nothing by itself. To go on from its newest checkpoint: lockstep retry {run.name}, or {mended}."
 
 
 def _last_end(run: RunView, phase: Phase, now: float) -> Iterator[str]:
@@ -321,17 +324,17 @@ def _saved(candidate: SavedCheckpoint, everything: bool) -> str:
     return checkpoint_summary(candidate) if everything else f"step {candidate.step} ({candidate.tier})"
 
 
-def _next(run: RunView, phase: Phase, now: float, everything: bool) -> Iterator[str]:
+def _next(run: RunView, phase: Phase, limits: QueueLimits, now: float, everything: bool) -> Iterator[str]:
     status = run.status
     gang = find(status, ConditionType.GANG_READY)
     match phase:
         case Phase.FINISHED:
             succeeded = find(status, ConditionType.SUCCEEDED)
             if succeeded is not None and succeeded.message:
-                yield f"The end: {succeeded.message}"
+                yield f"The end: {without_way_back(succeeded.message)}"
             if leaving := leaving_in_words(run, now):
                 yield f"Its nodes: {leaving}."
-            yield from _going_on(run)
+            yield after_the_end(run)
         case Phase.STOPPING if status.stop is not None:
             yield f"Stopping since {ago(status.stop.time, now)}, {status.stop.reason}: {status.stop.message}"
             save = status.checkpoint.save
@@ -369,7 +372,8 @@ def _next(run: RunView, phase: Phase, now: float, everything: bool) -> Iterator[
             yield from _backoff(status, now)
     if everything and run.status.spares and phase in (Phase.LAUNCHING, Phase.RECOVERING, Phase.RUNNING):
         yield f"Spares at the barrier: {run.status.spares}."
-    if phase is Phase.PENDING and run.spec is not None and (wished := start_estimate.limit_of_spec(run.spec)):
+    wished = start_estimate.limit_of_spec(run.spec, limits) if phase is Phase.PENDING and run.spec is not None else ""
+    if wished:
         yield f"Its time is to be {wished}."
     time_given = start_estimate.granted(run)
     if time_given and phase in (Phase.LAUNCHING, Phase.RECOVERING, Phase.RUNNING):

@@ -14,11 +14,12 @@ from typing import Any
 from lockstep.api.base import names
 from lockstep.core.checkpoints.origin import directory_of
 from lockstep.core.checkpoints.previous_saves import directory_of as directory_of_save
-from lockstep.core.model.conditions import is_true
+from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
-from lockstep.core.model.tiers import LOCAL, SHARED
+from lockstep.core.model.tiers import LOCAL
 from lockstep.core.run.lineage import records_of
+from lockstep.core.run.way_back import begins, newest_saved, retry_of, way_back
 from lockstep.present.amounts import duration, plural
 
 Json = dict[str, Any]
@@ -77,7 +78,7 @@ def foretold(run: RunView, name: str, now: float) -> Iterator[str]:
     if run.spec is None:
         return
     made = next_run(run, {}, run.spec.dump_written(), name, now)
-    saved = newest_saved(run)
+    saved = newest_saved(run.status)
     tier = ", in the shared tier" if saved is not None else ""
     yield f"A new run, {name}, is made as {run.name} was. It {made.words}{tier}. {run.name} and its saves stay."
     yield _repeats(run, saved)
@@ -174,9 +175,15 @@ def put_record(manifest: Json, run: RunView) -> None:
     manifest["metadata"]["annotations"] = index | annotations | {names.ANNOTATION_PREVIOUS: records}
 
 
-def newest_saved(run: RunView) -> int | None:
-    """The newest step that it has saved where every node sees it."""
-    return max((each.step for each in run.status.checkpoint.latest if each.tier == SHARED), default=None)
+def after_the_end(run: RunView) -> str:
+    """What comes next of a run that has ended. The end is final, and no reason to begin anew."""
+    if run.status.next is not None:
+        return f"Next: nothing; run {run.status.next.name} goes on from it."
+    if is_true(run.status, ConditionType.SUCCEEDED):
+        onward, flag = begins(run, run.status)
+        return f"Next: nothing, it is done; {' '.join(filter(None, (retry_of(run), flag)))} would {onward}."
+    end = find(run.status, ConditionType.FINISHED)
+    return f"Next: nothing by itself; {way_back(run, run.status, end.reason if end is not None else '')}."
 
 
 def start_of(checkpoint: object) -> Json:
@@ -204,14 +211,9 @@ def refuse_another_claim(run: RunView, checkpoint: object) -> None:
         )
 
 
-def retry_of(run: RunView) -> str:
-    """The command."""
-    return f"lockstep retry {run.name}"
-
-
 def _source(run: RunView, manifest: Json) -> tuple[Json | None, str]:
     """What ``checkpoint.start`` is to be, and the same in words. The run is named where its object stays."""
-    saved, before, root = newest_saved(run), run.status.checkpoint.previous_saves, run.status.resolved.start_root
+    saved, before, root = newest_saved(run.status), run.status.checkpoint.previous_saves, run.status.resolved.start_root
     if saved is not None or run.status.checkpoint.unrecognised:
         stays = manifest["metadata"].get("name") != run.name
         step = f"step {saved}" if saved is not None else "what is there"
@@ -233,7 +235,7 @@ def _was_to_be_fresh(run: RunView) -> bool:
 
 def _refuse_what_went_wrong(run: RunView) -> None:
     """Recovery had gone back, and the newest that is valid was saved after that."""
-    ceiling, saved = run.status.checkpoint.ceiling, newest_saved(run)
+    ceiling, saved = run.status.checkpoint.ceiling, newest_saved(run.status)
     if ceiling is not None and saved is not None and saved > ceiling:
         raise CannotGoOnError(
             f"training went wrong after step {ceiling} of {run.name}, and its newest checkpoint is of step {saved}",

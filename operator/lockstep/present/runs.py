@@ -104,6 +104,18 @@ def pace(progress: ProgressStatus) -> str:
     return f"{micros / 1e6:.3g} s/step" if micros >= 10**6 else f"{1e6 / micros:.3g} steps/s"
 
 
+def early_end(run: RunView, now: float) -> str:
+    """``at its pace ends in 40m (…)``, or when it is asked to save: whichever comes first of what may end a run sooner
+    than its limit, on which others count. Empty: nothing is known to."""
+    limit, pace_ends = run.status.time_limit, run.status.progress.expected_end
+    asked = limit.save_at if limit is not None else None
+    pace = completion(run, now)
+    if limit is None or asked is None or asked <= now or (pace and pace_ends is not None and pace_ends <= asked):
+        return f"at its pace ends {pace}" if pace else ""
+    when = f"in {duration(asked - now)} ({local_time(asked)})"
+    return f"is asked to save {when} and ends once it has, by {local_time(limit.over_at)} at the latest"
+
+
 def completion(run: RunView, now: float) -> str:
     """``in 2h10m (2026-12-01T08:00:00), between 2h and 2h30m``: when its last step is done; empty: not known, or it
     does not train."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lockstep.api.base.durations import format_duration, parse_duration
+from lockstep.api.queue import QueueLimits
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import QueueStatus, TimeLimitStatus, TrialStatus
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.gang_settings import GangSettings
-from lockstep.core.model.limits import can_be_asked, notice_of
+from lockstep.core.model.limits import can_be_asked, limit_allowed, notice_of
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.pods.gang import termination_grace
 from lockstep.present.amounts import duration, local_time, moment
@@ -83,11 +84,11 @@ def limit_answered(answer: TrialStatus) -> str:
     return _limit_in_words(answer.time_limit, answer.save_after, answer.end_after)
 
 
-def limit_of_spec(spec: TrainingRunSpec) -> str:
-    """The time that a run is to have with its nodes, by its spec alone; empty: no limit of its own."""
-    if spec.time_limit is None:
+def limit_of_spec(spec: TrainingRunSpec, limits: QueueLimits) -> str:
+    """The time that a run is to have with its nodes, by its spec or else its queue; empty: no limit."""
+    limit = limit_allowed(spec, limits)
+    if limit is None:
         return ""
-    limit = parse_duration(spec.time_limit)
     notice = notice_of(spec, limit, termination_grace(spec, GangSettings()))
     return _limit_in_words(limit, limit - notice.save if can_be_asked(spec) else None, limit - notice.end)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from lockstep.slurm.gpus import GpusAsked, of_task
 from lockstep.slurm.hostlist import compress, compress_counts
 from lockstep.slurm.layout import Layout
 
@@ -18,8 +19,12 @@ _AS_TYPED = {  # variable: option whose value it repeats
     "SLURM_CPUS_PER_TASK": "cpus-per-task", "SLURM_GPUS": "gpus", "SLURM_GPUS_PER_NODE": "gpus-per-node",
     "SLURM_GPUS_PER_TASK": "gpus-per-task", "SLURM_NTASKS_PER_NODE": "ntasks-per-node",
     "SLURM_CPUS_PER_GPU": "cpus-per-gpu", "SLURM_TRES_PER_TASK": "tres-per-task",
+    "SLURM_NTASKS_PER_GPU": "ntasks-per-gpu", "SLURM_NTASKS_PER_TRES": "ntasks-per-tres",
     "SLURM_JOB_DEPENDENCY": "dependency",
 }  # fmt: skip
+
+
+_NO_GPUS_ASKED = GpusAsked()
 
 
 class Array(NamedTuple):
@@ -61,6 +66,8 @@ class SlurmJob(NamedTuple):
     group: str = ""
     components: Sequence[int] = ()  # nodes of each, of a heterogeneous job
     topology: Sequence[Tuple[str, str]] = ()  # (SLURM_TOPOLOGY_ADDR, its pattern) of each node
+    image: str = ""  # of its pods
+    mounts: Optional[Sequence[str]] = None  # paths that volumes have; None: not known
 
 
 def job_of(fields: Mapping[str, Any]) -> SlurmJob:
@@ -103,8 +110,9 @@ def batch_environment(job: SlurmJob) -> Dict[str, str]:
 
 
 def step_environment(
-    job: SlurmJob, step: int, layout: Layout, launched_from: str, port: int, cpus_per_task: Optional[int] = None
-) -> Dict[str, str]:
+    job: SlurmJob, step: int, layout: Layout, launched_from: str, port: int, cpus_per_task: Optional[int] = None,
+    cpus_per_gpu: Optional[int] = None,
+) -> Dict[str, str]:  # fmt: skip
     """What all tasks of a step have alike. ``launched_from``: IP of the node where srun runs."""
     names = [job.nodes[index] for index in layout.nodes]
     nodes, counts = compress(names), compress_counts(layout.counts)
@@ -121,14 +129,17 @@ def step_environment(
     del made["SLURM_JOB_NAME"]  # inherited from the batch shell, where somebody may have changed it
     if cpus_per_task is not None:
         made["SLURM_CPUS_PER_TASK"] = str(cpus_per_task)
+    if cpus_per_gpu is not None:
+        made["SLURM_CPUS_PER_GPU"] = str(cpus_per_gpu)
     return made
 
 
 def task_environment(
-    job: SlurmJob, layout: Layout, node: int, local: int, gpus_per_task: Optional[int] = None
-) -> Dict[str, str]:
-    """What one task has for itself. ``node``: counted in the step; ``local``: counted on it. SLURM_TASK_PID is
-    set by whoever starts it."""
+    job: SlurmJob, layout: Layout, node: int, local: int, asked: GpusAsked = _NO_GPUS_ASKED,
+    devices: Optional[Sequence[int]] = None,
+) -> Dict[str, str]:  # fmt: skip
+    """What one task has for itself. ``node``: counted in the step; ``local``: counted on it. ``devices``: the step's of
+    that node; None: all. SLURM_TASK_PID is set by whoever starts it."""
     ranks = layout.tasks[node]
     index = layout.nodes[node]
     made = {
@@ -137,11 +148,11 @@ def task_environment(
         **_of_node(job, index),
     }  # fmt: skip
     if job.gpus:
-        own = range(job.gpus)
-        if gpus_per_task:
-            own = range(local * gpus_per_task, min((local + 1) * gpus_per_task, job.gpus))
-            made["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, own))
-        made["SLURM_STEP_GPUS"] = _numbers(job.gpus)
+        devices = range(job.gpus) if devices is None else devices
+        made["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, of_task(devices, local, asked)))
+        made["SLURM_GPUS_ON_NODE"] = str(len(devices))
+        if devices:
+            made["SLURM_STEP_GPUS"] = ",".join(map(str, devices))
     return made
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from lockstep.slurm import times
 from lockstep.slurm.getopt import NONE, Found, OptionError, read
+from lockstep.slurm.gpus import GpusAsked
 from lockstep.slurm.handling import IGNORED, REFUSED
 from lockstep.slurm.hostlist import expand
 from lockstep.slurm.layout import Layout, LayoutError, layout
-from lockstep.slurm.sizes import node_count
+from lockstep.slurm.sizes import gpus_of, node_count
 from lockstep.slurm.srun_options import ENVIRONMENT, HANDLING, OPTIONS
 
 MOST_TASKS = 1_000_000
@@ -19,6 +20,8 @@ DISTRIBUTIONS = ("block", "cyclic", "plane", "arbitrary")
 _NOTHING_ASKED = ("none", "no", "off", "list")  # as mpirun writes it: --mpi=none --cpu-bind=none
 MPI_TYPES = "MPI plugin types are...\n\tnone\n"
 """What ``--mpi=list`` prints."""
+_PER_GPU = ("ntasks-per-gpu", "ntasks-per-tres")
+_NOT_PER_GPU = ("ntasks-per-node", "gpus-per-task", "tres-per-task")
 _NAMES = {option.name: option for option in OPTIONS}
 
 
@@ -50,7 +53,14 @@ class Step:
     job: str = ""  # --jobid
     het_group: str = ""
     cpus_per_task: Optional[int] = None
+    cpus_per_gpu: Optional[int] = None
+    gpus: Optional[int] = None  # of all nodes
+    gpus_per_node: Optional[int] = None
     gpus_per_task: Optional[int] = None
+    ntasks_per_gpu: Optional[int] = None
+    overlap: bool = False
+    external_launcher: bool = False  # an mpirun's own, which holds nothing
+    immediate: Optional[int] = None  # seconds to wait for GPUs; None: for ever
     quiet: bool = False
     disable_status: bool = False
     quit_on_interrupt: bool = False
@@ -58,8 +68,15 @@ class Step:
     show_help: bool = False
     show_mpi_types: bool = False
     image: str = ""  # pyxis
+    mounts: str = ""
     notices: Tuple[str, ...] = ()
     by_environment: Tuple[str, ...] = ()  # options that only the environment says
+
+    @property
+    def gpus_asked(self) -> GpusAsked:
+        if self.external_launcher:
+            return GpusAsked()
+        return GpusAsked(self.gpus, self.gpus_per_node, self.gpus_per_task, self.ntasks_per_gpu)
 
 
 class Counted(NamedTuple):
@@ -92,8 +109,8 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> List[Step]:
     return made
 
 
-def counted(step: Step, job_nodes: int) -> Counted:
-    """By srun's own rules, in its order. Raises LayoutError."""
+def counted(step: Step, job_nodes: int, node_gpus: int = 0) -> Counted:
+    """By srun's own rules, in its order. ``node_gpus``: of each node of the job. Raises LayoutError."""
     warnings: List[str] = []
     total, per_node = step.ntasks, step.ntasks_per_node
     least, most = step.nodes or (0, 0)
@@ -102,6 +119,9 @@ def counted(step: Step, job_nodes: int) -> Counted:
         total = None if "ntasks" in from_environment else total
         total, nodes = total or len(step.nodelist), len(set(step.nodelist))
         return Counted(total, nodes)
+    said_by_gpus = step.ntasks_per_gpu and not from_environment & set(_PER_GPU)
+    if step.ntasks_per_gpu and "ntasks" in from_environment and (said_by_gpus or "nodes" not in from_environment):
+        total = None
     if not step.nodes and step.nodelist:
         least, most = len(set(step.nodelist)), 0
     if least and total is not None:
@@ -124,7 +144,8 @@ def counted(step: Step, job_nodes: int) -> Counted:
         nodes = min(max(least, most), job_nodes)  # of a range as many as there are
     else:
         nodes = min(total or job_nodes, job_nodes)
-    return Counted(total or nodes * (per_node or 1), nodes, warnings)
+    total = total or step.gpus_asked.tasks(nodes, node_gpus) or nodes * (per_node or 1)
+    return Counted(total, nodes, warnings)
 
 
 def placed(step: Step, count: Counted, nodes: Sequence[Sequence[str]]) -> Layout:
@@ -178,6 +199,7 @@ def _step(found: Sequence[Found], environ: Mapping[str, str], command: Tuple[str
     for name, value in found:
         said[name] = value
         by_environment.discard(name)
+    _leave_out_excluded(said, by_environment)
     fields: Dict[str, object] = {}
     notices: List[str] = []
     for name, value in said.items():
@@ -192,6 +214,17 @@ def _step(found: Sequence[Found], environ: Mapping[str, str], command: Tuple[str
             raise OptionError(f"srun: error: Invalid --{name} specification: {error}\n") from None
     step = replace(Step(), **fields)  # type: ignore[arg-type]
     return replace(step, command=command, notices=tuple(notices), by_environment=tuple(sorted(by_environment)))
+
+
+def _leave_out_excluded(said: Dict[str, Optional[str]], by_environment: Set[str]) -> None:
+    """Of what excludes each other the command line's stays. Raises OptionError."""
+    for per_gpu in (name for name in _PER_GPU if name in said):
+        for other in (name for name in _NOT_PER_GPU if name in said):
+            left = [name for name in (other, per_gpu) if name in by_environment]
+            if not left:
+                raise OptionError(f"srun: fatal: --{other} is mutually exclusive with --{per_gpu}; write one of them\n")
+            said.pop(left[0], None)
+            by_environment.discard(left[0])
 
 
 def _counts(name: str, value: str) -> bool:
@@ -236,9 +269,20 @@ def _time(value: str) -> Mapping[str, object]:
     return {"time_limit": found or None}
 
 
-def _gpus(value: str) -> Mapping[str, object]:
-    count = value.rpartition(":")[2]
-    return {"gpus_per_task": int(count) if count.isdigit() else 1}
+def _gpus(option: str, field: str) -> Callable[[str], Mapping[str, object]]:
+    def made(value: str) -> Mapping[str, object]:
+        found = gpus_of(value, option)
+        return {field: found[0] if found else 0}
+
+    return made
+
+
+def _tres(value: str) -> Mapping[str, object]:
+    made: Dict[str, object] = {}
+    for part in value.split(","):
+        cpus = re.fullmatch("cpu[:=]([0-9]{1,6})", part)
+        made.update({"cpus_per_task": int(cpus[1])} if cpus else _gpus("tres-per-task", "gpus_per_task")(part))
+    return made
 
 
 def _hosts(value: str) -> Tuple[str, ...]:
@@ -248,7 +292,7 @@ def _hosts(value: str) -> Tuple[str, ...]:
 _TEXTS = {
     "output": "output", "error": "error", "input": "input", "export": "export", "chdir": "chdir",
     "job-name": "job_name", "jobid": "job", "het-group": "het_group", "container-image": "image",
-    "container-workdir": "chdir",
+    "container-workdir": "chdir", "container-mounts": "mounts",
 }  # fmt: skip
 _FLAGS = {
     "label": "label", "unbuffered": "unbuffered", "quiet": "quiet", "disable-status": "disable_status",
@@ -267,7 +311,17 @@ _MEANINGS: Mapping[str, Callable[[str], Mapping[str, object]]] = {
     "kill-on-bad-exit": lambda value: {"kill_on_bad_exit": value.strip() not in ("0", "no")},
     "distribution": _distribution,
     "time": _time,
-    "gpus-per-task": _gpus,
+    "cpus-per-gpu": _number("cpus_per_gpu", 1),
+    "gpus": _gpus("gpus", "gpus"),
+    "gpus-per-node": _gpus("gpus-per-node", "gpus_per_node"),
+    "gres": _gpus("gres", "gpus_per_node"),
+    "gpus-per-task": _gpus("gpus-per-task", "gpus_per_task"),
+    "tres-per-task": _tres,
+    "ntasks-per-gpu": _number("ntasks_per_gpu", 1),
+    "ntasks-per-tres": _number("ntasks_per_gpu", 1),
+    "overlap": lambda value: {"overlap": True},
+    "external-launcher": lambda value: {"external_launcher": True},
+    "immediate": lambda value: {"immediate": int(value) if value.isdigit() else 0},
     "mpi": lambda value: {"show_mpi_types": value == "list"},
     "open-mode": lambda value: {"append": value[:1].lower() == "a"},
 }

@@ -33,27 +33,34 @@ OPTIONS = options("""
 HANDLING: Mapping[str, Tuple[str, str]] = {
     **rows(
         SUPPORTED,
-        "chdir cpus-per-task disable-status distribution error exclude export gpus-per-task het-group ignore-signals "
+        "chdir cpus-per-task disable-status distribution error exclude export het-group ignore-signals "
         "input job-name jobid kill-on-bad-exit label nodelist nodefile nodes ntasks ntasks-per-node open-mode output "
-        "preserve-env quiet quit-on-interrupt relative time unbuffered verbose version help usage wait "
+        "preserve-env quiet quit-on-interrupt relative time unbuffered verbose version help usage wait immediate "
         "container-image container-workdir container-mounts",
     ),
-    # Whole nodes are the job's own, and its steps share them.
     **rows(
-        SUPPORTED, "exact exclusive overlap whole overcommit oversubscribe external-launcher gpus gpus-per-node gres"
+        SUPPORTED,
+        "gpus gpus-per-node gpus-per-task gres tres-per-task ntasks-per-gpu ntasks-per-tres cpus-per-gpu overlap "
+        "external-launcher",
     ),
+    # Whole nodes are the job's own, and its steps share all of them but the GPUs that one asks for.
+    **rows(SUPPORTED, "exact exclusive whole overcommit oversubscribe mem mem-per-cpu mem-per-gpu mem-update"),
     **rows(
         OF_ALLOCATION,
         "account acctg-freq bb bbf begin cluster-constraint clusters comment consolidate-segments constraint context "
-        "contiguous deadline delay-boot dependency extra hold immediate licenses mail-type mail-user mcs-label mincpus "
+        "contiguous deadline delay-boot dependency extra hold licenses mail-type mail-user mcs-label mincpus "
         "nice no-kill partition power prefer priority qos reboot reservation resources segment signal spread-job "
         "spread-segments stepmgr switches time-min tmp use-min-nodes wckey parsable",
     ),
     **rows(
-        OF_ALLOCATION,
-        "core-spec cores-per-socket cpus-per-gpu extra-node-info gpus-per-socket hint mem mem-per-cpu mem-per-gpu "
-        "mem-update ntasks-per-core ntasks-per-gpu ntasks-per-socket ntasks-per-tres sockets-per-node thread-spec "
-        "threads-per-core tres-per-task",
+        IGNORED,
+        "core-spec cores-per-socket extra-node-info hint sockets-per-node thread-spec threads-per-core",
+        "processes are bound to nothing",
+    ),
+    **rows(
+        IGNORED,
+        "ntasks-per-core ntasks-per-socket",
+        "processes are bound to nothing; -n and --ntasks-per-node say how many tasks there are",
     ),
     **rows(IGNORED, "mpi", "no PMI server is here: start MPI programs by mpirun, which calls srun itself"),
     **rows(IGNORED, "accel-bind cpu-bind gpu-bind gres-flags mem-bind tres-bind", "processes are bound to nothing"),
@@ -73,6 +80,7 @@ HANDLING: Mapping[str, Tuple[str, str]] = {
         "container-env",
         "the step runs in the image of the job",
     ),
+    **rows(REFUSED, "gpus-per-socket", "sockets are not counted here; write --gpus-per-node"),
     **rows(REFUSED, "multi-prog", "have one command choose by SLURM_PROCID"),
     **rows(REFUSED, "prolog epilog task-prolog task-epilog", "write it into the command, e.g. srun bash -c 'a && b'"),
     **rows(REFUSED, "bcast bcast-exclude", "call sbcast first, or have the program on a shared volume or in the image"),
@@ -90,6 +98,9 @@ ENVIRONMENT: Mapping[str, str] = {
     "SLURM_OPEN_MODE": "open-mode", "SLURM_REMOTE_CWD": "chdir", "SLURM_WORKING_DIR": "chdir",
     "SLURM_STDERRMODE": "error", "SLURM_STDINMODE": "input", "SLURM_STDOUTMODE": "output",
     "SRUN_ERROR": "error", "SRUN_INPUT": "input", "SRUN_OUTPUT": "output", "SLURM_WAIT": "wait",
-    "SLURM_UNBUFFEREDIO": "unbuffered", "SLURM_JOB_NAME": "job-name",
+    "SLURM_UNBUFFEREDIO": "unbuffered", "SLURM_JOB_NAME": "job-name", "SLURM_OVERLAP": "overlap",
+    "SLURM_EXTERNAL_LAUNCHER": "external-launcher",
+    "SLURM_NTASKS_PER_GPU": "ntasks-per-gpu", "SLURM_NTASKS_PER_TRES": "ntasks-per-tres",
+    "SLURM_TRES_PER_TASK": "tres-per-task", "SLURM_CPUS_PER_GPU": "cpus-per-gpu",
 }  # fmt: skip
 """Variables that stand for options of a step, in the order in which later ones win. Empty: no longer read."""

@@ -159,7 +159,7 @@ class Worker:
         elif self.orders.desired["phase"] == "Complete":
             self._towards_complete()
         if self.terminating or self.orders.desired["phase"] != "Prepare":
-            self.barrier.is_left_alone()
+            self.barrier.stand_down()
         if self.leave_with is None and not self.child:
             self._leave_if_abandoned()
 
@@ -189,7 +189,7 @@ class Worker:
 
     def _towards_stopped(self, desired: JSON) -> None:
         if self.child:
-            if self.child.attempt <= desired["attempt"] and not self._has_yet_to_be_drained(self.child):
+            if self.child.attempt <= desired["attempt"] and not self._drain_first(self.child):
                 self._stop_child(self._grace(), "StoppedOnRequest")
         elif self.barrier.ready_for:
             self.barrier.leave()
@@ -240,8 +240,9 @@ class Worker:
         ray.tell_of_end(self.settings, child.attempt, self.leaving_by - self._last_grace(), "its pod is told to end")
         return True
 
-    def _has_yet_to_be_drained(self, child: Child) -> bool:
-        """Another node takes its place. Its pod is told to end as well, which may not be heard here."""
+    def _drain_first(self, child: Child) -> bool:
+        """True: another node takes its place, and Ray is told so first. Its pod is told to end as well, which may not
+        be heard here."""
         if not self._goes_on_without(child) or child.kill_at:
             return False
         if not self.drained_by:
@@ -311,7 +312,8 @@ class Worker:
             return
         self.barrier.leave()
         rules, spent = list(desired.get("watch") or ()), desired.get("retention")
-        self.starting = functools.partial(self._start_child, launch, contract, rules, spent)
+        pattern = str(desired.get("progressPattern") or "")
+        self.starting = functools.partial(self._start_child, launch, contract, rules, spent, pattern)
 
     def _start_in_turn(self, start: Callable[[], None]) -> None:
         """Start the program when its turn has come, unless it is not wanted any more."""
@@ -327,7 +329,9 @@ class Worker:
             self.link.send_first(ACKNOWLEDGED_WITHIN_SECONDS)
             start()
 
-    def _start_child(self, launch: Launch, contract: JSON, rules: List[JSON], spent: Optional[JSON]) -> None:
+    def _start_child(
+        self, launch: Launch, contract: JSON, rules: List[JSON], spent: Optional[JSON], pattern: str
+    ) -> None:
         log_line(
             f"attempt={launch.attempt} rank={launch.rank} node={self.settings.node} "
             f"resume={launch.resume_step or 'none'} world={launch.world} "
@@ -343,7 +347,7 @@ class Worker:
             self.training = Training(
                 self.settings, launch, program.command, program.environment, rules, self.slow_work.begin,
                 steps=self.steps.wanted, serves=program.serves, also=self.steps.listener(launch),
-                outlets=job and job.outlets, catchers=job.catchers if job else all_that_catch,
+                outlets=job and job.outlets, catchers=job.catchers if job else all_that_catch, pattern=pattern,
             )  # fmt: skip
         except LaunchError as error:
             self._fail_start(error)
@@ -406,7 +410,7 @@ class Worker:
         self.child = None
         try:
             # As in any container: when its main process ends, everything in it ends.
-            kill_others(spare=training.helper)
+            kill_others(spare=training.helpers)
             training.finish(-number or code)
         except Exception as error:  # that it ended is told, whatever cannot be learnt of how
             log_line(f"attempt={child.attempt} its last words are lost: {error!r}")

@@ -64,6 +64,12 @@ def request(*arguments: str) -> BatchRequest:
         (["-N2", "-n16", "--gpus-per-task=1"], {"gpus_per_node": 8}),
         (["--tres-per-task=gres/gpu:2", "--ntasks-per-node=4"], {"gpus_per_node": 8}),
         (["--gres=gpu:8", "--gpus-per-node=8"], {"gpus_per_node": 8}),
+        (["-N2", "--gpus=16", "--ntasks-per-gpu=1"], {"gpus_per_node": 8, "ntasks": 16}),
+        (["-N2", "--gres=gpu:4", "--ntasks-per-tres=2"], {"gpus_per_node": 4, "ntasks": 16}),
+        (["-N2", "-n16", "--ntasks-per-gpu=2"], {"gpus_per_node": 4, "ntasks": 16}),
+        (["-N2", "-n10", "--gres=gpu:8", "--ntasks-per-gpu=1"], {"gpus_per_node": 8, "ntasks": 10}),
+        (["-N2", "--gpus=8", "--gpus-per-task=2"], {"gpus_per_node": 4, "ntasks": 4}),
+        (["-N2", "-n8", "--ntasks-per-socket=2"], {"nodes": 2, "ntasks": 8}),
         (["-N2", "--ntasks-per-node=8"], {"ntasks": 16, "ntasks_per_node": 8}),
         (["-n", "16", "--ntasks-per-node=8"], {"nodes": 2, "ntasks": 16}),
         (["-n", "17", "--tasks-per-node=8"], {"nodes": 3, "ntasks": 17}),
@@ -114,7 +120,7 @@ SAMPLES = {
     "time": "1", "time-min": "1", "dependency": "afterok:1", "signal": "USR1", "switches": "1", "constraint": "a",
     "kill-on-invalid-dep": "yes", "open-mode": "append", "mem": "1G", "gres": "gpu:1", "gpus": "1",
     "gpus-per-node": "1", "gpus-per-task": "1", "tres-per-task": "gres/gpu:1", "nodelist": "n1", "exclude": "n1",
-    "nodefile": "/nodes",
+    "nodefile": "/nodes", "ntasks-per-gpu": "1", "ntasks-per-tres": "1",
 }  # fmt: skip
 
 
@@ -139,7 +145,7 @@ def test_each_class_of_options_has_those_that_were_settled() -> None:
     assert {"cpus-per-task", "mem", "mem-per-cpu", "mem-per-gpu", "cpus-per-gpu", "mincpus", "tmp"} == of(CHECKED)
     assert of(REFUSED) == {
         "licenses", "bb", "bbf", "clusters", "cluster-constraint", "uid", "gid", "container", "container-id",
-        "external", "resources", "batch", "prefer", "reservation",
+        "external", "resources", "batch", "prefer", "reservation", "gpus-per-socket",
     }  # fmt: skip
     assert all(words for handling, words in HANDLING.values() if handling == REFUSED)
     assert of(SUPPORTED) | of(MAPPED) | of(HOLDS) | of(CHECKED) | of(IGNORED) | of(REFUSED) == set(HANDLING)
@@ -168,6 +174,14 @@ def test_each_class_of_options_has_those_that_were_settled() -> None:
         (["--gres=gpu:8", "--gpus-per-node=4"], "keep one of them"),
         (["--gres=gpu:a100:8", "--gpus-per-node=h100:8"], "one type"),
         (["--gres=nic:1"], "only gpu is"),
+        (["--gpus-per-node=8", "--ntasks-per-node=8", "--ntasks-per-gpu=1"], "excludes --ntasks-per-node"),
+        (["-n8", "--gpus-per-task=1", "--ntasks-per-tres=1"], "excludes --gpus-per-task"),
+        (["-N2", "--ntasks-per-gpu=1"], "write --gpus-per-node"),
+        (["-N2", "-n3", "--ntasks-per-gpu=1"], "3 tasks need 3 GPUs on 2 nodes"),
+        (["-N1", "-n9", "--gres=gpu:8", "--ntasks-per-gpu=1"], "9 tasks need 9 GPUs on 1 nodes"),
+        (["-n8", "--ntasks-per-socket=4"], "write -N and --ntasks-per-node"),
+        (["-n8", "--ntasks-per-core=1"], "write -N and --ntasks-per-node"),
+        (["--gpus-per-socket=4"], "write --gpus-per-node"),
         (["--gres=gpu:h100:x"], "no count of GPUs"),
         (["--mem=lots"], "no amount of memory"),
         (["-w", "n[2-1]"], "no range"),

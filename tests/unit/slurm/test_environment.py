@@ -14,6 +14,7 @@ from lockstep.slurm.environment import (
     task_environment,
     without_steps,
 )
+from lockstep.slurm.gpus import GpusAsked
 from lockstep.slurm.layout import Layout
 
 JOB = SlurmJob(
@@ -54,6 +55,7 @@ def test_the_batch_shell_has_the_job() -> None:
         ({"said": {"gpus-per-node": "h100:8"}}, {"SLURM_GPUS_PER_NODE": "h100:8"}),  # as typed
         ({"said": {"gpus": "16"}}, {"SLURM_GPUS": "16", "SLURM_GPUS_PER_NODE": None}),
         ({"said": {"gpus-per-task": "1"}}, {"SLURM_GPUS_PER_TASK": "1"}),
+        ({"said": {"ntasks-per-gpu": "1"}, "ntasks": 16}, {"SLURM_NTASKS_PER_GPU": "1", "SLURM_NTASKS": "16"}),
         ({"memory": 65_536}, {"SLURM_MEM_PER_NODE": "65536"}),
         ({}, {"SLURM_MEM_PER_NODE": None}),
         ({"gpus": 0}, {"SLURM_GPUS_ON_NODE": None, "SLURM_JOB_GPUS": None, "CUDA_VISIBLE_DEVICES": None}),
@@ -106,6 +108,7 @@ def test_a_step_has_its_nodes_and_the_job_keeps_its_own() -> None:
     assert made["SLURM_DISTRIBUTION"] == "block"
     assert step_environment(JOB, 4, Layout([0, 1], [[0], [1]]), "h", 1)["SLURM_DISTRIBUTION"] == "cyclic"
     assert step_environment(JOB, 0, STEP, "h", 1, cpus_per_task=4)["SLURM_CPUS_PER_TASK"] == "4"
+    assert step_environment(JOB, 0, STEP, "h", 1, cpus_per_gpu=3)["SLURM_CPUS_PER_GPU"] == "3"
 
 
 def test_a_task_has_its_ranks() -> None:
@@ -125,9 +128,26 @@ def test_nodes_are_counted_in_the_step_and_named_in_the_job() -> None:
 
 @pytest.mark.parametrize(("local", "count", "devices"), [(0, 1, "0"), (1, 1, "1"), (1, 2, "2,3"), (1, 5, "5,6,7")])
 def test_devices_are_dealt_only_where_tasks_ask_for_some(local: int, count: int, devices: str) -> None:
-    made = task_environment(JOB, STEP, node=0, local=local, gpus_per_task=count)
+    made = task_environment(JOB, STEP, node=0, local=local, asked=GpusAsked(per_task=count))
     assert made["CUDA_VISIBLE_DEVICES"] == devices
     assert made["SLURM_STEP_GPUS"] == "0,1,2,3,4,5,6,7"
+
+
+@pytest.mark.parametrize(
+    ("devices", "asked", "own", "step"),
+    [
+        ([3], GpusAsked(per_node=1), "3", "3"),
+        ([3, 5], GpusAsked(per_task=1), "5", "3,5"),
+        ([3, 5], GpusAsked(ntasks_per_gpu=2), "3", "3,5"),
+        ([], GpusAsked(per_node=0), "", None),
+    ],
+)
+def test_a_step_with_gpus_of_its_own_has_those(
+    devices: list[int], asked: GpusAsked, own: str, step: str | None
+) -> None:
+    made = task_environment(JOB, STEP, node=0, local=1, asked=asked, devices=devices)
+    assert (made["CUDA_VISIBLE_DEVICES"], made.get("SLURM_STEP_GPUS")) == (own, step)
+    assert made["SLURM_GPUS_ON_NODE"] == str(len(devices))
 
 
 OWN = {"PATH": "/bin", "A": "1", "SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1"}

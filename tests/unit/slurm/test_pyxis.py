@@ -1,30 +1,8 @@
-"""Images as pyxis names them."""
+"""What the steps of a script say to pyxis."""
 
 import pytest
 
-from lockstep.slurm.submission.pyxis import hoisted, image
-
-
-@pytest.mark.parametrize(
-    ("text", "reference"),
-    [
-        ("nvcr.io#nvidia/pytorch:24.01-py3", "nvcr.io/nvidia/pytorch:24.01-py3"),
-        ("docker://nvcr.io#nvidia/pytorch:24.01-py3", "nvcr.io/nvidia/pytorch:24.01-py3"),
-        ("docker://$oauthtoken@nvcr.io#nvidia/pytorch", "nvcr.io/nvidia/pytorch"),
-        ("nvcr.io/nvidia/pytorch:24.01-py3", "nvcr.io/nvidia/pytorch:24.01-py3"),
-        ("ubuntu", "ubuntu"),
-        ("docker://ubuntu:22.04", "ubuntu:22.04"),
-        ("r.example:5000#team/x@sha256:" + "a" * 64, "r.example:5000/team/x@sha256:" + "a" * 64),
-    ],
-)
-def test_a_name_of_pyxis_is_a_reference(text: str, reference: str) -> None:
-    assert image(text) == reference
-
-
-@pytest.mark.parametrize("text", ["/images/x.sqsh", "x.sqsh", "./x", "dockerd://x", "a b", ""])
-def test_what_no_registry_has_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        image(text)
+from lockstep.slurm.submission.pyxis import IMAGE, MOUNTS, hoisted, said
 
 
 @pytest.mark.parametrize(
@@ -56,3 +34,21 @@ def test_variables_of_variables_do_not_grow_without_end() -> None:
     lines = [f"V{index}={f'$V{index + 1}' * 100}" for index in range(9)]
     with pytest.raises(ValueError, match="known only once"):
         hoisted("\n".join([*lines, "srun --container-image=$V0 x"]))
+
+
+@pytest.mark.parametrize(
+    ("script", "option", "filled"),
+    [
+        ("srun --container-image=a x\nsrun --container-image=b y\nsrun --container-image=a z", IMAGE, ["a", "b"]),
+        ("srun --container-mounts=/a:/b,/c x", MOUNTS, ["/a:/b,/c"]),
+        ('M=/a:/a\nsrun --container-mounts="$M,$PWD":/w x', MOUNTS, ["/a:/a,$PWD:/w"]),
+        ('srun --container-mounts "$(pwd)":/w,/c x', MOUNTS, ["$(pwd):/w,/c"]),
+        ('A="--container-mounts=/a" B="--container-image=i"\nsrun $A $B x', MOUNTS, ["/a"]),
+        ("A=(\n  --container-mounts=/a\n)\nsrun ${A[@]} x", MOUNTS, ["/a"]),
+        (f"M=/{'a' * 2000}:/b\nsrun --container-mounts=$M x", MOUNTS, [f"/{'a' * 2000}:/b"]),
+        (f"M=/{'a' * 5000}:/b\nsrun --container-mounts=$M x", MOUNTS, ["$M"]),  # and nothing that is cut off
+        ("echo use --container-image=IMAGE\n  sbatch --container-image=c next.sh", IMAGE, []),
+    ],
+)
+def test_each_value_of_an_option_of_steps_is_found(script: str, option: str, filled: list[str]) -> None:
+    assert [one.filled for one in said(script, option)] == filled

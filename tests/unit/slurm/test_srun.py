@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from lockstep.slurm.getopt import OptionError
+from lockstep.slurm.gpus import GpusAsked
 from lockstep.slurm.handling import OF_ALLOCATION, REFUSED
 from lockstep.slurm.layout import Layout, LayoutError
 from lockstep.slurm.srun import Step, counted, groups, parse, placed
@@ -126,7 +127,20 @@ def test_a_step_that_has_no_place_is_refused(arguments: list[str], words: str) -
         (["--container-workdir=/w"], {"chdir": "/w"}),
         (["--export=ALL,A=1"], {"export": "ALL,A=1"}),
         (["-c", "12", "--gpus-per-task=h100:2"], {"cpus_per_task": 12, "gpus_per_task": 2}),
-        (["--overlap", "--exact", "--exclusive", "--external-launcher", "--whole"], {}),
+        (["--exact", "--exclusive", "--whole"], {"overlap": False}),
+        (["--overlap"], {"overlap": True}),
+        (["-G", "h100:4"], {"gpus": 4}),
+        (["--gpus-per-node=2"], {"gpus_per_node": 2}),
+        (["--gres=gpu:h100:2"], {"gpus_per_node": 2}),
+        (["--gres=gpu"], {"gpus_per_node": 1}),
+        (["--gres=none"], {"gpus_per_node": 0}),
+        (["--tres-per-task=cpu=4,gres/gpu=2"], {"cpus_per_task": 4, "gpus_per_task": 2}),
+        (["--ntasks-per-gpu=2"], {"ntasks_per_gpu": 2}),
+        (["--ntasks-per-tres=2"], {"ntasks_per_gpu": 2}),
+        (["--cpus-per-gpu=12"], {"cpus_per_gpu": 12}),
+        (["--external-launcher", "--gpus-per-task=1"], {"gpus_asked": GpusAsked()}),
+        (["--immediate"], {"immediate": 0}),
+        (["-I30"], {"immediate": 30}),
         (["-J", "x", "--jobid=7", "--het-group=0,1"], {"job_name": "x", "job": "7", "het_group": "0,1"}),
         (["--open-mode=append"], {"append": True}),
         (["-Q"], {"quiet": True}),
@@ -152,6 +166,11 @@ def test_options_make_the_step(arguments: list[str], fields: dict[str, Any]) -> 
         ({"SRUN_CPUS_PER_TASK": "4"}, {"cpus_per_task": 4}),
         ({"SLURM_CPUS_PER_TASK": "4"}, {"cpus_per_task": None}),  # no longer, since 22.05
         ({"SLURM_DISTRIBUTION": "cyclic"}, {"distribution": "cyclic"}),
+        ({"SLURM_NTASKS_PER_GPU": "2"}, {"ntasks_per_gpu": 2}),
+        ({"SLURM_TRES_PER_TASK": "gres/gpu:2"}, {"gpus_per_task": 2}),
+        ({"SLURM_OVERLAP": "1"}, {"overlap": True}),
+        ({"SLURM_EXTERNAL_LAUNCHER": "1", "SLURM_GPUS_PER_TASK": "1"}, {"gpus_asked": GpusAsked()}),  # MPICH's
+        ({"SLURM_GPUS": "8", "SLURM_GPUS_PER_NODE": "8"}, {"gpus": None, "gpus_per_node": None}),  # the job's, all
     ],
 )
 def test_variables_stand_for_options(environ: dict[str, str], fields: dict[str, Any]) -> None:
@@ -163,6 +182,31 @@ def test_the_command_line_goes_over_the_environment() -> None:
     made = step("-n2", "--label", environ={**TASKS, "SLURM_LABELIO": "0"})
     assert (made.ntasks, made.label) == (2, True)
     assert made.by_environment == ("nodes",)
+
+
+@pytest.mark.parametrize(
+    ("environ", "arguments", "tasks"),
+    [
+        (FOUR, ["--ntasks-per-gpu=1"], 32),
+        (FOUR, ["--gpus-per-node=2", "--ntasks-per-gpu=2"], 16),
+        (FOUR, ["-N2", "--gpus=4", "--ntasks-per-tres=1"], 4),
+        (FOUR, ["-n4", "--ntasks-per-gpu=1"], 4),
+        (FOUR, ["--gpus=8", "--gpus-per-task=2"], 4),
+        (PER_NODE, ["-N1", "--ntasks-per-gpu=1"], 8),  # what is typed goes over what the job has
+        ({**TASKS, "SLURM_NTASKS_PER_GPU": "1"}, [], 32),
+        ({**TASKS, "SLURM_NTASKS_PER_GPU": "1"}, ["-N1"], 8),
+        ({**TASKS, "SLURM_NTASKS_PER_GPU": "1"}, ["-N1", "--ntasks-per-node=2"], 2),
+        ({**TASKS, "SLURM_NTASKS_PER_GPU": "1"}, ["-N1", "-n1"], 1),
+    ],
+)
+def test_tasks_are_counted_by_gpus(environ: dict[str, str], arguments: list[str], tasks: int) -> None:
+    assert counted(step(*arguments, environ=environ), 4, 8).ntasks == tasks
+
+
+@pytest.mark.parametrize("other", ["--ntasks-per-node=8", "--gpus-per-task=1", "--tres-per-task=gres/gpu:1"])
+def test_options_that_exclude_each_other_are_refused_as_srun_does(other: str) -> None:
+    with pytest.raises(OptionError, match="is mutually exclusive with --ntasks-per-gpu"):
+        step("--ntasks-per-gpu=1", other)
 
 
 def test_all_behind_the_first_word_is_the_command_unchanged() -> None:
@@ -178,6 +222,8 @@ def test_all_behind_the_first_word_is_the_command_unchanged() -> None:
         (["--cpu_bind=cores"], "bound to nothing"),
         (["--pty"], "no terminal"),
         (["--container-name=x"], "image of the job"),
+        (["--ntasks-per-socket=4"], "--ntasks-per-node say how many tasks"),
+        (["--hint=nomultithread"], "bound to nothing"),
     ],
 )
 def test_what_is_ignored_is_told(arguments: list[str], notice: str) -> None:
@@ -193,7 +239,10 @@ def test_of_what_asks_for_nothing_nothing_is_told() -> None:
 @pytest.mark.parametrize("name", sorted(HANDLING))
 def test_every_option_is_taken_or_refused_with_a_reason(name: str) -> None:
     option = next(option for option in OPTIONS if option.name == name)
-    samples = {"nodelist": "n1", "exclude": "n1", "time": "1", "distribution": "block", "nodes": "1"}
+    samples = {
+        "gres": "gpu:1", "tres-per-task": "gres/gpu:1", "nodelist": "n1", "exclude": "n1", "time": "1",
+        "distribution": "block", "nodes": "1",
+    }  # fmt: skip
     word = f"--{name}" if option.value == "none" else f"--{name}={samples.get(name, '1')}"
     handling, words = HANDLING[name]
     if handling == REFUSED:
@@ -216,6 +265,9 @@ def test_every_option_is_taken_or_refused_with_a_reason(name: str) -> None:
         (["--bogus", "x"], "unrecognized option"),
         (["-t", "2h", "x"], "Invalid --time specification"),
         (["-w", "n[2-1]", "x"], "Invalid --nodelist specification"),
+        (["--gres=nic:1", "x"], "Invalid --gres specification: nic is nothing"),
+        (["--tres-per-task=license/a:1", "x"], "Invalid --tres-per-task specification"),
+        (["--gpus-per-socket=1", "x"], "--gpus-per-socket: sockets are not counted here; write --gpus-per-node"),
     ],
 )
 def test_a_bad_command_line_is_refused(arguments: list[str], words: str) -> None:

@@ -57,7 +57,7 @@ def queues(target: ClusterTarget, output: TableOutput = "table") -> None:
 
 @verb(app, "hold", "lockstep hold hello")
 def hold(target: Target, by_queue: ByQueue = False, *, chosen: Chosen) -> None:
-    """Keep pending runs from being admitted. What runs is refused: suspend stops it."""
+    """Hold pending runs back from admission. What runs is refused: suspend stops it."""
     from lockstep.cli.actions import hold
 
     hold.hold(target.connect(), chosen, by_queue=by_queue)
@@ -65,7 +65,7 @@ def hold(target: Target, by_queue: ByQueue = False, *, chosen: Chosen) -> None:
 
 @verb(app, "release", "lockstep release hello")
 def release(target: Target, by_queue: ByQueue = False, *, chosen: Chosen) -> None:
-    """Let held runs be admitted again."""
+    """Release held runs to admission."""
     from lockstep.cli.actions import hold
 
     hold.release(target.connect(), chosen, by_queue=by_queue)

@@ -37,7 +37,7 @@ def drain(
     node: Nodes,
     reason: Annotated[str, flag("--reason WORDS", "Shown wherever somebody asks why.")] = "",
 ) -> None:
-    """Empty nodes: their runs save first, then move the ranks that are there. Nothing new comes."""
+    """Drain nodes without evictions: their runs save first, then move the ranks that are there. Nothing new comes."""
     actions.drain(target.connect(), node, reason)
 
 

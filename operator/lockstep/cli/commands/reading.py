@@ -93,7 +93,7 @@ def explain(
     namespace: Namespace = None,
     operator_namespace: OperatorNamespace = "lockstep-system",
 ) -> None:
-    """Show why a run is pending or why it stopped, which rank and node failed first, and what comes next."""
+    """Show the pending reason of a run, or why it stopped, which rank and node failed first, and what comes next."""
     from lockstep.cli.views.explain import show
 
     show(target.connect(namespace), run, output, operator_namespace, everything=everything)

@@ -11,6 +11,7 @@ from typer import Argument
 from lockstep.cli.errors import UsageError
 from lockstep.cli.options import Run, Target, flag, verb
 from lockstep.cli.submission.flags import Creation, Flags, Schedule
+from lockstep.cli.submission.slurm_flags import RetryCommand
 
 app = typer.Typer()
 
@@ -22,6 +23,7 @@ app = typer.Typer()
     "lockstep retry hello -f corrected.yaml",
     "lockstep retry hello --image IMAGE -- torchrun train.py",
     "lockstep retry hello -f corrected.yaml --test-only",
+    cls=RetryCommand,
 )
 def retry(
     target: Target,
@@ -97,6 +99,7 @@ def retry(
     if creation.asks_server:
         return
     note(told)
+    submit.tell_limit(cluster, made)
     if creation.wait:
         submit.await_end(cluster, made)
     elif not creation.no_wait and (verdict := tell_verdicts(cluster, [made])):

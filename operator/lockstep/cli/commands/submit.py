@@ -105,8 +105,8 @@ def submit(
                 continue
             raw = submit.create(cluster, manifest, dry_run=creation.asks_server)
         print_done(raw, creation.output, creation.done)
-        if creates and creation.output == "name":
-            submit.tell_limit(raw)
+        if creates:
+            submit.tell_limit(cluster, raw)
         if creates and wait:
             submit.await_end(cluster, raw)
         elif creates:

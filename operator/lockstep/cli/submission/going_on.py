@@ -10,6 +10,7 @@ from lockstep.cli.client import Json
 from lockstep.cli.errors import CliError, UsageError
 from lockstep.cli.submission.array_manifests import is_set
 from lockstep.core.model.snapshot import RunView
+from lockstep.core.run.way_back import newest_saved
 from lockstep.present import going_on
 from lockstep.present.going_on import CannotGoOnError
 
@@ -31,7 +32,7 @@ def start_from(manifest: Json, raw: Json) -> None:
         raise UsageError(
             f"{name} cannot start from itself", f"lockstep retry {name} -f FILE puts a new run in its place"
         )
-    if going_on.newest_saved(run) is None:
+    if newest_saved(run.status) is None:
         raise CliError(f"{name} has saved nothing in a shared tier that another run could start from")
     spec = manifest.get("spec")
     template = spec.get("template") if is_set(manifest) and isinstance(spec, dict) else None

@@ -20,7 +20,6 @@ from lockstep.core.model.reasons import ConditionType
 NUMBER_SECONDS = 60.0
 """For which a number is waited for."""
 _SOON, _LATER = 0.1, 2.0
-_SIGNALLED = 128
 
 
 class Numbers:
@@ -66,7 +65,7 @@ def await_number(
 
 
 def await_end(cluster: Cluster, raw: Json, sleep: Callable[[float], None] = time.sleep) -> int:
-    """What sbatch --wait ends with: the script's code, or 1 where a signal ended it or an array did not succeed."""
+    """What sbatch --wait ends with: the script's code; 1 where it did not end by itself, or an array failed."""
     while not _has_finished(raw):
         sleep(_LATER)
         raw = cluster.get(_path(cluster, raw))
@@ -75,8 +74,7 @@ def await_end(cluster: Cluster, raw: Json, sleep: Callable[[float], None] = time
     status = runs.view(raw).status
     if is_true(status, ConditionType.SUCCEEDED):
         return ExitCode.OK
-    code = status.attempts[-1].exit_code if status.attempts else None
-    return code if code is not None and 0 < code < _SIGNALLED else ExitCode.FAILED
+    return (status.attempts[-1].script_exit_code if status.attempts else None) or ExitCode.FAILED
 
 
 def _refusal(raw: Json) -> str:

@@ -1,4 +1,5 @@
-"""What the queue has for runs that are made of flags: `spec.batch`, as `lockstep sbatch` takes it for scripts."""
+"""What the queue has for runs: limits, and for those that are made of flags `spec.batch`, as `lockstep sbatch` takes it
+for scripts."""
 
 from __future__ import annotations
 
@@ -6,9 +7,12 @@ import posixpath
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pydantic import ValidationError
+
 from lockstep.api.base import names
+from lockstep.api.queue import QueueLimits
 from lockstep.cli.client import Cluster, Json, resource_path
-from lockstep.cli.errors import ApiServerError
+from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.cli.submission.array_manifests import is_set
 from lockstep.cli.submission.flags import Flags
 
@@ -26,14 +30,26 @@ _WORDS = {"claim": "checkpoint claim"}
 
 def batch_of(cluster: Cluster, queue: str) -> Json:
     """Nothing where there is no such queue or it may not be read: that is for the operator to say, or nobody's wish."""
-    path = resource_path(f"/apis/{names.API_VERSION}", None, names.QUEUES, queue)
     try:
-        batch: Json = cluster.get(path)["spec"].get("batch") or {}
+        return _section(cluster, queue, "batch")
     except ApiServerError as error:
         if error.status not in (403, 404):
             raise
         return {}
-    return batch
+
+
+def limits_of(cluster: Cluster, queue: str) -> QueueLimits:
+    """None where they cannot be read: what is said of them is said beside something else."""
+    try:
+        return QueueLimits.model_validate(_section(cluster, queue, "limits"))
+    except (CliError, ValidationError):
+        return QueueLimits()
+
+
+def _section(cluster: Cluster, queue: str, name: str) -> Json:
+    path = resource_path(f"/apis/{names.API_VERSION}", None, names.QUEUES, queue)
+    section: Json = cluster.get(path).get("spec", {}).get(name) or {}
+    return section
 
 
 def filled(flags: Flags, command: Sequence[str], batch: Json, *, has_origin: bool) -> tuple[Flags, list[str]]:

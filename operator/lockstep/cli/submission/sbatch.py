@@ -112,10 +112,10 @@ def _run(typed: _Typed, environ: Mapping[str, str]) -> int:
 
 def _submit(typed: _Typed, request: BatchRequest, made: WantedRun, cluster: Cluster | None) -> int:
     if made.refusals:
-        _complain(*map(_in_words, made.refusals), "Batch job submission failed: nothing was submitted")
+        _complain(*(row.sentence for row in made.refusals), "Batch job submission failed: nothing was submitted")
         return ExitCode.FAILED
     for row in made.notices if not request.quiet else ():
-        output.note(f"sbatch: {_in_words(row)}")
+        output.note(f"sbatch: {row.sentence}")
     manifest = array_manifests.wrapped(made.manifest, made.array) if made.array else made.manifest
     if "dry-run" in typed.ours:
         submit.show_unsent([manifest], "yaml")
@@ -135,6 +135,8 @@ def _submit(typed: _Typed, request: BatchRequest, made: WantedRun, cluster: Clus
         output.print_lines([str(number)])
     elif not request.quiet:
         output.print_lines([f"Submitted batch job {number}"])
+    if not request.quiet and (told := submit.limit_told(cluster, raw)):
+        output.note(f"sbatch: {told}")
     return await_end(cluster, raw) if request.wait else ExitCode.OK
 
 
@@ -238,10 +240,6 @@ def _moment(option: str, text: str) -> str:
 
 def _text_of(path: str) -> str:
     return Path(path).expanduser().read_text(encoding="utf-8", errors="replace")
-
-
-def _in_words(row: Row) -> str:
-    return f"{row.option}{f' {row.value}' if row.value else ''}: {row.words or row.handling}"
 
 
 def _complain(*lines: str) -> None:

@@ -1,4 +1,4 @@
-"""Flags of sbatch and srun that `lockstep submit` does not have, answered with its own word for them."""
+"""Flags of sbatch and srun that `lockstep submit` and `retry` do not have, answered with its own word for them."""
 
 from __future__ import annotations
 
@@ -97,6 +97,8 @@ _OURS: Mapping[str, str] = {
 class SubmitCommand(TyperCommand):
     """Reads its flags as any verb does, and knows those that people bring along."""
 
+    remedy = _SCRIPT
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Raises UsageError on a flag of Slurm's."""
         try:
@@ -109,7 +111,13 @@ class SubmitCommand(TyperCommand):
             words = answer(flag, ours)
             if not words:
                 raise
-            raise UsageError(f"{flag} is Slurm's; here: {words}", _SCRIPT) from error
+            raise UsageError(f"{flag} is Slurm's; here: {words}", self.remedy) from error
+
+
+class RetryCommand(SubmitCommand):
+    """The same of a verb that takes no script."""
+
+    remedy = ""
 
 
 def answer(flag: str, ours: Collection[str]) -> str:

@@ -11,7 +11,7 @@ from lockstep.cli import arrays, output, runs
 from lockstep.cli.actions import wait
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
 from lockstep.cli.errors import ApiServerError
-from lockstep.cli.submission import code
+from lockstep.cli.submission import code, queue_defaults
 from lockstep.cli.submission.array_manifests import is_run, is_set
 from lockstep.cli.submission.look_up import missing_problems
 from lockstep.cli.submission.refusals import (
@@ -26,6 +26,7 @@ from lockstep.cli.submission.refusals import (
 )
 from lockstep.cli.user import my_name
 from lockstep.core.model.limits import can_be_asked
+from lockstep.core.model.own_objects import parse_run_set
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.runs import state_of
 from lockstep.present.start_estimate import limit_of_spec
@@ -95,11 +96,24 @@ def show_unsent(manifests: Sequence[Json], form: str) -> None:
         output.print_object(manifest, "yaml" if form == "name" else form)
 
 
-def tell_limit(raw: Json) -> None:
-    """Say when a run that can be asked to save will be, before its time limit: not everybody expects it."""
-    spec = runs.view(raw).spec if not is_set(raw) else None
-    if spec is not None and can_be_asked(spec) and (words := limit_of_spec(spec)):
-        output.note(f"Its time: {words}.")
+def limit_told(cluster: Cluster, raw: Json) -> str:
+    """When a run that can be asked to save will be, before its own time limit or its queue's, and so each run of an
+    array: not everybody expects it. Empty: it is as anybody would think."""
+    if is_set(raw):
+        array, whose = parse_run_set(raw).spec, "The time of each run"
+        spec = array.template.spec if array is not None else None
+    else:
+        spec, whose = runs.view(raw).spec, "Its time"
+    if spec is None or not can_be_asked(spec):
+        return ""
+    words = limit_of_spec(spec, queue_defaults.limits_of(cluster, spec.queue))
+    return f"{whose}: {words}." if words else ""
+
+
+def tell_limit(cluster: Cluster, raw: Json) -> None:
+    """Say so beside the answer."""
+    if words := limit_told(cluster, raw):
+        output.note(words)
 
 
 def await_end(cluster: Cluster, raw: Json) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 
+from lockstep.api.base.indices import parse_indices
 from lockstep.cli import arrays, output
 from lockstep.cli.client import Cluster, Json, runs_path
-from lockstep.cli.errors import CliError, ExitCode
+from lockstep.cli.errors import ApiServerError, CliError, ExitCode
 from lockstep.cli.submission.array_manifests import is_set
+from lockstep.core.arrays.members import run_name
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.conditions import find
 from lockstep.core.model.own_objects import parse_run, parse_run_set
@@ -25,6 +28,7 @@ NOT_BY_WAITING = frozenset(
     {
         WaitReason.PLACEMENT,
         WaitReason.NODES_PER_RUN_LIMIT,
+        WaitReason.QUOTA_TOO_SMALL,
         WaitReason.DEADLINE_UNREACHABLE,
         WaitReason.TIME_LIMIT_TOO_LONG,
         WaitReason.DEPENDENCY_NEVER_SATISFIED,
@@ -49,31 +53,64 @@ def tell_verdicts(cluster: Cluster, created: Sequence[Json], seconds: float | No
 
 
 def _tell(cluster: Cluster, raw: Json, deadline: float) -> ExitCode:
-    name, pause = raw["metadata"]["name"], _FIRST_LOOK
+    name, namespace = raw["metadata"]["name"], raw["metadata"].get("namespace") or cluster.namespace
     place = arrays.sets_path if is_set(raw) else runs_path
-    path = place(raw["metadata"].get("namespace") or cluster.namespace, name)
-    words, code = _words(raw)
-    while not words and (left := deadline - time.monotonic()) > 0:
-        time.sleep(min(pause, left))
-        pause = min(2 * pause, _LONGEST_PAUSE)
-        try:
-            words, code = _words(cluster.get(path))
-        except CliError as error:
-            words, code = f"{name} was created; what becomes of it cannot be read: {error}", ExitCode.OK
+    try:
+        words, code = _awaited(cluster, place(namespace, name), raw, deadline)
+    except CliError as error:
+        words, code = f"{name} was created; what becomes of it cannot be read: {error}", ExitCode.OK
+    if is_set(raw) and words == _accepted(name):
+        told, code = _of_first_run(cluster, raw, namespace, deadline)
+        words += f"; its first run {told}" if told else ""
     output.note(words or f"{name} is not judged yet; lockstep explain {name} shows what it waits for")
     return code
 
 
-def _words(raw: Json) -> tuple[str, ExitCode]:
-    """Empty: nothing is decided yet."""
+def _of_first_run(cluster: Cluster, raw: Json, namespace: str, deadline: float) -> tuple[str, ExitCode]:
+    """What becomes of the run of the lowest index, which mostly is what becomes of all. Empty: nobody knows yet."""
+    array = parse_run_set(raw)
+    assert array.spec is not None, "the server has taken it"
+    first = run_name(array.name, min(parse_indices(array.spec.indices)))
+    with contextlib.suppress(CliError):
+        return _awaited(cluster, runs_path(namespace, first), None, deadline, ends=array.name)
+    return "", ExitCode.OK
+
+
+def _awaited(cluster: Cluster, path: str, raw: Json | None, deadline: float, ends: str = "") -> tuple[str, ExitCode]:
+    """What can be said of an object by ``deadline``; empty: nothing. With ``raw`` None it need not be there yet."""
+    pause, may_come = _FIRST_LOOK, raw is None
+    words, code = _words(raw, ends) if raw is not None else ("", ExitCode.OK)
+    while not words and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+        try:
+            words, code = _words(cluster.get(path), ends)
+        except ApiServerError as error:
+            if error.status != 404 or not may_come:
+                raise
+    return words, code
+
+
+def _words(raw: Json, ends: str = "") -> tuple[str, ExitCode]:
+    """``ends``: what is cancelled to end it, where that is not the run itself. Empty: nothing is decided yet."""
     view = parse_run_set(raw) if is_set(raw) else parse_run(raw)
     name, accepted = view.name, find(view.status, ConditionType.ACCEPTED)
     if accepted is not None and accepted.status == "False" and accepted.observed_generation == view.generation:
-        stays = f"\n  It stays, and goes on once that is corrected. lockstep cancel {name} ends it."
+        stays = f"\n  It stays, and goes on once that is corrected. lockstep cancel {ends or name} ends it."
         return f"{name} is refused: {accepted.message}{stays}", ExitCode.REFUSED
     if accepted is None or accepted.status != "True":
         return "", ExitCode.OK
-    return _place(view) if isinstance(view, RunView) else (f"{name} is accepted", ExitCode.OK)
+    if isinstance(view, RunView):
+        return _place(view)
+    return _held(name) if view.spec is not None and view.spec.suspend else _accepted(name), ExitCode.OK
+
+
+def _accepted(array: str) -> str:
+    return f"{array} is accepted"
+
+
+def _held(name: str) -> str:
+    return f"{name} is held; lockstep release {name} lets it go"
 
 
 def _place(run: RunView) -> tuple[str, ExitCode]:
@@ -81,7 +118,7 @@ def _place(run: RunView) -> tuple[str, ExitCode]:
     if is_held(status.assignment) or status.attempt:
         return f"{name} has {plural(len(status.assignment.nodes), 'node')}, and starts", ExitCode.OK
     if run.spec is not None and run.spec.suspend:
-        return f"{name} is held; lockstep release {name} lets it go", ExitCode.OK
+        return _held(name), ExitCode.OK
     told = status.queue
     if not told.reason:
         return "", ExitCode.OK

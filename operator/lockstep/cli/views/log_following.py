@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from lockstep.cli import runs
 from lockstep.cli.actions import wait
@@ -13,6 +13,7 @@ from lockstep.cli.errors import ApiServerError, CliError, Unreachable
 from lockstep.cli.output import note
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.ranges import format_ranges
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.runs import state_of
@@ -20,6 +21,8 @@ from lockstep.present.runs import state_of
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[-+]\d\d:\d\d)) ")
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
 """Seconds until a log that has ended is asked for again, unless the run changes before."""
+
+PODS_ARE_GONE = "the run has ended, and its pods are gone"
 
 ReadLog = Callable[[str, str], Iterator[bytes]]
 """Of a pod's name and the moment after which lines are wanted (empty: of all): lines, each with a timestamp."""
@@ -34,6 +37,8 @@ class Followed:
         self.over = False
         """Nobody is to wait any longer."""
         self.failure: BaseException | None = None
+        self.absent: set[int] = set()
+        """Ranks of which nothing could be read to the end, as their pods are gone."""
         self._told: set[str] = set()
 
     def keep(self, cluster: Cluster, raw: Json) -> None:
@@ -91,6 +96,7 @@ class RankLog:
         self._followed, self._rank, self._pod_of, self._read = followed, rank, pod_of, read
         self._stamp = b""
         self._unstamped = 0
+        self._was_read = self._is_gone = False
 
     def lines(self, *, stamped: bool) -> Iterator[bytes]:
         """Until the run has ended and its last pod is read. Raises CliError on a log that may not be read."""
@@ -109,6 +115,8 @@ class RankLog:
             if pod != current:
                 pod, self._stamp, self._unstamped = current, b"", 0
             elif ended:
+                if self._is_gone:
+                    self._followed.absent.add(self._rank)
                 return
             else:
                 pause = _SHORTEST_PAUSE if found else min(2 * pause, _LONGEST_PAUSE)
@@ -128,12 +136,15 @@ class RankLog:
                     continue
                 else:
                     self._stamp = stamp[1]
+                self._was_read = True
                 yield line
+            self._was_read = True
         except Unreachable as error:
             self._followed.tell(f"{error}; asking again until it answers.")
         except ApiServerError as error:
             if error.status not in (400, 404, 500, 502, 503, 504):  # not started, gone, or its node does not answer
                 raise
+            self._is_gone = not self._was_read and error.status in (400, 404)
             if not last:
                 name = self._followed.run.name
                 self._followed.tell(
@@ -188,3 +199,17 @@ def follow(
         raise followed.failure
     if not begun:
         raise CliError(f"{run.name} has ended without having had nodes, so nothing has logged")
+    if followed.absent:
+        raise no_log(followed.run, followed.absent, PODS_ARE_GONE)
+
+
+def no_log(run: RunView, ranks: Iterable[int], why: str) -> CliError:
+    """Nothing could be read of these ranks, and why."""
+    gone = sorted(ranks)
+    who = "rank" if len(gone) == 1 else "ranks"
+    verb = "has" if len(gone) == 1 else "have"
+    how = "it ended" if has_ended(run) else f"far it has come; lockstep logs -f {run.name} waits"
+    return CliError(
+        f"{who} {format_ranges(gone)} {verb} no log to read{f': {why}' if why else ''}",
+        f"lockstep explain {run.name} says how {how}",
+    )

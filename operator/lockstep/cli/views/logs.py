@@ -14,7 +14,7 @@ from lockstep.cli import runs
 from lockstep.cli.client import Cluster, Query, core_path
 from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.cli.output import note, raise_failures
-from lockstep.cli.views.log_following import Followed, RankLog, follow, has_ended
+from lockstep.cli.views.log_following import PODS_ARE_GONE, Followed, RankLog, follow, has_ended, no_log
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.ranges import format_ranges, parse_ranges
 from lockstep.core.model.snapshot import RunView
@@ -102,14 +102,7 @@ def _print_all(
             failures.append(error)
     if absent:
         words = sorted(set(filter(None, absent.values())))
-        who = "rank" if len(absent) == 1 else "ranks"
-        verb = "has" if len(absent) == 1 else "have"
-        failures.append(
-            CliError(
-                f"{who} {format_ranges(absent)} {verb} no log to read{f': {words[0]}' if words else ''}",
-                f"lockstep explain {run.name} says how far it has come; lockstep logs -f {run.name} waits",
-            )
-        )
+        failures.append(no_log(run, absent, words[0] if words else ""))
     raise_failures(failures)
 
 
@@ -185,7 +178,7 @@ def rank_lines(cluster: Cluster, run: RunView, rank: int, wanted: Wanted) -> Ite
 
 def _why_absent(run: RunView, error: ApiServerError) -> str:
     if has_ended(run):
-        return "the run has ended, and its pods are gone"
+        return PODS_ARE_GONE
     waits = _WAITS.search(str(error))
     return f"the container has not started yet{f' ({waits[1]})' if waits else ''}"
 

@@ -53,6 +53,12 @@ class ApiError(KubeError):
         """
         return 400 <= self.status < 500 and self.status not in (401, 408, 429) and self.reason != "Conflict"
 
+    @property
+    def is_of_one_object(self) -> bool:
+        """Others may well be answered: it was judged, or what the server does with it fails, as decryption or a webhook
+        may."""
+        return self.is_verdict or self.status == 500
+
 
 class DroppedError(ApiError):
     """What was written was not stored whole, with no word of it: the definitions are older than the operator."""

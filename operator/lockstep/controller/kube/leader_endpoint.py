@@ -45,7 +45,7 @@ class LeaderEndpoint:
     async def keep(self) -> None:
         """For as long as this process leads; never returns."""
         while True:
-            await self._clock.sleep(CHECK_SECONDS if await self._is_told() else RETRY_SECONDS)
+            await self._clock.sleep(CHECK_SECONDS if await self._tell_workers() else RETRY_SECONDS)
 
     async def point_here(self) -> None:
         """Have the slice name this replica, unless it does. Raises KubeError, LostLeadershipError."""
@@ -79,7 +79,8 @@ class LeaderEndpoint:
                 raise
             return None
 
-    async def _is_told(self) -> bool:
+    async def _tell_workers(self) -> bool:
+        """False: to be tried again soon."""
         try:
             await self.point_here()
         except (KubeError, LostLeadershipError) as error:  # whether the lease is lost its renewal says, not this

@@ -19,8 +19,10 @@ from prometheus_client.registry import Collector
 from lockstep import __version__
 from lockstep.api.base import names
 from lockstep.controller.metrics.catalogue import CATALOGUE, Definition
-from lockstep.controller.metrics.run_metrics import run_samples
+from lockstep.controller.metrics.run_metrics import RunSample, run_samples
 from lockstep.controller.runtime.lag import Slowness
+from lockstep.controller.runtime.left_out import LeftOut
+from lockstep.controller.runtime.resources import RUNS
 from lockstep.controller.runtime.tallies import EXCESSES, Histogram, Tallies
 from lockstep.controller.workers.reports import RunSummary
 from lockstep.core.failures.actions import Verb
@@ -68,7 +70,7 @@ class MetricSources:
     oldest_due_age: Callable[[], float]
     informer_ages: Callable[[], Mapping[str, float]]
     api_requests: Mapping[tuple[str, str, int], int]
-    left_out: Mapping[str, int]
+    left_out: LeftOut
     worker_requests: Mapping[tuple[str, int], int]
     token_reviews: Mapping[str, int]
     run_sets: Callable[[], Iterable[RunSetView]] = tuple
@@ -169,7 +171,7 @@ class Metrics(Collector):
         yield "lockstep_events_dropped_total", [], sources.events_dropped()
         for informer, age in sources.informer_ages().items():
             yield "lockstep_informer_last_heard_seconds", [informer], age
-        for resource, count in tuple(sources.left_out.items()):
+        for resource, count in tuple(sources.left_out.counts.items()):
             yield "lockstep_objects_left_out_total", [resource], count
         for (verb, resource, code), count in tuple(sources.api_requests.items()):
             yield "lockstep_api_requests_total", [verb, resource, str(code)], count
@@ -245,14 +247,17 @@ class Metrics(Collector):
         phases, now = dict.fromkeys(Phase, 0), self._sources.now()
         waiting = _Waiting(self._queue_names())
         for run in tuple(self._sources.runs()):
-            phase = phase_of(run.status, run.spec is not None and run.spec.suspend)
-            phases[phase] += 1
-            if phase is Phase.PENDING and not is_test_only(run):
-                waiting.add(run, now)
-            # Thousands may wait or be over: only what holds nodes has figures of its own.
-            if phase not in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
-                for name, labels, value in run_samples(run, phase, self._sources.summary(run.uid), now):
-                    yield name, [run.namespace, run.name, *labels], value
+            samples: list[RunSample] = []
+            with self._sources.left_out.if_it_fails(RUNS.plural, f"figures of {run.key}", run.uid):
+                phase = phase_of(run.status, run.spec is not None and run.spec.suspend)
+                phases[phase] += 1
+                if phase is Phase.PENDING and not is_test_only(run):
+                    waiting.add(run, now)
+                # Thousands may wait or be over: only what holds nodes has figures of its own.
+                if phase not in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
+                    samples = [*run_samples(run, phase, self._sources.summary(run.uid), now)]
+            for name, labels, value in samples:
+                yield name, [run.namespace, run.name, *labels], value
         for phase, count in phases.items():
             yield "lockstep_runs", [phase.value], count
         yield from waiting.samples()

@@ -16,7 +16,7 @@ class Failing:
         self._failures: dict[str, int] = {}
         self._logged: dict[str, str] = {}
 
-    def is_state(self, key: str, error: Exception, *, known: bool) -> bool:
+    def count_failure(self, key: str, error: Exception, *, known: bool) -> bool:
         """One more failure of ``key``. True: it has failed often enough, or is ``known`` by its status to fail."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         if failures < IN_A_ROW and not known:

@@ -51,6 +51,7 @@ _STUCK = 5.0
 _UNREAD_PATIENCE = 60.0
 """Seconds for which all others wait for the nodes of a run that the API server does not give."""
 _UNREAD_AGAIN = 30.0
+"""Seconds until the API server is asked again for what it does not give, or to delete what it does not let go."""
 _READ_AGAIN = 5.0
 """Seconds until the book of usage is asked for again, when it could not be read."""
 
@@ -94,6 +95,7 @@ class Reconciler:
         self._memory = CycleMemory()
         self._pools_due = 0.0
         self._unread_since: dict[str, float] = {}  # run UID -> monotonic seconds
+        self._orphans_again: dict[str, float] = {}  # key -> when they may be deleted again, monotonic
         self._most_workers = (0, 0.0)
         self._failing = Failing()
 
@@ -136,7 +138,7 @@ class Reconciler:
         return self._leadership.disruption
 
     async def _run(self, namespace: str, name: str) -> None:
-        await self._delete_orphans(namespace, name)
+        await self._delete_orphans_if_they_go(namespace, name)
         run, key, pace = self._store.runs.named(namespace, name), run_key(namespace, name), self._executor.pace
         if run is None:
             pace.forget(key)
@@ -148,8 +150,8 @@ class Reconciler:
             if rest > LONG_REST:
                 await self._obey(run)
             return
-        if is_assignment_missing(run):
-            await self._read_assignment(run)
+        if not await self._has_its_nodes(run):
+            return
         if self._tunables().scale_up.provisioning_requests and self._store.scale_ups.is_due(run):
             await self._executor.objects.provisioning_requests.read(run)
         await self._read_last_words(run)
@@ -167,8 +169,8 @@ class Reconciler:
         if wait := pace.rest_of_orders(key):
             self._queue.wake_at(key, self._clock.now() + wait)
             return
-        if is_assignment_missing(run):
-            await self._read_assignment(run)
+        if not await self._has_its_nodes(run):
+            return
         with pace.obeying(key):
             snapshot = self._snapshot(run)
             if snapshot is None or is_assignment_missing(snapshot.run):
@@ -176,9 +178,34 @@ class Reconciler:
             plan = obeying_alone(snapshot, self._tunables(), self._clock.now())
         await self._executor.run_plan(snapshot.run, plan)
 
-    def _snapshot(self, run: RunView) -> RunSnapshot | None:
+    async def _has_its_nodes(self, run: RunView) -> bool:
+        """Its assignment is known, or lost. False: the API server does not give it for long, or did not when that was
+        told; the run obeys stop orders all the same. Raises KubeError until then, and when nobody is answered."""
+        if not is_assignment_missing(run):
+            return True
+        try:
+            await self._read_assignment(run)
+        except ApiError as error:
+            told = is_true(run.status, ConditionType.UNDECIDABLE)
+            if not error.is_of_one_object or not (self._has_waited(run) or told):
+                raise
+            self._queue.wake_at(run_key(run.namespace, run.name), self._clock.now() + _UNREAD_AGAIN)
+            snapshot = self._snapshot(run, unread=True)
+            if snapshot is not None:
+                plan = without_deciding(snapshot, self._tunables(), self._clock.now(), error.words)
+                await self._executor.run_plan(snapshot.run, plan)
+            return False
+        return True
+
+    def _has_waited(self, run: RunView) -> bool:
+        """What is not given of the run has had its time."""
+        since = self._unread_since.setdefault(run.uid, self._clock.monotonic())
+        return self._clock.monotonic() - since >= _UNREAD_PATIENCE
+
+    def _snapshot(self, run: RunView, *, unread: bool = False) -> RunSnapshot | None:
         leadership = dataclasses.replace(self._leadership, workers=self._recent_workers(), lag=self._lag())
-        return self._store.snapshot_run(run.namespace, run.name, self._book.reports(run.uid), leadership)
+        reports = self._book.reports(run.uid)
+        return self._store.snapshot_run(run.namespace, run.name, reports, leadership, unread=unread)
 
     async def _decide(self, snapshot: RunSnapshot) -> None:
         """Raises what is worth another try. What fails again and again is in status, and still obeys stop orders."""
@@ -192,7 +219,7 @@ class Reconciler:
             raise
         except Exception as error:
             known = is_true(snapshot.run.status, ConditionType.UNDECIDABLE)
-            if not self._failing.is_state(key, error, known=known):
+            if not self._failing.count_failure(key, error, known=known):
                 raise
             self._queue.wake_at(key, self._clock.now() + AGAIN)
             plan = without_deciding(snapshot, self._tunables(), self._clock.now(), type(error).__name__)
@@ -255,6 +282,22 @@ class Reconciler:
             self._queue.wake_at(CLUSTER_KEY, now + tunables.breaker.window / 4)
         return snapshot
 
+    async def _delete_orphans_if_they_go(self, namespace: str, name: str) -> None:
+        """Where the API server does not let us, a new run of that name does not wait for it."""
+        key, now = run_key(namespace, name), self._clock.monotonic()
+        if (again := self._orphans_again.get(key, now)) > now:
+            self._queue.wake_at(key, self._clock.now() + again - now)
+            return
+        self._orphans_again.pop(key, None)
+        try:
+            await self._delete_orphans(namespace, name)
+        except ApiError as error:
+            if not error.is_of_one_object:
+                raise
+            self._store.left_out.note(PODS.plural, f"of {key}, which is gone,", error.status, f"stay: {error.words}")
+            self._orphans_again[key] = now + _UNREAD_AGAIN
+            self._queue.wake_at(key, self._clock.now() + _UNREAD_AGAIN)
+
     async def _delete_orphans(self, namespace: str, name: str) -> None:
         """Pods whose run is gone go too; that it is gone is first confirmed by a quorum read."""
         orphans = self._store.orphaned_pods(namespace, name)
@@ -291,7 +334,7 @@ class Reconciler:
         self._unread_since = {run.uid: at for run in unread if (at := self._unread_since.get(run.uid)) is not None}
         for run in unread:
             try:
-                if not await self._is_read(run):
+                if not await self._read_or_give_up(run):
                     given_up.add(run.uid)
             except KubeError as error:
                 waited_for.append(error)
@@ -299,7 +342,7 @@ class Reconciler:
             raise waited_for[0]
         return given_up
 
-    async def _is_read(self, run: RunView) -> bool:
+    async def _read_or_give_up(self, run: RunView) -> bool:
         """What lies in ConfigMaps of a run is known, or is not to be had and lost.
 
         False: the API server does not give it, and that is this run's affair alone. Others get what none of its pods
@@ -312,11 +355,9 @@ class Reconciler:
             if is_reservation_missing(run):
                 await self._read_reservation(run)
         except ApiError as error:
-            if not error.is_verdict and error.status != 500:
+            if not error.is_of_one_object:
                 raise
-            since = self._unread_since.setdefault(run.uid, self._clock.monotonic())
-            waited = self._clock.monotonic() - since >= _UNREAD_PATIENCE
-            if not waited and not is_known_by_pods(run, self._store.vouched_pods_of(run.uid)):
+            if not self._has_waited(run) and not is_known_by_pods(run, self._store.vouched_pods_of(run.uid)):
                 raise
             self._store.left_out.note(CONFIG_MAPS.plural, f"of {run.key}", run.uid, error)
             self._queue.wake_at(CLUSTER_KEY, self._clock.now() + _UNREAD_AGAIN)

@@ -84,7 +84,7 @@ class RunSetReconciler:
         except (KubeError, StaleError, LostLeadershipError):
             raise
         except Exception as error:
-            if not self._failing.is_state(key, error, known=is_true(run_set.status, ConditionType.UNDECIDABLE)):
+            if not self._failing.count_failure(key, error, known=is_true(run_set.status, ConditionType.UNDECIDABLE)):
                 raise
             self._queue.wake_at(key, self._clock.now() + AGAIN)
             now, tunables = self._clock.now(), self._tunables()

@@ -146,19 +146,29 @@ class OwnKinds:
                 await self._clock.sleep(_LIST_EVERY)
 
     async def list_now(self) -> None:
-        """Make the store equal to a quorum list. Raises KubeError."""
+        """Make the store equal to a quorum list, of each kind that can be listed. Raises KubeError of one that cannot,
+        once the others are."""
+        failed: list[KubeError] = []
         async with self._listing:  # one that is taken in after a newer one would pass for a restored backup
-            try:
-                await self._list_run_sets()  # before the runs: what a set has on record of a run is then never news
-            except ApiError as error:
-                if error.status != 404:
-                    raise
-                # An API server without their kind, as after an upgrade without its CRD, is no trouble to runs.
-                self.serves_run_sets = False
-                log.warning("arrays are not served: apply %s_%s.yaml from crds/", names.GROUP, names.RUN_SETS)
-                self.store.run_sets.cache.synced = True
-            await self._list_runs()
-            await self._list_queues()
+            # Arrays before the runs: what a set has on record of a run is then never news.
+            for list_kind in (self._list_run_sets_if_served, self._list_runs, self._list_queues):
+                try:
+                    await list_kind()
+                except KubeError as error:
+                    failed.append(error)
+        if failed:
+            raise failed[0]
+
+    async def _list_run_sets_if_served(self) -> None:
+        """An API server without their kind, as after an upgrade without its CRD, is no trouble to runs."""
+        try:
+            await self._list_run_sets()
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            self.serves_run_sets = False
+            log.warning("arrays are not served: apply %s_%s.yaml from crds/", names.GROUP, names.RUN_SETS)
+            self.store.run_sets.cache.synced = True
 
     async def _list_of(self, kind: WatchedKind) -> int:
         """For kopf, which is about to watch from there."""

@@ -22,7 +22,7 @@ from lockstep.controller.store.pod_index import PodIndex
 from lockstep.controller.store.refusals import Refusals, RefusedCreates
 from lockstep.controller.store.run_sets import RunSets
 from lockstep.controller.store.scale_ups import ScaleUps
-from lockstep.controller.store.successors import Successors, gone_on_from
+from lockstep.controller.store.successors import Successors, gone_on_from, recorded_origin
 from lockstep.controller.store.training_queues import TrainingQueues
 from lockstep.controller.store.training_runs import TrainingRuns
 from lockstep.controller.store.whole_status import (
@@ -183,9 +183,15 @@ class Store:
         return self._pods.vouched_for(run_uid)
 
     def snapshot_run(
-        self, namespace: str, name: str, reports: Mapping[int, WorkerReport], leadership: Leadership
+        self,
+        namespace: str,
+        name: str,
+        reports: Mapping[int, WorkerReport],
+        leadership: Leadership,
+        *,
+        unread: bool = False,
     ) -> RunSnapshot | None:
-        """Everything known of one run, or None when no run of this name is known.
+        """Everything known of one run, or None when no run of this name is known. ``unread``: its nodes need not be.
 
         Raises MissingAssignmentError.
         """
@@ -193,7 +199,9 @@ class Store:
         if run is None:
             return None
         if is_assignment_missing(run):
-            raise MissingAssignmentError(run)
+            if not unread:
+                raise MissingAssignmentError(run)
+            run = replace(run, unread=True)
         return RunSnapshot(
             run=run,
             # A label is anybody's to copy.
@@ -341,6 +349,10 @@ class Store:
         self._successors.run_changed(old, new)
         if origin := gone_on_from(old, new):
             self._queue.add(run_key(run.namespace, origin))
+        if (uid := recorded_origin(new)) and uid != recorded_origin(old):
+            before = self.runs.get(uid)
+            if before is not None and before.namespace == run.namespace:
+                self._queue.add(run_key(before.namespace, before.name))
         if new is None:
             self._dry_runs.pop(run.uid, None)
             self._refused.forget_run(run.uid)

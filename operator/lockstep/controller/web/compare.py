@@ -9,7 +9,7 @@ from lockstep.controller.web.losses import Point
 from lockstep.controller.web.run import curve
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.worker_report import WorkerReport
-from lockstep.present.runs import nodes_of, state_of
+from lockstep.present.runs import completion, nodes_of, state_of
 
 MOST_RUNS = 4
 
@@ -23,12 +23,12 @@ class Side:
     losses: Sequence[Point]
 
 
-def compare(sides: Sequence[Side]) -> dict[str, Any]:
+def compare(sides: Sequence[Side], now: float) -> dict[str, Any]:
     """For somebody who may read all of them."""
-    return {"runs": [_side(side) for side in sides]}
+    return {"runs": [_side(side, now) for side in sides]}
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _side(side: Side, now: float) -> dict[str, Any]:
     run = side.run
     state, reason = state_of(run)
     return {
@@ -41,5 +41,6 @@ def _side(side: Side) -> dict[str, Any]:
         "attempt": run.status.attempt,
         "progress": run.status.progress.dump(),
         "measured": measured.measured(run, side.reports),
+        "completion": completion(run, now),
         "losses": curve(side.losses),
     }

@@ -106,7 +106,7 @@ def _why_not(error: CannotGoOnError) -> list[str]:
 
 
 def _no_name(run: RunView) -> str:
-    return f"{run.name} was gone on from too often for another name; {going_on.retry_of(run)} --name NAME gives one"
+    return f"{run.name} was gone on from too often for another name; lockstep retry {run.name} --name NAME gives one"
 
 
 def _taken(run: RunView, asked: str) -> RefusalError:

@@ -194,7 +194,8 @@ class WebPage:
                 raise RefusalError(404, f"there is no run {name[:63]} in namespace {namespace}")
             found.append(compare.Side(run, self._sources.reports(run.uid), self.losses.points(run.uid)))
         question = ("compare", tuple(side.run.uid for side in found))
-        return self._reply(request, await self._shared(question, lambda: compare.compare(found)))
+        now = self._clock.now()
+        return self._reply(request, await self._shared(question, lambda: compare.compare(found, now)))
 
     # -- by the viewer's own token --------------------------------------------------------------
 

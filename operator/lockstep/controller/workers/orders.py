@@ -1,6 +1,6 @@
 """What workers are answered: a run's directive as one slot is to see it, encoded."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +22,7 @@ class _Steps(Struct):
     certificate: str
     key: str
     ports: Raw
+    names: Raw | UnsetType = UNSET
 
 
 class _Batch(NamedTuple):
@@ -51,6 +52,7 @@ class _Reply(Struct, rename="camel", kw_only=True):
     stopping_at: float | UnsetType = UNSET
     cadence: Raw | UnsetType = UNSET
     watch: Raw | UnsetType = UNSET
+    progress_pattern: str | UnsetType = UNSET
     stacks: str | UnsetType = UNSET
     point: dict[str, str | int] | UnsetType = UNSET
     warm_up: Raw | UnsetType = UNSET
@@ -77,6 +79,7 @@ class Orders:
         "_retention",
         "_save",
         "_start",
+        "_step_names",
         "_step_ports",
         "_warm_up",
         "_watch",
@@ -94,6 +97,7 @@ class Orders:
         self._start = _encoded(directive.start)
         self._nodelist = _encoded(directive.nodelist)
         self._step_ports = _encoded(directive.step_ports)
+        self._step_names = _encoded(_shared(directive.step_nodes)) if directive.step_nodes else UNSET
         self._batch = _batch(directive.batch) if directive.batch is not None else None
         self._save = _raw(directive.save)
         self._cadence = _raw(directive.cadence)
@@ -146,7 +150,9 @@ class Orders:
         elif reply.phase == DesiredPhase.RUN:
             self._tell_of_start(reply, attempt)
             if identity is not None and self.is_to_get_steps(slot, incarnation, attempt):
-                reply.steps = _Steps(identity.ca, identity.certificate, identity.key, self._step_ports)
+                reply.steps = _Steps(
+                    identity.ca, identity.certificate, identity.key, self._step_ports, self._step_names
+                )
             if token and self.is_to_get_token(slot, incarnation, attempt):
                 reply.token = token
 
@@ -167,6 +173,7 @@ class Orders:
             return
         # For those yet to start: in every heartbeat of a large gang the addresses were a flood.
         reply.nodelist, reply.watch, reply.retention = self._nodelist, self._watch, self._retention
+        reply.progress_pattern = directive.progress_pattern or UNSET
         if self._batch is not None:
             reply.batch = self._batch.of_first if reply.rank == 0 else self._batch.of_others
         if self.start_at > reply.server_time:  # seconds, so that all start together, whoever was told first
@@ -205,6 +212,20 @@ def _batch(order: BatchOrder) -> _Batch:
     told["job"] = fields_of(order.job)
     others = {field: value for field, value in told.items() if field not in ("script", "arguments")}
     return _Batch(_encoded(told), _encoded(others))
+
+
+def _shared(nodes: Sequence[str]) -> dict[str, str]:
+    """Their names, with the beginning and the end that all of them have once: each worker is told the names of all."""
+    head = _common(nodes)
+    inner = [name[len(head) :] for name in nodes]
+    tail = _common([name[::-1] for name in inner])[::-1]
+    return {"head": head, "tail": tail, "rest": ",".join(name[: len(name) - len(tail)] for name in inner)}
+
+
+def _common(texts: Sequence[str]) -> str:
+    """How all of them begin."""
+    first, last = min(texts), max(texts)
+    return first[: next((at for at, character in enumerate(first) if last[at : at + 1] != character), len(first))]
 
 
 def _encoded(value: object) -> Raw:

@@ -172,6 +172,7 @@ class State(_Wire):
                 end,
                 step=_cut(end.step, 64),
                 program=_cut(end.program, 64),
+                reason=sanitise.line(end.reason),
                 stderr_tail=sanitise.lines(end.stderr_tail[-STEP_STDERR:]),
             )
             for end in self.step_ends[:MAX_STEP_ENDS]

@@ -90,10 +90,10 @@ class _Run:
         """Begin to wait for whoever is not yet where the directive wants all: at its barrier, or past its START."""
         self.awaited = set(slots_wanted(self.orders.directive)) if self.orders else set()
         for worker in self.workers.values():
-            self.is_completed_by(worker.report)
+            self.take_arrival(worker.report)
 
-    def is_completed_by(self, report: WorkerReport) -> bool:
-        """This is the last report that was waited for: a decision need wait for no other."""
+    def take_arrival(self, report: WorkerReport) -> bool:
+        """True: this is the last report that was waited for, a decision need wait for no other."""
         if report.slot not in self.awaited or self.orders is None or not is_where_wanted(report, self.orders.directive):
             return False
         self.awaited.remove(report.slot)
@@ -213,7 +213,7 @@ class ReportBook:
             inventory=_newest(body.inventory),
         )
         self._apply(claim.run_uid, worker, body.report)
-        if run.is_completed_by(worker.report):
+        if run.take_arrival(worker.report):
             self._completed(claim.run_uid)
         elif last is None or _says_more(last, worker.report):
             self._changed(claim.run_uid)
@@ -225,7 +225,7 @@ class ReportBook:
             return  # overtaken on another connection by a newer one
         before = worker.report
         self._apply(claim.run_uid, worker, body)
-        if self._runs[claim.run_uid].is_completed_by(worker.report):
+        if self._runs[claim.run_uid].take_arrival(worker.report):
             self._completed(claim.run_uid)
         elif _says_more(before, worker.report):
             self._changed(claim.run_uid)

@@ -16,7 +16,7 @@ from lockstep.worker.__main__ import start
 start()
 """
 _SUBMISSION = "lockstep/slurm/submission/"  # of no use where jobs run, …
-_PACKED = (f"{_SUBMISSION}__init__.py", f"{_SUBMISSION}options.py")  # … but for what a job's own sbatch has to know
+_PACKED = tuple(f"{_SUBMISSION}{name}.py" for name in ("__init__", "directives", "options"))  # … but to its own sbatch
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the earliest a zip can say
 
 

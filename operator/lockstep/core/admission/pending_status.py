@@ -147,8 +147,10 @@ class PendingStatus:
             write_queue_status(entry, queue_status(entry, self._named(entry, entry.reason), now), now)
 
     def shortage(self, entry: Entry, job: Job, wait: Wait) -> Lack:
-        """In words what nodes lack, and the reason where nobody's end would help: an idle and healthy cluster would
-        lack them too, or does as long as nodes don't offer devices that they have."""
+        """In words what nodes lack, and the reason where nobody's end would help: the quotas are too small, an idle and
+        healthy cluster would lack them too, or does as long as nodes don't offer devices that they have."""
+        if wait.kind == WaitReason.QUOTA:
+            return "", None if self._could_be_in_quota(entry, job) else WaitReason.QUOTA_TOO_SMALL
         if wait.kind != WaitReason.RESOURCES and not (
             wait.kind == WaitReason.PRIORITY and self._is_too_large(job.options)
         ):
@@ -244,13 +246,20 @@ class PendingStatus:
         lacking, beyond = self.shortage(entry, job, wait)
         visible = self._cycle.names_for(entry)
         reason = known.reservations.reason(job.uid, visible)
-        reason = reason or reason_of(entry, job, _own(wait, beyond), lacking, visible, known.claims)
+        reason = reason or reason_of(entry, job, own_wait(wait, beyond), lacking, visible, known.claims)
         if job.uid in known.foreseen:
             reason = preempts_later(reason, known.foreseen[job.uid], visible)
         reason.named = names_of(reason.blockers, visible)
         if beyond is not None:
             reason.word = beyond
         return reason
+
+    def _could_be_in_quota(self, entry: Entry, job: Job) -> bool:
+        elastic = entry.spec.elastic
+        return any(
+            self._cycle.quotas.could_ever_fit(job.queue, option.gpu_type, elastic.min if elastic else option.count)
+            for option in job.options
+        )
 
     def _is_too_large(self, options: tuple[Option, ...]) -> bool:
         """They take more nodes than there are that suit, whoever has them."""
@@ -293,9 +302,9 @@ class PendingStatus:
         self.wake_at = at if self.wake_at is None else min(self.wake_at, at)
 
 
-def _own(wait: Wait, beyond: WaitReason | None) -> Wait:
+def own_wait(wait: Wait, beyond: WaitReason | None) -> Wait:
     """It is not for its turn that a job waits which can never start, or not as things are."""
-    return wait if beyond is None else replace(wait, kind=WaitReason.RESOURCES, blockers=())
+    return wait if beyond not in _BEYOND_ANY_END else replace(wait, kind=WaitReason.RESOURCES, blockers=())
 
 
 def _beyond_any_end(candidates: CandidateNodes, counts: Collection[int]) -> WaitReason | None:

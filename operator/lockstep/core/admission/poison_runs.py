@@ -59,7 +59,7 @@ def admit_isolating_failures(
         search = _Search(snapshot, lambda those: admit(those, tunables, now, CycleMemory()), now)
         search.runs.update(runs)
         search.objects.update(objects)
-        if not search.is_explained_by(memory.excluded_runs.values()):
+        if not search.explain_by(memory.excluded_runs.values()):
             search.find()
         runs, objects = search.runs, search.objects
         # For the next cycle, should this one fail too.
@@ -95,8 +95,8 @@ class _Search:
         self.runs: dict[str, ExcludedRun] = {}
         self.objects: dict[ObjectKey, ExcludedObject] = {}
 
-    def is_explained_by(self, before: Iterable[ExcludedRun]) -> bool:
-        """It is those that were set aside ``before`` and are tried again; each that was not needed is free."""
+    def explain_by(self, before: Iterable[ExcludedRun]) -> bool:
+        """Try those again that were set aside ``before``; each that was not needed is free. True: it is they."""
         again = {entry.run.uid: entry for entry in before if entry.run.uid not in self.runs}
         tried = [run for run in self._snapshot.runs if run.uid in again]
         for run in tried:

@@ -12,6 +12,7 @@ from lockstep.core.admission.engine.cycle_result import Wait
 from lockstep.core.admission.engine.jobs import NO_LIMIT, Job
 from lockstep.core.admission.engine.what_if import Standing, WhatIfResult, what_if
 from lockstep.core.admission.engine_adapter import free_nodes, granted_at_most, job_of, running_jobs
+from lockstep.core.admission.pending_status import own_wait
 from lockstep.core.admission.queueing.dependencies import Namespaces, judge
 from lockstep.core.admission.queueing.holds import hold_of, queue_spec
 from lockstep.core.admission.queueing.order import Order, order_key, share_key
@@ -91,8 +92,7 @@ class TestOnlyAnswers:
             return PendingReason("", "its nodes are free", start=found.start, assumption=ASSUMPTION)
         lacking, beyond = shortage(entry, job, found.wait)
         visible = self._cycle.names_for(entry)
-        wait = found.wait if beyond is None else replace(found.wait, kind=WaitReason.RESOURCES, blockers=())
-        reason = held or reason_of(entry, job, wait, lacking, visible, self._standing.claims)
+        reason = held or reason_of(entry, job, own_wait(found.wait, beyond), lacking, visible, self._standing.claims)
         if beyond is not None:
             reason.word = beyond
         reason.start = found.start if found.known else None

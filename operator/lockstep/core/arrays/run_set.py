@@ -49,9 +49,9 @@ def decide_run_set(snapshot: RunSetSnapshot, tunables: Tunables, now: float) -> 
     draft = _Draft(snapshot, tunables, now)
     if draft.is_over():
         return draft.forget_when_due()
-    if not draft.is_legible():
+    if not draft.read_record():
         return draft.plan()
-    if not draft.is_numbered():
+    if not draft.take_number():
         return RunSetPlan(take_job_id=True)
     draft.give_up_after_failures()
     draft.follow_the_other_set()
@@ -108,7 +108,7 @@ class _Draft:
 
     @property
     def spec(self) -> TrainingRunSetSpec:
-        """Steps after ``is_legible`` may rely on it."""
+        """Steps after ``read_record`` may rely on it."""
         assert self.run_set.spec is not None
         return self.run_set.spec
 
@@ -135,8 +135,8 @@ class _Draft:
         due = ended.last_transition_time + parse_duration(ttl)
         return RunSetPlan(delete_set=True) if self.now >= due else RunSetPlan(wake_at=due)
 
-    def is_legible(self) -> bool:
-        """Spec and status say what they are to say; else nothing is made, and nothing is taken for done."""
+    def read_record(self) -> bool:
+        """False: spec or status do not say what they are to; nothing is made then, and nothing is taken for done."""
         if self.run_set.spec is None:
             self._refuse(SetReason.INVALID_SPEC, self.run_set.spec_error)
             return False
@@ -150,8 +150,9 @@ class _Draft:
         self.events += self.tally.events
         return True
 
-    def is_numbered(self) -> bool:
-        """An array of batch jobs has its number in status before any of them is made, who are told it."""
+    def take_number(self) -> bool:
+        """An array of batch jobs has its number in status before any of them is made, who are told it. False: it waits
+        for one."""
         if not has_job_id(self.spec.template.spec) or self.status.job_id is not None or self.spec.cancel:
             return True
         if self.snapshot.job_id:

@@ -1,5 +1,5 @@
 """A job that another one submits from inside (``sbatch`` in a script): for the same user, queue and namespace, with the
-volumes, environment and image of its own, and only where the queue lets jobs do so."""
+volumes, environment, image and checkpoint claim of its own, and only where the queue lets jobs do so."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import msgspec
 from msgspec import Struct
 
 from lockstep.api.base import names, nesting, times
-from lockstep.core.batch.submission import NumberedJob, Submitted, Surroundings, gang_of, wanted
+from lockstep.core.batch.submission import NumberedJob, Submitted, Surroundings, WantedRun, gang_of, wanted
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.worker_report import JobAsk
 from lockstep.slurm.getopt import OptionError
-from lockstep.slurm.submission.batch import batches
+from lockstep.slurm.submission.batch import Row, batches
 from lockstep.slurm.submission.directives import ScriptError, check_script, directives, wrapped
 
 CLUSTER = "lockstep"
@@ -36,6 +36,7 @@ class _Body(Struct):
     arguments: tuple[str, ...] = ()
     directory: str = ""
     environment: dict[str, str] = {}
+    variables: dict[str, str] = {}  # that --export names
 
 
 _bodies = msgspec.json.Decoder(_Body)
@@ -56,23 +57,13 @@ def manifest_of(run: RunView, ask: JobAsk, jobs: Mapping[int, NumberedJob]) -> d
     """The run that is to be created. Raises SubmissionRefusedError."""
     assert run.spec is not None
     own = run.spec.dump_written()
-    batch = run.spec.launcher.batch
-    try:
-        body = nesting.decode(_bodies, ask.body)
-        made = _made(run, body, jobs)
-    except msgspec.DecodeError as error:
-        raise SubmissionRefusedError(f"the request is not understood: {error}") from None
-    except (OptionError, ScriptError) as error:
-        raise SubmissionRefusedError(" ".join(str(error).split())) from None
-    except RecursionError:
-        raise SubmissionRefusedError("the request is not understood") from None
+    made = _read(run, ask, jobs).manifest
     spec = {field: own[field] for field in _INHERITED if field in own} | made["spec"]
     if "podTemplate" in own and "podTemplate" in made["spec"]:  # labels that nodes must have
         theirs = own["podTemplate"]
         spec["podTemplate"] = {**theirs, "spec": {**theirs.get("spec", {}), **made["spec"]["podTemplate"]["spec"]}}
     if run.spec.queue != names.DEFAULT_QUEUE:
         spec["queue"] = run.spec.queue
-    assert batch is not None
     metadata = made["metadata"]
     metadata.pop("generateName")
     user = run.annotations.get(names.ANNOTATION_USER)
@@ -92,7 +83,34 @@ def manifest_of(run: RunView, ask: JobAsk, jobs: Mapping[int, NumberedJob]) -> d
     }
 
 
-def _made(run: RunView, body: _Body, jobs: Mapping[int, NumberedJob]) -> dict[str, Any]:
+def notices_of(run: RunView, ask: JobAsk, jobs: Mapping[int, NumberedJob]) -> list[str]:
+    """What of it has no effect, in words; nothing once it would be refused, as a job that it waits for is gone."""
+    try:
+        return [_inside(row).sentence for row in _read(run, ask, jobs).notices]
+    except SubmissionRefusedError:
+        return []
+
+
+def _inside(row: Row) -> Row:
+    """``--export=ALL`` in other words: of the shell nothing is known here but what is named."""
+    if (row.option, row.value) != ("--export", "ALL"):
+        return row
+    return row._replace(words="the job has the environment that this one was given, and what --export=NAME names")
+
+
+def _read(run: RunView, ask: JobAsk, jobs: Mapping[int, NumberedJob]) -> WantedRun:
+    """Raises SubmissionRefusedError."""
+    try:
+        return _made(run, nesting.decode(_bodies, ask.body), jobs)
+    except msgspec.DecodeError as error:
+        raise SubmissionRefusedError(f"the request is not understood: {error}") from None
+    except (OptionError, ScriptError) as error:
+        raise SubmissionRefusedError(" ".join(str(error).split())) from None
+    except RecursionError:
+        raise SubmissionRefusedError("the request is not understood") from None
+
+
+def _made(run: RunView, body: _Body, jobs: Mapping[int, NumberedJob]) -> WantedRun:
     """Raises SubmissionRefusedError, OptionError and ScriptError."""
     spec = run.spec
     assert spec is not None
@@ -116,9 +134,13 @@ def _made(run: RunView, body: _Body, jobs: Mapping[int, NumberedJob]) -> dict[st
             f"--partition {','.join(request.partitions)}: a job submits to its own queue, {spec.queue}"
         )
     own = spec.launcher.batch
-    submitted = Submitted(script, name, body.arguments, body.directory, own.user, own.uid, own.gid, own.host)
+    submitted = Submitted(
+        script, name, body.arguments, body.directory, own.user, own.uid, own.gid, own.host, body.variables
+    )
     written = spec.dump_written()
     like_own: dict[str, Any] = {field: written[field] for field in ("image", "volumes", "env") if field in written}
+    if spec.checkpoint is not None and spec.checkpoint.shared is not None:  # the claim alone: each has its own place
+        like_own["scriptCheckpointClaim"] = spec.checkpoint.shared.claim_name
 
     def job(number: str) -> NumberedJob:
         found = jobs.get(int(number))
@@ -128,9 +150,9 @@ def _made(run: RunView, body: _Body, jobs: Mapping[int, NumberedJob]) -> dict[st
 
     made = wanted(request, rows, submitted, Surroundings(like_own, _moment, job, _unread), components)
     if made.refusals:
-        raise SubmissionRefusedError("; ".join(f"{row.option} {row.value}: {row.words}" for row in made.refusals))
+        raise SubmissionRefusedError("; ".join(row.sentence for row in made.refusals))
     made.manifest["spec"].pop("queue", None)
-    return made.manifest
+    return made
 
 
 def _moment(option: str, text: str) -> str:

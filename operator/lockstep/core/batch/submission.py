@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 from lockstep.api.base import names
 from lockstep.api.base.durations import format_duration
 from lockstep.api.batch_spec import MOST_CHARACTERS
+from lockstep.core.batch.containers import images_of_steps, mounts_of_steps
 from lockstep.core.batch.shell import Reader, carried
 from lockstep.slurm import signals, times
 from lockstep.slurm.handling import IGNORED, MAPPED, REFUSED
+from lockstep.slurm.images import image, insides, is_below
 from lockstep.slurm.submission import pyxis
 from lockstep.slurm.submission.batch import Batch, BatchRequest, Row
 
@@ -246,6 +248,10 @@ def _pods(request: BatchRequest, told: _Told, submitted: Submitted, around: Surr
     volumes = [dict(volume) for volume in queue.get("volumes", ())]
     if volumes:
         spec["volumes"] = volumes
+    if queue.get("scriptCheckpointClaim"):
+        spec["checkpoint"] = {"shared": {"claimName": queue["scriptCheckpointClaim"]}}
+        if request.notice is not None:  # of any stop, as without a tier
+            spec["checkpoint"]["gracePeriod"] = format_duration(max(1, request.notice.lead))
     shell = carried(request.export, request.export_file, submitted.environ, queue.get("carry", ()), around.reader)
     for row in shell.rows:
         if row.value and row.value != "ALL":
@@ -261,10 +267,10 @@ def _pods(request: BatchRequest, told: _Told, submitted: Submitted, around: Surr
         spec["podTemplate"] = {"spec": {"nodeSelector": selector}}
         words = ", ".join(f"{key}={value}" for key, value in selector.items())
         told.say("--constraint", MAPPED, f"nodes with the labels {words}")
-    for mount in filter(None, request.mounts.split(",")):
-        inside = mount.split(":")[1] if ":" in mount else mount
+    for inside in insides(request.mounts):
         if not is_on_a_volume(inside, spec):
             told.say("--container-mounts", REFUSED, f"{inside} is on no volume; {_where(spec)}")
+    told.rows += mounts_of_steps(submitted.script, _mounts(spec), _where(spec))
     return spec
 
 
@@ -276,7 +282,7 @@ def _label(feature: str) -> tuple[str, str]:
 def _image(request: BatchRequest, told: _Told, submitted: Submitted, queue: Mapping[str, Any]) -> str:
     """What was said, what the script's first step says, or the queue's."""
     try:
-        said = pyxis.image(request.image) if request.image else pyxis.hoisted(submitted.script)
+        said = image(request.image) if request.image else pyxis.hoisted(submitted.script)
     except ValueError as error:
         told.say("--container-image", REFUSED, str(error), request.image)
         return ""
@@ -286,6 +292,8 @@ def _image(request: BatchRequest, told: _Told, submitted: Submitted, queue: Mapp
     if not found:
         words = "no image is named; write #SBATCH --container-image=IMAGE, or have the queue's batch.image name one"
         told.say("--container-image", REFUSED, words)
+    else:
+        told.rows += images_of_steps(submitted.script, found, said=bool(request.image))
     return found
 
 
@@ -347,13 +355,15 @@ def _name_lost_files(request: BatchRequest, told: _Told, directory: str, spec: J
 
 def is_on_a_volume(path: str, spec: Mapping[str, Any]) -> bool:
     """Whether a volume of the run has it, as far as mount paths tell."""
-    path = posixpath.normpath(path) if path else ""
-    mounts = (str(volume["mountPath"]).rstrip("/") for volume in spec.get("volumes", ()))
-    return any(path == mount or path.startswith(f"{mount}/") for mount in mounts)
+    return is_below(path, _mounts(spec))
+
+
+def _mounts(spec: Mapping[str, Any]) -> list[str]:
+    return [str(volume["mountPath"]) for volume in spec.get("volumes", ())]
 
 
 def _where(spec: Mapping[str, Any]) -> str:
-    mounts = ", ".join(str(volume["mountPath"]) for volume in spec.get("volumes", ()))
+    mounts = ", ".join(_mounts(spec))
     return f"there are {mounts}" if mounts else "the queue's batch.volumes names none"
 
 

@@ -37,13 +37,12 @@ def directory_of(path: str, uid: str) -> str:
 
 
 def to_be_asked(found: Sequence[PreviousSave]) -> str:
-    """What lies there, and each answer, for whoever uses the CLI and whoever writes manifests."""
+    """What lies there, and each answer for whoever writes manifests: commands are named by the end's message."""
     first = found[0]
     directory = directory_of(first.path, first.uid)
-    retry = f"lockstep retry {directory.split('/')[-2]}"  # they lie in <namespace>/<name>/<UID>
     more = f", others ({len(found) - 1}) left theirs" if len(found) > 1 else ""
     return (
         f"an earlier run of this name saved step {first.step} in this run's path{more}, which step 0 would pass over; "
-        f"to go on from it: {retry}, or checkpoint.start: {{path: {directory}}} in a new run; to begin at step 0: "
-        f"{retry} --fresh, or checkpoint.start.mode: Fresh; or name another checkpoint.shared.path"
+        f"a new run answers by checkpoint.start: {{path: {directory}}}, by start.mode: Fresh, or by another "
+        "checkpoint.shared.path"
     )

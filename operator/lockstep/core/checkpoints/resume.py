@@ -11,7 +11,7 @@ from lockstep.api.checkpoint_spec import StartMode
 from lockstep.api.checkpoint_status import ArchivedCheckpoint, PreviousSave, UnrecognisedSave
 from lockstep.core.checkpoints.previous_saves import to_be_asked
 from lockstep.core.checkpoints.step_names import without_doubtful
-from lockstep.core.checkpoints.unknown_saves import REMEDY, named
+from lockstep.core.checkpoints.unknown_saves import HOW_TO_BE_KNOWN, named
 from lockstep.core.checkpoints.verdicts import Candidate, Check
 from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.plural import plural
@@ -208,11 +208,10 @@ def _without_checkpoint(
     ever_saved = context.saved_before or any(each.committed or each.verdict is Verdict.UNKNOWN for each in candidates)
     if context.origin:
         kind, reason = ResumeKind.BLOCKED, StopReason.NO_START_CHECKPOINT
-        message = f"is to start from {context.origin}, where no checkpoint is valid{newest}; correct checkpoint.start"
+        message = f"is to start from {context.origin}, where no checkpoint is valid{newest}"
     elif context.mode == "Require":
-        remedy = "Fresh" if ever_saved or context.unknown or context.previous else "Auto"
         kind, reason = ResumeKind.BLOCKED, StopReason.CHECKPOINT_REQUIRED
-        message = f"start.mode is Require and no checkpoint is valid{newest}; {remedy} would start at step 0"
+        message = f"start.mode is Require and no checkpoint is valid{newest}"
     elif not ever_saved and not context.unknown and context.previous and context.mode != "Fresh":
         kind, reason = ResumeKind.BLOCKED, StopReason.PREVIOUS_SAVES
         message = to_be_asked(context.previous)
@@ -224,16 +223,18 @@ def _without_checkpoint(
         message = f"starts at step 0, as start.mode allows: no checkpoint is valid{newest}"
     elif not ever_saved:
         kind, reason = ResumeKind.BLOCKED, StopReason.UNKNOWN_SAVES
-        message = f"what the program wrote may be saves, none to resume from: {named(context.unknown)}; {REMEDY}"
+        message = (
+            f"what the program wrote may be saves, none to resume from: {named(context.unknown)}; {HOW_TO_BE_KNOWN}"
+        )
     elif later := [each.step for each in candidates if each.verdict is Verdict.VALID and _is_beyond(each, context)]:
         kind, reason = ResumeKind.BLOCKED, StopReason.NOTHING_TO_GO_BACK_TO
         message = (
             f"training went wrong after step {context.ceiling}, and what is valid was saved later, from step "
-            f"{min(later)} on; start.mode: Fresh would start at step 0"
+            f"{min(later)} on"
         )
     else:
         kind, reason = ResumeKind.BLOCKED, StopReason.NO_VALID_CHECKPOINT
-        message = f"steps were saved, and no checkpoint is valid{newest}; start.mode: Fresh would start at step 0"
+        message = f"steps were saved, and no checkpoint is valid{newest}"
     previous = context.previous if reason is StopReason.PREVIOUS_SAVES else ()
     return ResumeDecision(kind, reason, message, rejected=rejected, previous=previous)
 

@@ -6,11 +6,12 @@ deadline whatever happens. One is awaited at a time; a second reason joins it.
 """
 
 import math
+from collections.abc import Sequence
 
 from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.base.names import ANNOTATION_CHECKPOINT_REQUEST
-from lockstep.api.checkpoint_status import SaveStatus
+from lockstep.api.checkpoint_status import SavedCheckpoint, SaveStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest, record_save
 from lockstep.core.checkpoints.inventory import candidates, latest_valid
@@ -94,15 +95,40 @@ def _is_reported_at_the_barrier(state: RunState, save: SaveStatus) -> bool:
     return state.phase is Phase.RECOVERING and state.status.attempt == save.attempt + 1
 
 
-def last_trained(state: RunState) -> int | None:
-    """The last step of the attempt that is known to have been done: as reported, or as a save that was asked for at a
-    step has it, which may be known before the step was reported. None: none is known."""
+def last_trained(state: RunState, latest: Sequence[SavedCheckpoint] | None = None) -> int | None:
+    """The last step of the attempt that is known to have been done: as reported, or as a save has it, which may be
+    known before the step was reported. None: none is known. ``latest``: what is saved, where status may not have it."""
     number = state.status.attempt
     reports = [r.progress.step for r in state.snapshot.reports.values() if r.attempt == number and r.progress]
-    return max((*reports, *_of_own_save(state.status)), default=None)
+    saved = state.status.checkpoint.latest if latest is None else latest
+    return max((*reports, *_as_asked(state.status), *_unreported(state, saved)), default=None)
 
 
-def _of_own_save(status: TrainingRunStatus) -> tuple[int, ...]:
+def _unreported(state: RunState, saved: Sequence[SavedCheckpoint]) -> list[int]:
+    """Steps of saves of this attempt for which there was time since the last report. One beyond may be counted in
+    other steps."""
+    number, ceiling = state.status.attempt, state.status.checkpoint.ceiling
+    # Of what does not say whose it is nobody knows whether it was rolled back from.
+    own = [each.step for each in saved if each.attempt == number or (each.attempt is None and ceiling is None)]
+    reports = [report for report in _of_attempt(state) if report.progress is not None]
+    if not reports or max(own, default=0) <= _highest_step(state):
+        return []
+    seconds, extra = _step_seconds(state, reports)
+    done = max(
+        report.progress.step + 1 + extra + _since(state, report) / seconds
+        for report in reports
+        if report.progress is not None
+    )
+    return [step for step in own if step <= done]
+
+
+def _since(state: RunState, report: WorkerReport) -> float:
+    """Seconds since the step that was reported, a day at most, as the clock is its node's."""
+    at = report.progress.at if report.progress is not None else state.now
+    return min(86_400.0, max(0.0, state.now - min(at, report.received_at)))
+
+
+def _as_asked(status: TrainingRunStatus) -> tuple[int, ...]:
     """The step of an answered save of this attempt. One beyond the step asked for may be counted in other steps."""
     save = status.checkpoint.save
     if save is None or save.attempt != status.attempt or save.outcome != RequestResult.SAVED:

@@ -23,10 +23,12 @@ MANY_STEPS = 1000
 """A program that has done so many more has not been cut off in that save."""
 FEW_STEPS = 5
 """Ranks that lose one another each save what they have, so many steps apart at most: all of these were cut off."""
-REMEDY = (
+HOW_TO_BE_KNOWN = (
     "name their format (checkpoint.format, checkpoint.pattern), or commit each save with a manifest.json "
-    "(docs/checkpoints.md); with checkpoint.start.mode: Fresh it is step 0 all the same"
+    "(docs/checkpoints.md)"
 )
+REMEDY = f"{HOW_TO_BE_KNOWN}; with checkpoint.start.mode: Fresh it is step 0 all the same"
+"""While it may still be suspended and changed."""
 
 
 def report_unknown_saves(plan: PlanBuilder) -> None:

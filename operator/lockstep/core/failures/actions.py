@@ -146,7 +146,8 @@ def _by_kind(cause: Cause, case: Case) -> Action:
             return _replaced_or_again(cause, case)
     if lacks_python(cause.evidence.message):
         return Action(Verb.STOP, "the run is stopped", reason=StopReason.PYTHON_NOT_FOUND, message=PYTHON_REMEDY)
-    if not case.checkpoints and cause.exited and not (cause.kind is AttemptCause.HARDWARE and not cause.reading.weak):
+    is_machines = cause.reading.link or (cause.kind is AttemptCause.HARDWARE and not cause.reading.weak)
+    if not case.checkpoints and cause.exited and not is_machines:
         return _stop(
             cause,
             StopReason.PROCESS_FAILED,
@@ -179,9 +180,9 @@ def _by_kind(cause: Cause, case: Case) -> Action:
 
 def _failed(cause: Cause, case: Case) -> Action:
     """A program that failed, for a reason that may be a different one next time."""
+    charged = not ((cause.reading.passing or cause.reading.link) and _count(cause, case) < FREE_OF_CHARGE)
     if cause.points_at_node and not cause.lost and _failed_before(cause, case):
-        return _leave(cause, case, charged=True)
-    charged = not (cause.reading.passing and _count(cause, case) < FREE_OF_CHARGE)
+        return _leave(cause, case, charged=charged)
     # The container of a pod that the worker or its node let down: losses without a reason are no charge.
     charged = charged and not (cause.lost and cause.reason != LossReason.POD_FAILED)
     return replace(_replaced_or_again(cause, case), charged=charged, waits=cause.reading.waits)
@@ -203,7 +204,7 @@ def _leave(cause: Cause, case: Case, *, charged: bool = False) -> Action:
     if why_not:
         stay = _replaced_or_again(cause, case)
         return replace(stay, then=f"{stay.then}; its node is kept: {why_not}", charged=charged, alert=why_not)
-    slots = tuple(sorted({cause.slot, *cause.evidence.slots}))
+    slots = cause.suspects
     them = f"node {cause.node} is" if len(slots) == 1 else f"{len(slots)} nodes are"
     return Action(
         Verb.REPLACE_NODES,
@@ -289,6 +290,7 @@ def _is_deterministic(cause: Cause, case: Case) -> bool:
     if (
         reading.symptom
         or reading.passing
+        or reading.link
         or case.progressed
         or (cause.lost and reading.on_node)  # no program of its own ran there
         or cause.kind in _NEVER_DETERMINISTIC
@@ -314,8 +316,7 @@ def _remedy(cause: Cause, case: Case) -> str:
     on = f" on {len(nodes)} nodes ({', '.join(nodes[:4])})" if len(nodes) > 1 else ""
     return (
         f"it failed like this {count} times {where}{on}, so it is the program or its data: "
-        f"read its log (lockstep logs {case.run}), correct it, and go on from its newest checkpoint: "
-        f"lockstep retry {case.run}"
+        f"read its log (lockstep logs {case.run}) and correct it"
     )
 
 

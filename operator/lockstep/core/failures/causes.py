@@ -7,6 +7,7 @@ clocks are said to be tied. What Lockstep itself ended is never a cause of anyth
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -47,7 +48,7 @@ NEVER_ALONE = frozenset({AttemptCause.STRAGGLER, AttemptCause.LOSS_SPIKE})
 class Evidence:
     """Something seen that speaks of the end of an attempt.
 
-    ``kind`` is a class word (``lockstep.core.failures.signs.Kind``) or, from a detector, what it detects: Hang, NaN,
+    ``kind`` is a class word (an ``AttemptCause``) or, from a detector, what it detects: Hang, NaN,
     LossSpike, Straggler. ``at`` is Unix seconds on the operator's clock. ``root`` is what failures that look
     alike share, without rank, node or step. ``tied`` are slots that may as well have been first; ``slots`` are
     those that it speaks of together (the suspects of a hang), when they are more than ``slot``. ``sole_witness``: no
@@ -114,6 +115,11 @@ class Cause:
     def explains_end_at(self, moment: float) -> bool:
         """It is not known to have begun only after a process ended at ``moment``."""
         return self.at <= moment + (LEAVING_SECONDS if self.kind in EVICTED else TORN_DOWN_SECONDS)
+
+    @property
+    def suspects(self) -> tuple[int, ...]:
+        """The slots that leave their nodes, should these be to blame: of two that may be, the likelier one."""
+        return (self.slot,) if self.reading.link else tuple(sorted({self.slot, *self.evidence.slots}))
 
     @property
     def points_at_node(self) -> bool:
@@ -201,6 +207,8 @@ def _of_loss(state: RunState, loss: Loss) -> Cause:
 
 
 def _of_exit(state: RunState, end: FailedExit) -> Cause:
+    if end.told_by is not None:
+        return _of_link(state, end, end.told_by)
     reading = read_exit(end.exit, _own_signs(state, end.slot))
     reading = replace(reading, symptom=True) if end.follows else reading
     how = f"signal {end.exit.signal}" if end.exit.signal else f"exit code {end.exit.code}"
@@ -217,6 +225,23 @@ def _of_exit(state: RunState, end: FailedExit) -> Cause:
     evidence = Evidence(reading.kind, end.slot, end.node, end.exit.at, words, reading.root)
     last_words = end.exit.stderr_tail.strip()[-STDERR_KEPT:]
     return Cause(evidence, reading, end.exit.reason, shell_code(end.exit), last_words, exited=True)
+
+
+def _of_link(state: RunState, end: FailedExit, told_by: int) -> Cause:
+    """Of two nodes, one of which says that it could not reach the other: the one is named that was first to fail more
+    often, else the other."""
+    nodes = state.status.assignment.nodes
+    why = end.exit.stderr_tail.strip()[:200] or "nobody says why"
+    words = (
+        f"rank {state.rank(told_by)} on {nodes[told_by]} could not reach rank {state.rank(end.slot)} on {end.node} for "
+        f"a step: {why}; which of the two nodes is at fault, or the network between them, is not known"
+    )
+    reading = Reading(AttemptCause.UNKNOWN, end.exit.reason, link=True, waits=True)
+    failed = Counter(one.node for one in state.status.recovery.first_failures)
+    likelier = max(end.slot, told_by, key=lambda slot: failed[nodes[slot]])
+    both = tuple(sorted((end.slot, told_by)))
+    evidence = Evidence(reading.kind, likelier, nodes[likelier], end.exit.at, words, reading.root, slots=both)
+    return Cause(evidence, reading, end.exit.reason, exited=True)
 
 
 def _of_detection(evidence: Evidence) -> Cause:

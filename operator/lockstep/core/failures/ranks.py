@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from lockstep.api.base.times import to_rfc3339
 from lockstep.api.run_status import ExitsStatus
+from lockstep.core.model.assignment import slot_of_rank
+from lockstep.core.model.job_ids import has_job_id
 from lockstep.core.model.ranges import format_ranges, parse_ranges, shown_ranges
 from lockstep.core.model.reasons import ExitReason
 from lockstep.core.model.run_state import RunState
@@ -22,7 +24,8 @@ class FailedExit:
     """A process of the current attempt that ended badly on the node of a rank.
 
     ``what`` stands between rank and end where it was not the rank's own process, or none that was to end; ``note`` is
-    what else is to be said of it. ``follows``: it ended because another did.
+    what else is to be said of it. ``follows``: it ended because another did. ``told_by``: a process in that slot could
+    not start it on the node of ``slot``, or lost it there.
     """
 
     slot: int
@@ -31,6 +34,7 @@ class FailedExit:
     what: str = ""
     note: str = ""
     follows: bool = False
+    told_by: int | None = None
 
 
 def deciding_ranks(state: RunState) -> range:
@@ -127,6 +131,15 @@ def failed_exits(state: RunState, leaving: frozenset[int]) -> list[FailedExit]:
         what = _STOOD_BY.get(state.spec.launcher.type, "") if stood_by and state.run.spec is not None else ""
         found.append(FailedExit(slot, state.status.assignment.nodes[slot], exited, what))
     return sorted(found, key=lambda failed: (failed.exit.at, failed.slot))
+
+
+def script_exit_code(state: RunState) -> int | None:
+    """What the script of a batch job has ended with in the current attempt; None: not by itself, or there is none."""
+    report = state.report(slot_of_rank(state.status.assignment, 0))
+    exited = exit_in(report, state.status.attempt)
+    if report is None or exited is None or exited.signal or was_terminated(report) or not has_job_id(state.run.spec):
+        return None
+    return exited.code
 
 
 def was_terminated(report: WorkerReport) -> bool:

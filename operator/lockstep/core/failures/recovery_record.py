@@ -57,8 +57,9 @@ def remember_rule(status: TrainingRunStatus, rule: str, known: Sequence[str]) ->
     return _with(status, changed(status.recovery, rules_used=used))
 
 
-def unblame(status: TrainingRunStatus, node: str, stamp: float) -> TrainingRunStatus:
-    """Take back what was remembered at ``stamp``: something else came first."""
+def unblame(status: TrainingRunStatus, node: str, cause: str, stamp: float) -> TrainingRunStatus:
+    """Take back what was remembered at ``stamp``: something else came first. Others than ``node`` may have been under
+    suspicion with it, for the same ``cause``."""
     recovery, roots = status.recovery, []
     for root in recovery.roots:
         if root.time == stamp and root.nodes and root.nodes[-1] == node:
@@ -67,7 +68,9 @@ def unblame(status: TrainingRunStatus, node: str, stamp: float) -> TrainingRunSt
             roots.append(changed(root, count=root.count - 1, steps=root.steps[:-1], nodes=root.nodes[:-1]))
         else:
             roots.append(root)
-    kept = tuple(one for one in recovery.first_failures if (one.node, one.time) != (node, stamp))
+    kept = tuple(
+        one for one in recovery.first_failures if one.time != stamp or (one.node != node and one.cause != cause)
+    )
     excluded = tuple(one for one in recovery.excluded_nodes if (one.node, one.since) != (node, stamp))
     return _with(status, changed(recovery, roots=tuple(roots), first_failures=kept, excluded_nodes=excluded))
 

@@ -21,7 +21,8 @@ class Reading:
     own. ``bare``: nothing but a number is known, which failures of all sorts have in common. ``by_nature``: it
     would be the same on any node. ``weak``: hardware by the program's word alone. ``waits``: starting again at
     once would only repeat it. ``on_node``: whatever it is, it belongs to the node. ``passing``: bad luck that
-    nobody is to blame for, as long as it does not go on.
+    nobody is to blame for, as long as it does not go on. ``link``: it tells of the way between two nodes, so that
+    either of them may be the bad one, or neither.
     """
 
     kind: AttemptCause
@@ -34,6 +35,7 @@ class Reading:
     waits: bool = False
     on_node: bool = False
     passing: bool = False
+    link: bool = False
 
 
 def _numbers(text: str) -> frozenset[int]:
@@ -67,7 +69,7 @@ HARDWARE_CODES: Mapping[int, str] = {
     202: "an unknown device",
 }
 RESUME_TO_DISAMBIGUATE = 16
-OUT_OF_MEMORY_CODE = 247
+OUT_OF_MEMORY, OUT_OF_MEMORY_CODE = "OOMKilled", 247
 SIGTERM_CODE, SIGKILL_CODE = 143, 137
 CODE_WORDS: Mapping[int, str] = {
     RESUME_TO_DISAMBIGUATE: "a result did not repeat, and the program wants to compute it again",
@@ -199,7 +201,7 @@ def read_exit(exit_report: ExitReport, signs: Sequence[Sign]) -> Reading:
         return Reading(AttemptCause.DISRUPTION, exit_report.reason, "not of its own accord", bare=True)
     if code in DELIBERATE_CODES:
         return Reading(AttemptCause.DELIBERATE, f"exit {code}", DELIBERATE_CODES[code])
-    if exit_report.reason == "OOMKilled" or code == OUT_OF_MEMORY_CODE:
+    if exit_report.reason == OUT_OF_MEMORY or code == OUT_OF_MEMORY_CODE:
         return Reading(AttemptCause.OUT_OF_MEMORY, "OutOfMemory", "the host's memory did not suffice")
     if exit_report.reason == ExitReason.PROCESS_NOT_STARTED:
         return Reading(
@@ -243,7 +245,7 @@ def read_pod(pod: PodView) -> Reading:
         return Reading(AttemptCause.STORAGE, "ImagePull", "the image could not be pulled", waits=True)
     if is_refused_by_node(pod):
         return Reading(AttemptCause.UNKNOWN, pod.reason, "the node would not take it", on_node=True, waits=True)
-    if pod.reason == "OOMKilled" or pod.exit_code == OUT_OF_MEMORY_CODE:
+    if pod.reason == OUT_OF_MEMORY or pod.exit_code == OUT_OF_MEMORY_CODE:
         return Reading(AttemptCause.OUT_OF_MEMORY, "OutOfMemory", "the host's memory did not suffice")
     if pod.exit_code is not None and pod.exit_code in DELIBERATE_CODES:
         return Reading(AttemptCause.DELIBERATE, f"exit {pod.exit_code}", DELIBERATE_CODES[pod.exit_code])

@@ -3,15 +3,19 @@
 Alone they end nothing, as a script may let a command fail. Once the attempt ends badly they speak like a rank's own
 process. A command that starts all of its ranks as steps (``mpirun``) is not believed when it says 0 although one of
 them was killed, or a node is gone: some of them do.
+
+That a node could not be reached for a step is the word of another node. It is evidence of the two together, and no more
+than that: what either of them says of itself counts before it.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import nsmallest
 
 from lockstep.core.failures.evidence import LossKind, losses
 from lockstep.core.failures.ranks import FailedExit, deciding_ranks, exit_in, failed_exits, was_terminated
-from lockstep.core.failures.signs import SIGN_LIVES, read_exit
+from lockstep.core.failures.signs import OUT_OF_MEMORY, SIGN_LIVES, read_exit
 from lockstep.core.failures.silence import everyone_heard_since
 from lockstep.core.model.assignment import slot_of_rank
 from lockstep.core.model.ranges import parse_ranges
@@ -23,8 +27,8 @@ NEAR = 30.0
 """Seconds before the first rank's own end in which a step's end may have brought it about, whatever else is known."""
 MOST = 256
 """Ends of steps that are looked at closely."""
-_End = tuple[float, int, StepEnd]
-"""When, on which slot's node, and what."""
+_End = tuple[float, int, int, StepEnd]
+"""When, on which slot's node, by the word of which slot's, and what."""
 _DOUBTED = frozenset({"MPI"})
 """Launchers whose command is not taken at its word."""
 _DAEMONS = frozenset({"orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy"})
@@ -33,6 +37,8 @@ _BY_MPIRUN = "MPI"
 """In the place of a step's name: mpirun has started the process, and the task is its rank."""
 _MPI_ERR_UNKNOWN = 14
 """What Open MPI ends ranks with, mostly without a word of their own, when the connection to another is closed."""
+_UNREACHED = "NodeUnreachable"
+"""A step's end that is none: the node of ``node_rank`` could not be asked for it, or was lost while it ran."""
 _NOBODY: frozenset[int] = frozenset()
 
 
@@ -48,7 +54,22 @@ def with_steps(state: RunState, own: list[FailedExit], attempt: int) -> list[Fai
     counted = _near(state, own, attempt)
     if counted and _is_doubted(state):  # what the command ends with follows from its processes
         own = [replace(end, follows=_decides(state, end)) for end in own]
+    unreached = _unreached(own, counted)
+    if unreached is not None:  # who could not reach it ends for that
+        own = [replace(end, follows=end.follows or _is_told_of(end, unreached)) for end in own]
+    counted = [end for end in counted if end.told_by is None or end is unreached]
     return sorted([*own, *counted], key=lambda end: (end.exit.at, end.slot))
+
+
+def _unreached(own: Sequence[FailedExit], counted: Sequence[FailedExit]) -> FailedExit | None:
+    """The first node that could not be reached, of those that say nothing of themselves."""
+    speak = {end.slot for end in (*own, *counted) if end.told_by is None}
+    found = [end for end in counted if end.told_by is not None and end.slot not in speak]
+    return min(found, key=lambda end: (end.exit.at, end.slot), default=None)
+
+
+def _is_told_of(end: FailedExit, unreached: FailedExit) -> bool:
+    return end.slot == unreached.told_by and end.exit.at >= unreached.exit.at
 
 
 def has_succeeded(state: RunState, done: frozenset[int]) -> bool:
@@ -92,7 +113,7 @@ def _killed_in_vain(state: RunState, attempt: int) -> list[FailedExit]:
     if not _is_doubted(state) or not _says_success(state, attempt):
         return []
     note = "the command ended with code 0 all the same"
-    killed = _first(state, [each for each in _of_steps(state, attempt) if _was_killed(each[2])])
+    killed = _first(state, [each for each in _of_steps(state, attempt) if _was_killed(each[3])])
     return [replace(end, note=note) for end in killed]
 
 
@@ -101,12 +122,12 @@ def _killed_daemons(state: RunState, attempt: int) -> list[FailedExit]:
     if not _is_doubted(state) or not state.trains:
         return []
     ends = _of_steps(state, attempt)
-    return _first(state, [each for each in ends if _was_killed(each[2]) and each[2].program in _DAEMONS])
+    return _first(state, [each for each in ends if _was_killed(each[3]) and each[3].program in _DAEMONS])
 
 
 def _was_killed(end: StepEnd) -> bool:
     """By a signal, or what it ran in the place of was, as a shell says it."""
-    return bool(end.signal) or (end.code or 0) > 128
+    return end.reason != _UNREACHED and (bool(end.signal) or (end.code or 0) > 128)
 
 
 def _says_success(state: RunState, attempt: int) -> bool:
@@ -144,15 +165,27 @@ def _says_why(state: RunState, end: FailedExit) -> bool:
 
 
 def _of_steps(state: RunState, attempt: int) -> Iterator[_End]:
-    """Ends that nobody asked for."""
+    """Ends that nobody asked for. Once the attempt is over its nodes lose each other."""
+    entry = state.attempt_entry(attempt)
+    over = entry.seen_at + 1.0 if entry is not None and entry.seen_at is not None else math.inf  # in whole seconds
     for slot in state.ranked_slots():
         report = state.report(slot)
         if report is None or not report.step_ends or report.attempt != attempt or was_terminated(report):
             continue
         for end in report.step_ends:
-            if not end.asked and (end.code or end.signal) and (end.node_rank or 0) < state.world:
-                where = slot if end.node_rank is None else slot_of_rank(state.status.assignment, end.node_rank)
-                yield min(end.at, state.now), where, end
+            if end.asked or not (end.code or end.signal) or (end.node_rank or 0) >= state.world:
+                continue
+            where = slot if end.node_rank is None else slot_of_rank(state.status.assignment, end.node_rank)
+            if end.reason == _UNREACHED and (where == slot or end.at >= over):
+                continue
+            if where == slot or _took_part(state, where, attempt):
+                yield min(end.at, state.now), where, slot, end
+
+
+def _took_part(state: RunState, slot: int, attempt: int) -> bool:
+    """Whoever has the slot now was in the attempt."""
+    report = state.report(slot)
+    return attempt == state.status.attempt or (report is not None and report.attempt == attempt)
 
 
 def _first(state: RunState, found: list[_End]) -> list[FailedExit]:
@@ -160,8 +193,13 @@ def _first(state: RunState, found: list[_End]) -> list[FailedExit]:
     return [_as_exit(state, *each) for each in nsmallest(MOST, found, key=lambda each: each[:2])]
 
 
-def _as_exit(state: RunState, at: float, slot: int, end: StepEnd) -> FailedExit:
-    reason = ExitReason.SIGNAL if end.signal else ExitReason.ERROR
+def _as_exit(state: RunState, at: float, slot: int, told_by: int, end: StepEnd) -> FailedExit:
+    if end.reason == _UNREACHED:
+        lost = ExitReport(end.code or 0, end.signal or 0, at, _UNREACHED, end.stderr_tail)
+        return FailedExit(slot, state.status.assignment.nodes[slot], lost, told_by=told_by)
+    reason: str = ExitReason.SIGNAL if end.signal else ExitReason.ERROR
+    if end.reason == OUT_OF_MEMORY:
+        reason = OUT_OF_MEMORY
     exit_report = ExitReport(end.code or 0, end.signal or 0, at, reason, end.stderr_tail)
     follows = end.step == _BY_MPIRUN and end.code == _MPI_ERR_UNKNOWN
     return FailedExit(slot, state.status.assignment.nodes[slot], exit_report, f": {_named(end)}", follows=follows)
@@ -177,14 +215,17 @@ def _named(end: StepEnd) -> str:
 def failures(reports: Mapping[int, WorkerReport], ranks: Sequence[int], attempt: int) -> dict[int, str]:
     """By rank, what of its steps failed first in the attempt without having been asked to, in words. ``ranks``: of
     each slot; those of spares are negative."""
-    found: dict[int, StepEnd] = {}
+    found: dict[int, tuple[float, str]] = {}
     for slot, rank in enumerate(ranks):
         report = reports.get(slot)
         for end in report.step_ends if report is not None and report.attempt == attempt else ():
             where = rank if end.node_rank is None else end.node_rank
             if where in ranks and where >= 0 and not end.asked and (end.code or end.signal):
-                found[where] = min(found.get(where, end), end, key=lambda each: each.at)
-    return {rank: f"{_named(end)} ended with {_outcome(end)}" for rank, end in sorted(found.items())}
+                words = f"{_named(end)} ended with {_outcome(end)}"
+                if end.reason == _UNREACHED:
+                    words = f"rank {rank} could not reach it for a step: {end.stderr_tail.strip()}"
+                found[where] = min(found.get(where, (end.at, words)), (end.at, words))
+    return {rank: words for rank, (_, words) in sorted(found.items())}
 
 
 def _outcome(end: StepEnd) -> str:

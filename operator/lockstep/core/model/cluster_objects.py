@@ -264,8 +264,10 @@ def _attempt(annotation: str) -> int:
 
 
 def _is_number(text: str, *, below: int) -> bool:
-    """Names are their makers' to choose, and what is made of these has to fit into memory and into status."""
-    return text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER and int(text) < below
+    """Names are their makers' to choose: what is made of these has to fit into memory and into status, and only one
+    name stands for a number."""
+    is_decimal = text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER
+    return is_decimal and (text[0] != "0" or text == "0") and int(text) < below
 
 
 def _placeholder(pod: wire.Pod) -> PlaceholderView | None:

@@ -8,6 +8,9 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.save_signal import save_signal
 
+SHORTEST_END = 5
+"""Seconds before a limit at which ranks are told to end at the latest, where half of the limit is as much."""
+
 
 @dataclass(frozen=True, slots=True)
 class LimitNotice:
@@ -22,10 +25,16 @@ class LimitNotice:
 
 
 def notice_of(spec: TrainingRunSpec, limit: int, grace: int) -> LimitNotice:
-    """``limit`` and ``grace``, that of the pods, in seconds. Nothing takes more than half of the limit."""
-    end = min(grace, limit // 2)
+    """``limit`` and ``grace``, that of the pods, in seconds. A save takes no more than half of the limit."""
+    end = end_notice(limit, grace)
     save = max(end, min(parse_duration(spec.on_time_limit.lead_time), limit // 2)) if can_be_asked(spec) else end
     return LimitNotice(save, end, min(end, save // 2))
+
+
+def end_notice(limit: int, grace: int) -> int:
+    """Seconds before ``limit`` at which ranks are told to end. What is tried for minutes has its minutes: no more than
+    a tenth of them goes to ``grace``, which is meant for limits of hours."""
+    return min(grace, max(SHORTEST_END, limit // 10), limit // 2)
 
 
 def can_be_asked(spec: TrainingRunSpec) -> bool:

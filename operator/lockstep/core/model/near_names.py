@@ -13,9 +13,11 @@ _TOLD = 3
 
 
 def nearest(wanted: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Up to three of ``names`` that are like ``wanted``, the likest first."""
-    scored = ((_likeness(wanted, name), name) for name in islice(names, MOST_COMPARED))
-    return tuple(name for score, name in sorted((-score, name) for score, name in scored if score >= _LIKE)[:_TOLD])
+    """Up to three of ``names`` that are like ``wanted``, the likest first; what differs in case alone alone."""
+    scored = [(-_likeness(wanted, name), name) for name in islice(names, MOST_COMPARED)]
+    like = sorted(each for each in scored if each[0] <= -_LIKE)
+    same = [each for each in like if each[0] == -1.0]
+    return tuple(name for _, name in (same or like)[:_TOLD])
 
 
 def suggestion(wanted: str, names: Iterable[str]) -> str:

@@ -247,6 +247,7 @@ class Directive:
     start: CollectiveStart | None = None  # with RUN
     nodelist: tuple[str, ...] = ()  # addresses by rank, with RUN
     step_ports: tuple[int, ...] = ()  # of the step servers by rank, with RUN; empty: the run has no steps
+    step_nodes: tuple[str, ...] = ()  # what Kubernetes calls the nodes by rank, with ``step_ports``
     batch: BatchOrder | None = None  # with RUN; None: it is no batch job
     has_token: bool = False  # with RUN: its workers share a secret
     verify: VerifyRequest | None = None  # with PREPARE
@@ -255,6 +256,7 @@ class Directive:
     stopping_at: float = 0.0  # with RUN: the gang will be stopped then at the latest, so should_stop() is true
     cadence: CadenceOrder | None = None  # with RUN
     watch: tuple[tuple[str, str], ...] = ()  # with RUN: (rule, pattern) to look for in stderr
+    progress_pattern: str = ""  # with RUN: of the lines of its output that tell a step; empty: those that are known
     stacks: str = ""  # with RUN: id of a request for the stacks of all ranks
     point: PointRequest | None = None  # with PREPARE
     warm_up: WarmUpRequest | None = None  # with PREPARE

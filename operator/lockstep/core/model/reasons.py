@@ -69,6 +69,7 @@ class WaitReason(AnyReason):
     PRIORITY = "Priority"  # its nodes are free, or may become so, but somebody before it is to have them
     PREEMPTING = "Preempting"
     QUOTA = "Quota"
+    QUOTA_TOO_SMALL = "QuotaTooSmall"  # not even if nobody used any of it
     RUNNING_RUNS_LIMIT = "RunningRunsLimit"
     PENDING_RUNS_LIMIT = "PendingRunsLimit"
     NODES_PER_RUN_LIMIT = "NodesPerRunLimit"
@@ -241,6 +242,7 @@ class ConditionReason(AnyReason):
     KUEUE_NOT_INSTALLED = "KueueNotInstalled"
     KUEUE_DISABLED = "KueueDisabled"
     DECISION_FAILS = "DecisionFails"
+    NODES_UNKNOWN = "NodesUnknown"  # the API server does not give the ConfigMap that has them
     # ScaleUp
     PLACEHOLDERS_WAIT = "PlaceholdersWait"
     PROVISIONING_REQUESTED = "ProvisioningRequested"

@@ -178,7 +178,7 @@ class RunView:
     deleting: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)  # those of Kueue alone
-    unread: bool = False  # not all nodes that it holds are known: it is not written, so nobody waits for its answer
+    unread: bool = False  # not all nodes that it holds are known: nothing is written that rests on them
 
     @property
     def key(self) -> str:

@@ -23,7 +23,7 @@ def forget_test_only(plan: PlanBuilder) -> None:
     run, status = plan.run, plan.status
     if not is_test_only(run) or run.deleting or is_true(status, ConditionType.STATE_REGRESSION) or plan.snapshot.pods:
         return
-    if plan.phase not in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
+    if run.is_paused or plan.phase not in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
         return
     answered = [] if status.test_only is None else [status.test_only.at]
     for kind, value in ((ConditionType.ACCEPTED, "False"), (ConditionType.FINISHED, "True")):

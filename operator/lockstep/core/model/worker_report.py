@@ -144,7 +144,8 @@ class StepEnd(Struct, frozen=True, rename="camel"):
     """A process of a step that failed on the node of the worker that says so. ``code`` None: ``signal`` ended it.
 
     ``asked``: somebody wanted it to end. ``program`` is the last part of its first word. ``node_rank``: the node was
-    that of this rank, by what mpirun says; None: it was the worker's own.
+    that of this rank, by what mpirun says; None: it was the worker's own. ``reason``: OOMKilled; or NodeUnreachable, of
+    a node that could not be asked for the process, or was lost while it ran.
     """
 
     at: Moment
@@ -156,6 +157,7 @@ class StepEnd(Struct, frozen=True, rename="camel"):
     stderr_tail: Text = ""
     asked: bool = False
     node_rank: Count | None = None
+    reason: Word = ""
 
 
 class StackReport(Struct, frozen=True, rename="camel"):

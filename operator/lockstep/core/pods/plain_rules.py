@@ -30,6 +30,7 @@ def plain_problems(spec: TrainingRunSpec) -> Iterator[Problem]:
         ("spec.preflight.warmUp", spec.preflight.warm_up != "Disabled", "the worker warms up at its barrier"),
         ("spec.preflight.minDisk", spec.preflight.min_disk is not None, "the worker looks at the disks"),
         ("spec.preflight.startJitter", spec.preflight.start_jitter is not None, "the worker spreads the starts"),
+        ("spec.progress.pattern", spec.progress.pattern is not None, "the worker reads the log"),
         ("spec.recovery.debugHold", spec.recovery.debug_hold is not None, "the worker keeps pods for a look inside"),
     ):
         if asked:

@@ -15,6 +15,7 @@ from lockstep.api.base.durations import parse_duration
 from lockstep.api.base.quantities import parse_quantity
 from lockstep.api.run_spec import MOST_GPUS, TrainingRunSpec
 from lockstep.core.model.accelerators import gpu_request
+from lockstep.core.model.near_names import suggestion
 from lockstep.core.model.problems import Problem, lockstep_mounts, reserved_variable
 from lockstep.core.model.settings import PodPolicy
 from lockstep.core.model.tunables import Tunables
@@ -126,9 +127,10 @@ def _volumes(spec: TrainingRunSpec, grant: AllowedPowers) -> Iterator[Problem]:
 
 
 def _patterns(spec: TrainingRunSpec) -> Iterator[Problem]:
-    for index, rule in enumerate(spec.recovery.rules):
-        if mistake := plain_mistake(rule.log_pattern or ""):
-            field = f"spec.recovery.rules[{index}].logPattern"
+    rules = spec.recovery.rules
+    asked = {f"spec.recovery.rules[{index}].logPattern": rule.log_pattern for index, rule in enumerate(rules)}
+    for field, pattern in [*asked.items(), ("spec.progress.pattern", spec.progress.pattern)]:
+        if mistake := plain_mistake(pattern or ""):
             yield Problem(field, f"is no regular expression of Python's: {mistake}; escape what is meant as it stands")
 
 
@@ -171,5 +173,6 @@ def _unknown_names(spec: TrainingRunSpec, known: KnownNames) -> Iterator[Problem
         wanted.append(("spec.gpuResource", spec.gpu_resource, known.accelerators))
     for field, name, choices in wanted:
         if choices is not None and name not in choices:
-            there = f"write one of {', '.join(sorted(choices))}" if choices else "it names none"
+            meant, there = suggestion(name, sorted(choices)), ", ".join(sorted(choices))
+            there = f"{meant}write one of {there}" if choices else "it names none"
             yield Problem(field, f"{name} is not in the operator's configuration; {there}")

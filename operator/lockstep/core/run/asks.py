@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import AskStatus, StopStatus
-from lockstep.core.batch.inside import SubmissionRefusedError, manifest_of, mark_of, submitted_name
+from lockstep.core.batch.inside import SubmissionRefusedError, manifest_of, mark_of, notices_of, submitted_name
 from lockstep.core.batch.submission import NumberedJob
 from lockstep.core.model.conditions import find
 from lockstep.core.model.job_ids import has_job_id
@@ -28,6 +28,9 @@ MOST_KEPT = 8
 """Answers that status keeps. A worker asks for four things at a time, and forgets what is answered."""
 
 
+_MOST_LETTERS = 512  # as the API has it
+
+
 def obey_asks(plan: PlanBuilder) -> None:
     """Take up what is asked for and was not before."""
     if not has_job_id(plan.run.spec) or plan.phase not in (Phase.RUNNING, Phase.STOPPING):
@@ -40,8 +43,8 @@ def obey_asks(plan: PlanBuilder) -> None:
             id=ask.id,
             kind=ask.kind,
             attempt=plan.status.attempt,
-            ok=not words,
-            words=words[:512],
+            ok=not words if ask.kind != "submit" else number is not None,
+            words=words[:_MOST_LETTERS],
             job_id=number,
             time=plan.stamp,
         )
@@ -102,7 +105,7 @@ def _cancel(plan: PlanBuilder) -> str:
 
 
 def _submit(plan: PlanBuilder, ask: JobAsk) -> tuple[str | None, int | None]:
-    """(why it is not done, its number). None: it is under way, and is looked at again."""
+    """(why it is not done or what of it has no effect, its number). None: it is under way, and is looked at again."""
     snapshot, name = plan.snapshot, submitted_name(plan.run, ask)
     queue = snapshot.queue.spec if snapshot.queue is not None else None
     if queue is None or queue.batch is None or not queue.batch.submit_from_inside:
@@ -115,16 +118,22 @@ def _submit(plan: PlanBuilder, ask: JobAsk) -> tuple[str | None, int | None]:
         accepted = find(there.status, ConditionType.ACCEPTED)
         if accepted is not None and accepted.status == "False":
             return accepted.message, None
-        return ("", there.status.job_id) if there.status.job_id is not None else (None, None)
+        number = there.status.job_id
+        if number is None:
+            return None, None
+        return "\n".join(notices_of(plan.run, ask, _jobs(plan))), number
     if refused is not None and refused.is_verdict:
         return refused.message, None
     if not plan.runs:  # one at a time, as many as a script may ask for
-        jobs = {number: NumberedJob(*known) for number, known in snapshot.numbers.items()}
         try:
-            plan.runs.append(SubmitRun(plan.run.namespace, name, manifest_of(plan.run, ask, jobs)))
+            plan.runs.append(SubmitRun(plan.run.namespace, name, manifest_of(plan.run, ask, _jobs(plan))))
         except SubmissionRefusedError as error:
             return str(error), None
     return None, None
+
+
+def _jobs(plan: PlanBuilder) -> dict[int, NumberedJob]:
+    return {number: NumberedJob(*known) for number, known in plan.snapshot.numbers.items()}
 
 
 def _turn(plan: PlanBuilder, stop: StopStatus, reason: StopReason) -> None:

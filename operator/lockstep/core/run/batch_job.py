@@ -61,7 +61,7 @@ def _job(state: RunState, batch: BatchSpec, number: int, nodelist: tuple[str, ..
         start_time=int(status.last_admitted or 0),
         end_time=int(time_is_over(state, status) or 0),
         said=options,
-        ntasks=_tasks(batch, len(nodelist)),
+        ntasks=_tasks(batch, len(nodelist), resolved.gpus_per_node),
         memory=batch.memory_mib,
         array=_array(state.run.annotations),
         restarts=max(0, status.attempt - 1),
@@ -69,14 +69,19 @@ def _job(state: RunState, batch: BatchSpec, number: int, nodelist: tuple[str, ..
         qos=options.get("qos") or spec.priority_class_name or "",
         reservation=options.get("reservation", ""),
         components=batch.components,
+        image=spec.image,
+        mounts=tuple(volume.mount_path for volume in spec.volumes),
     )
 
 
-def _tasks(batch: BatchSpec, nodes: int) -> int | None:
-    """As many as were said, be the gang smaller or larger than it was asked for."""
-    per_node = batch.options.get("ntasks-per-node", "")
-    if "ntasks" not in batch.options and per_node.isascii() and per_node.isdigit() and len(per_node) <= 4:
-        return int(per_node) * nodes or None
+def _tasks(batch: BatchSpec, nodes: int, gpus: int) -> int | None:
+    """As many as were said, be the gang smaller or larger than it was asked for. ``gpus``: of a node."""
+    if "ntasks" in batch.options:
+        return batch.ntasks
+    for option, each in (("ntasks-per-node", 1), ("ntasks-per-gpu", gpus), ("ntasks-per-tres", gpus)):
+        said = batch.options.get(option, "")
+        if said.isascii() and said.isdigit() and len(said) <= 4:
+            return int(said) * each * nodes or None
     return batch.ntasks
 
 

@@ -77,7 +77,7 @@ def _released(state: RunState, known: Handover) -> Directive | None:
     # Past the barrier, where all of them were known, a port that is lacking holds up nobody: its node is named to whom
     # wants to start something there.
     has_steps = any(ports) and (spec is None or launcher_of(spec).steps(spec))
-    batch = batch_order(state, tuple(by_rank))
+    batch, nodes = batch_order(state, tuple(by_rank)), state.status.assignment.nodes
     if batch is None and has_job_id(spec):  # its status was lost, and with it its number
         return None
     spread = spec.preflight.start_jitter if spec is not None else None
@@ -89,6 +89,7 @@ def _released(state: RunState, known: Handover) -> Directive | None:
         start=to_record(start),
         nodelist=tuple(by_rank),
         step_ports=tuple(ports) if has_steps else (),
+        step_nodes=tuple(nodes[slot] for slot in state.ranked_slots()) if has_steps else (),
         batch=batch,
         has_token=has_token(spec),
         save=save,
@@ -97,6 +98,7 @@ def _released(state: RunState, known: Handover) -> Directive | None:
         jitter=parse_duration(spread) if spread is not None else 0.0,
         retention=order_for_workers(state.status),
         watch=tuple((rule.name, rule.log_pattern) for rule in rules if rule.log_pattern is not None),
+        progress_pattern=(spec.progress.pattern or "") if spec is not None else "",
     )
 
 

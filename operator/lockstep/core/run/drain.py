@@ -77,18 +77,17 @@ def _ensure_saved(plan: PlanBuilder) -> bool:
 
 
 def _end_attempt(plan: PlanBuilder, drained: list[Loss]) -> None:
-    first = drained[0]
+    first, latest = drained[0], latest_valid(plan.snapshot, plan.status)
     plan.put_attempt(
         changed(
             plan.attempt(plan.status.attempt),
             ended_at=plan.stamp,
             message=first.message[:512],
             node=first.node,  # and no rank: none failed
-            last_step=last_trained(plan),
+            last_step=last_trained(plan, latest),
             charged=False,
         ),
         cause=AttemptEnd.DRAINED,
         action=ActionWord.REPLACE,
     )
-    latest = latest_valid(plan.snapshot, plan.status)
     plan.status = changed(record_latest(plan.status, latest), attempt=plan.status.attempt + 1)

@@ -187,18 +187,18 @@ def _ensure_saved(plan: PlanBuilder) -> bool:
 
 
 def _end_attempt(plan: PlanBuilder, why: str) -> None:
+    latest = latest_valid(plan.snapshot, plan.status)
     plan.put_attempt(
         changed(
             plan.attempt(plan.status.attempt),
             ended_at=plan.stamp,
             message=why,  # and no rank: none failed
-            last_step=last_trained(plan),
+            last_step=last_trained(plan, latest),
             charged=False,
         ),
         cause=AttemptEnd.RESIZED,
         action=ActionWord.RESTART_IN_PLACE,
     )
-    latest = latest_valid(plan.snapshot, plan.status)
     plan.status = changed(record_latest(plan.status, latest), attempt=plan.status.attempt + 1)
 
 

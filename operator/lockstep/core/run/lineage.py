@@ -19,7 +19,7 @@ from lockstep.core.model.run_state import RunState
 from lockstep.core.model.sanitise import line
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.test_only import is_test_only
-from lockstep.core.model.tiers import SHARED
+from lockstep.core.run.way_back import newest_saved
 
 MOST_READ = 8192
 """Characters of the annotation, which has eight records at most."""
@@ -31,7 +31,6 @@ def records_of(run: RunView) -> tuple[PreviousRun, ...]:
     status = run.status
     finished = find(status, ConditionType.FINISHED)
     end = finished if finished is not None and finished.status == "True" else None
-    saved = [each.step for each in status.checkpoint.latest if each.tier == SHARED]
     record = PreviousRun(
         name=run.name,
         uid=run.uid,
@@ -40,7 +39,7 @@ def records_of(run: RunView) -> tuple[PreviousRun, ...]:
         ended=end.last_transition_time if end is not None else None,
         attempts=status.totals.attempts,
         step=status.progress.step,
-        saved=max(saved, default=None),
+        saved=newest_saved(status),
     )
     return (record, *status.previous)[:MAX_PREVIOUS]
 
@@ -79,7 +78,8 @@ def record_previous(plan: PlanBuilder) -> None:
 
 
 def record_next(plan: PlanBuilder) -> None:
-    """Of a run that has ended: the latest that goes on from it. The link stays when that one is deleted."""
+    """Of a run that has ended: the latest that goes on from it, or begins anew in its place. The link stays when that
+    one is deleted."""
     latest = _latest(plan)
     if latest is not None and plan.status.next != (link := LinkedRun(name=latest.name, uid=latest.uid)):
         plan.status = changed(plan.status, next=link)
@@ -89,6 +89,7 @@ def _latest(state: RunState) -> RunView | None:
     going_on: Iterable[RunView] = (
         run
         for run in state.snapshot.successors
-        if run.status.resolved.start_run_uid == state.run.uid and not is_test_only(run)
+        if state.run.uid in (run.status.resolved.start_run_uid, *(before.uid for before in run.status.previous[:1]))
+        and not is_test_only(run)
     )
     return max(going_on, key=lambda run: (run.created_at, run.uid), default=None)

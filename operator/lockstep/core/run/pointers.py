@@ -66,9 +66,7 @@ def ensure_pointers(plan: PlanBuilder, choice: Candidate | None) -> Pointing:
     node = plan.status.assignment.nodes[asked.slot]
     words = f"{plan.title(asked.slot)} on {node} could not point the loader to step {choice.step}: {problem}"
     if asked.asked >= min(MAX_ASKED, plan.world):
-        begin_stop(
-            plan, StopReason.POINTER_FAILED, f"{words}; correct {directory}, and create the run anew with start.run"
-        )
+        begin_stop(plan, StopReason.POINTER_FAILED, f"{words}; correct {directory}")
         return Pointing(PointingState.FAILED)
     plan.event(EventReason.POINTER_FAILED, words, action=ActionWord.POINT, warning=True)
     asked = _ask(plan, directory, choice.step, plan.rank(asked.slot) + 1, asked.asked + 1, problem)

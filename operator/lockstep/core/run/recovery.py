@@ -10,6 +10,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
+from lockstep.core.checkpoints.saves import last_trained
 from lockstep.core.failures.actions import SAME_STEP, Action, Case, Verb, act
 from lockstep.core.failures.breaker import slow_in_words
 from lockstep.core.failures.causes import Cause, collected, first_cause
@@ -27,7 +28,7 @@ from lockstep.core.failures.late_evidence import (
     limit_exceeded_before,
     pods_lost_before,
 )
-from lockstep.core.failures.ranks import is_to_join
+from lockstep.core.failures.ranks import is_to_join, script_exit_code
 from lockstep.core.failures.recovery_record import (
     count_attempts_without_progress,
     hold_back_attempt,
@@ -190,14 +191,14 @@ def carry_out(plan: PlanBuilder, cause: Cause, action: Action, case: Case, lost:
 def _has_more_to_hear(state: RunState, cause: Cause, action: Action) -> bool:
     """Peers of a node that just died end with errors too: a verdict that is final waits for everybody's word,
     and one that only complains of others for a moment."""
-    report = state.report(cause.slot)
-    ended = min(cause.at, report.since) if report is not None else cause.at  # whatever its clock says
-    if not cause.exited or everyone_heard_since(state, ended, but=cause.slot):
+    report, link = state.report(cause.slot), cause.reading.link
+    ended = min(cause.at, report.since) if report is not None and not link else cause.at  # whatever its clock says
+    if not cause.exited or everyone_heard_since(state, ended, but=-1 if link else cause.slot):
         return False
     if action.verb is Verb.STOP:
         state.wake(state.now + state.heartbeat)
         return True
-    return not state.reached(ended + SYMPTOMS_WAIT) and cause.reading.symptom
+    return not state.reached(ended + SYMPTOMS_WAIT) and (cause.reading.symptom or link)
 
 
 def case_of(state: RunState, cause: Cause, lost: Sequence[Loss], attempt: int | None = None) -> Case:
@@ -233,7 +234,7 @@ def case_of(state: RunState, cause: Cause, lost: Sequence[Loss], attempt: int | 
         seen_rules=frozenset(s.kind.partition(":")[2] for s in signs if s.kind.startswith("Rule:")),
         conditions=frozenset(node.conditions) if node is not None else frozenset(),
         held=state.snapshot.leadership.disruption,
-        excluded_enough=excluded_enough(state, len({cause.slot, *cause.evidence.slots}))
+        excluded_enough=excluded_enough(state, len(cause.suspects))
         if cause.points_at_node or cause.reading.on_node or cause.kind in MAY_LEAVE_ITS_NODE
         else "",
         suspects=frozenset(status.assignment.nodes[slot] for slot in cause.evidence.slots) - {""},
@@ -244,7 +245,7 @@ def case_of(state: RunState, cause: Cause, lost: Sequence[Loss], attempt: int | 
 
 def _diverged_alike(state: RunState, attempt: int) -> int:
     """How many attempts before this one loaded the same checkpoint and judge_divergence at the same place."""
-    status, last = state.status, _last_step(state, attempt)
+    status, last = state.status, _last_trained(state, attempt)
     resume = status.start.resume if status.start is not None and status.start.attempt == attempt else None
     if resume is None or last is None:
         return 0
@@ -256,6 +257,13 @@ def _diverged_alike(state: RunState, attempt: int) -> int:
         and abs(entry.last_step - last) <= SAME_STEP
         for entry in status.attempts
     )
+
+
+def _last_trained(state: RunState, attempt: int) -> int | None:
+    """As history has it: no less than was saved."""
+    if attempt != state.status.attempt:
+        return _last_step(state, attempt)
+    return last_trained(state, latest_valid(state.snapshot, state.status))
 
 
 def _last_step(state: RunState, attempt: int) -> int | None:
@@ -270,6 +278,7 @@ def _first_bad_step(state: RunState, attempt: int) -> int | None:
 
 def _write_history(plan: PlanBuilder, cause: Cause, action: Action, case: Case) -> None:
     saved = action.ceiling if action.ceiling is not None else saved_step(plan)
+    last = _last_trained(plan, plan.status.attempt)
     others = {plan.rank(slot) for slot in (*cause.victims, *cause.evidence.tied)}
     plan.put_attempt(
         changed(
@@ -280,11 +289,12 @@ def _write_history(plan: PlanBuilder, cause: Cause, action: Action, case: Case) 
             rank=plan.rank(cause.slot),
             node=cause.node,
             exit_code=cause.exit_code,
+            script_exit_code=script_exit_code(plan),
             stderr=cause.stderr,
-            last_step=case.step,
+            last_step=last,
             charged=action.charged,
             victims=shown_ranges(others),
-            steps_lost=max(0, case.step - saved) if case.step is not None else None,
+            steps_lost=max(0, last - saved) if last is not None else None,
         ),
         cause=cause.kind,
         action=_word(action),
@@ -437,7 +447,7 @@ def _clear_node_blame(plan: PlanBuilder, ended: AttemptStatus) -> None:
     """The rank that an attempt's end was put down to did not bring it about."""
     excluded = plan.status.recovery.excluded_nodes
     if ended.seen_at is not None:
-        plan.status = unblame(plan.status, ended.node, ended.seen_at)
+        plan.status = unblame(plan.status, ended.node, ended.cause or "", ended.seen_at)
     if ended.charged and plan.status.recovery.consecutive_no_progress:
         plan.status = take_back_charge(plan.status)
     plan.admission_changed |= plan.status.recovery.excluded_nodes != excluded

@@ -45,7 +45,8 @@ TRIED_AGAIN_AFTER = 600.0
 HINT_AFTER = 300.0
 """Seconds that a run trains without ever having reported a step until it is told how to. Large models load longer."""
 HOW_TO_REPORT = (
-    "add lockstep_training.report(step), or print lines such as step 120/5000 loss 2.31 (docs/worker.md#progress)"
+    "add lockstep_training.report(step), print lines such as step 120/5000 loss 2.31, or say by spec.progress.pattern "
+    "what yours look like (docs/worker.md#progress)"
 )
 NO_STEP_HINT = f"no step was ever reported: hangs and the pace cannot be seen; {HOW_TO_REPORT}"
 SETTLED_AFTER = 2.0
@@ -65,8 +66,6 @@ def record_progress(plan: PlanBuilder, *, at_once: bool) -> None:
     begun = entry.started_at if entry is not None and entry.started_at is not None else 0.0
     written = plan.status.progress.time
     first = newest is not None and (written is None or written < begun)
-    step = max(newest.step, last_trained(plan) or 0) if newest is not None else 0
-    moved = newest is not None and (step != plan.status.progress.step or first)
     interval = plan.tunables.progress_write_interval
     if plan.lag.allowance:
         interval *= SHED  # others need the API server more
@@ -74,7 +73,11 @@ def record_progress(plan: PlanBuilder, *, at_once: bool) -> None:
     if not (at_once or first or plan.reached((written or 0.0) + interval)):
         return
     plan.wake(plan.now + interval)
-    if newest is not None and moved:
+    if _something_was_saved(plan):
+        latest = latest_valid(plan.snapshot, plan.status)
+        plan.status = record_latest(plan.status, latest)
+    step = max(newest.step, last_trained(plan) or 0) if newest is not None else 0
+    if newest is not None and (first or step != plan.status.progress.step):
         total = plan.spec.progress.total_steps or newest.total_steps
         plan.status = changed(
             plan.status,
@@ -92,9 +95,6 @@ def record_progress(plan: PlanBuilder, *, at_once: bool) -> None:
             ),
         )
     remember_pace(plan)
-    if _something_was_saved(plan):
-        latest = latest_valid(plan.snapshot, plan.status)
-        plan.status = record_latest(plan.status, latest)
 
 
 def _something_was_saved(state: RunState) -> bool:

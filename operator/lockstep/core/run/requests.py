@@ -3,6 +3,7 @@
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import RequestStatus
+from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import ask_for_save, grace_period, last_trained
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -45,9 +46,9 @@ def obey_annotations(plan: PlanBuilder, *, only_stops: bool = False) -> bool:
 
 
 def _end_attempt(plan: PlanBuilder) -> None:
-    number = plan.status.attempt
+    last = last_trained(plan, latest_valid(plan.snapshot, plan.status))
     plan.put_attempt(
-        changed(plan.attempt(number), ended_at=plan.stamp, last_step=last_trained(plan)),
+        changed(plan.attempt(plan.status.attempt), ended_at=plan.stamp, last_step=last),
         cause=AttemptEnd.REQUESTED,
         action=ActionWord.RESTART_IN_PLACE,
     )

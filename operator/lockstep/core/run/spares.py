@@ -17,6 +17,7 @@ from lockstep.core.model.run_state import RunState
 from lockstep.core.model.worker_report import WorkerPhase
 from lockstep.core.pods.launchers import may_join
 from lockstep.core.pods.requirement import avoided_nodes
+from lockstep.core.run.attendance import is_present
 
 SETTLED_AFTER = 2.0
 """Seconds without news of a spare after which their number is worth a write."""
@@ -60,8 +61,7 @@ def is_ready(state: RunState, slot: int) -> bool:
     if pod is None or pod.is_terminal or pod.deleting or node is None or not node.ready or node.drain:
         return False
     avoided = avoided_nodes(state.status.recovery.excluded_nodes, state.now)
-    heard = report.polling or state.now - report.received_at <= state.silent_after
-    return heard and node.name not in {entry.node for entry in avoided}
+    return is_present(report, state.now, state.silent_after) and node.name not in {entry.node for entry in avoided}
 
 
 def count_spares(plan: PlanBuilder) -> None:

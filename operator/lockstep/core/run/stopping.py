@@ -26,6 +26,7 @@ from lockstep.core.pods.pod_groups import let_go_of_group
 from lockstep.core.run.backoff import backoff
 from lockstep.core.run.debug_hold import hold_for_debugging
 from lockstep.core.run.fencing import keep_fence
+from lockstep.core.run.way_back import way_back
 
 REQUEUES = (
     StopReason.REQUEUED,
@@ -40,6 +41,8 @@ OUT_OF_SHARE = (StopReason.TIME_LIMIT, StopReason.BUDGET_SPENT)
 """Reasons of ends after which no pod is waited for any longer than it takes to end."""
 LONGEST_WAIT = 4
 """Times ``excluded_shortly_seconds``, for a gang whose pods kubelet after kubelet refuses."""
+MOST_WORDS = 1000
+"""Characters of an end's message, of which an event takes 1024."""
 _AT_REST = (WorkerPhase.EXITED, WorkerPhase.READY, WorkerPhase.PREPARING)
 
 
@@ -119,7 +122,10 @@ def carry_out_stop(plan: PlanBuilder, leaving: frozenset[int]) -> None:
 
 
 def finish(plan: PlanBuilder, succeeded: bool, reason: StopReason | Recorded, message: str) -> None:
-    """The end of the run, for good."""
+    """The end of the run, for good. A failure names the way back."""
+    if not succeeded and _is_failure(reason):
+        way = way_back(plan.run, plan.status, reason)
+        message = f"{message[: MOST_WORDS - len(way)]}; {way}"
     plan.status = changed(plan.status, stop=None, preemption=None, reservation=None, queue=QueueStatus())
     plan.condition(ConditionType.SUCCEEDED, succeeded, reason, message)
     plan.condition(ConditionType.FINISHED, True, reason, message)

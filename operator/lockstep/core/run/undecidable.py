@@ -6,7 +6,8 @@ Kueue, a preemptor; of one that fails also everybody who waits while a launch ma
 end. Nothing is made, replaced or resumed here, and no pod is deleted but those of a gang that stops or has stopped.
 
 It rests on the status, the pods, and who has been heard of at rest; each question is asked by itself, so that a defect
-in one keeps no other from being asked.
+in one keeps no other from being asked. Of a run whose nodes cannot be read (``unread``) what has to be known of them
+waits: it comes to no success, and gives none back; when it stops, its pods go.
 """
 
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import cannot_decide, find, is_true
 from lockstep.core.model.lifecycle import Outcome, Phase
-from lockstep.core.model.limits import asked_limit
+from lockstep.core.model.limits import asked_limit, end_notice
 from lockstep.core.model.plan import Plan
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.ranges import format_ranges
@@ -73,14 +74,16 @@ Wish = tuple[StopReason, str]
 
 
 def without_deciding(snapshot: RunSnapshot, tunables: Tunables, now: float, error: str) -> Plan:
-    """What is to be done for one run at ``now``; ``error`` is the kind of what ``decide`` raises."""
+    """What is to be done for one run at ``now``; ``error`` is the kind of what ``decide`` raises, or why the nodes of
+    one that is ``unread`` cannot be read."""
     if tunables.mode is Mode.REPORT_ONLY:
         return Plan()
     plan = _begun(snapshot, tunables, now)
     if not _let_end_if_over(plan):
         _tell(plan, error)
         _keep_to(plan, _wish(plan), saves=False)
-        _tried(_charge, plan)
+        if not plan.run.unread:
+            _tried(_charge, plan)
         _conclude(plan, ConditionType.UNDECIDABLE.value)
     _answer_workers(plan)
     return plan.build()
@@ -155,15 +158,24 @@ def _answer_workers(plan: PlanBuilder) -> None:
 
 
 def _tell(plan: PlanBuilder, error: str) -> None:
+    run, told = plan.run, find(plan.status, ConditionType.UNDECIDABLE)
+    why, remedy = cannot_decide(error), "undo what is unusual in its spec or its annotations, or cancel it"
+    orders = "cancel, suspend, time limits, drained queues and preemption"
+    reason = ConditionReason.NODES_UNKNOWN if run.unread else ConditionReason.DECISION_FAILS
+    if run.unread:
+        if told is not None and told.reason == reason:
+            return  # the words may be others each time
+        why = f"ConfigMap {run.status.assignment.config_map}, which has its nodes, cannot be read ({error[:256]})"
+        remedy = f"mend what keeps the operator from ConfigMaps of namespace {run.namespace}, or cancel the run"
+        orders = "cancel, suspend, time limits and drained queues"
     message = (
-        f"{cannot_decide(error)}; the operator goes on trying, and until it can, cancel, suspend, time limits, drains "
-        "and preemption stop the run without a save, and nothing else is done for it; undo what is unusual in its spec "
-        "or its annotations, or cancel it"
+        f"{why}; the operator goes on trying, and until it can, {orders} stop the run without a save, and nothing else "
+        f"is done for it; {remedy}"
     )
-    if not is_true(plan.status, ConditionType.UNDECIDABLE):
+    if told is None or told.status != "True":
         plan.admission_changed = True
         plan.event(EventReason.UNDECIDABLE, message, action=ActionWord.REPORT, warning=True)
-    plan.condition(ConditionType.UNDECIDABLE, True, ConditionReason.DECISION_FAILS, message)
+    plan.condition(ConditionType.UNDECIDABLE, True, reason, message)
 
 
 def _wish(state: RunState) -> Wish | None:
@@ -176,7 +188,7 @@ def _wish(state: RunState) -> Wish | None:
 
 def _keep_to(plan: PlanBuilder, wish: Wish | None, *, saves: bool) -> None:
     """``saves``: the gang is stopped as usual, after a save, as far as that can be decided."""
-    if _tried(_finish_if_succeeded, plan):
+    if not plan.run.unread and _tried(_finish_if_succeeded, plan):
         return
     if plan.status.stop is not None:
         if plan.damage or not (saves and _tried(_carry_out_as_usual, plan)):
@@ -240,7 +252,7 @@ def _end_of_time(state: RunState) -> Wish | None:
         since = min((pod.created_at for pod in state.live_pods), default=None)
     if limit is None or since is None:
         return None
-    if not state.reached(since + limit - status.held_seconds - min(state.tunables.stop_grace, limit // 2)):
+    if not state.reached(since + limit - status.held_seconds - end_notice(limit, state.tunables.stop_grace)):
         return None
     reason, then = then_at_its_limit(state)
     return reason, f"the time limit of {limit} s; {then}"
@@ -262,7 +274,7 @@ def _holds_nodes_for_nothing(state: RunState) -> Wish | None:
     """A launch that stands still: without a pod at once, with some that train nothing after as long as any may take."""
     told = find(state.run.status, ConditionType.UNDECIDABLE)  # in status before anything rests on how long
     pods, reports = state.snapshot.pods, state.snapshot.reports.values()
-    if told is None or (pods and state.status.start is not None):
+    if told is None or state.run.unread or (pods and state.status.start is not None):
         return None
     is_heard = any(state.now - report.received_at <= state.silent_after for report in reports)
     is_empty = not pods and not is_heard  # who speaks has a pod that will be heard of
@@ -342,7 +354,7 @@ def _carry_out_stop(plan: PlanBuilder) -> None:
             return  # asked for before, and the ranks may be at it
         stop = changed(stop, save="", deadline=plan.stamp + tunables.deadlines.stop)
     plan.status = changed(plan.status, stop=stop)
-    if not plan.has_workers:
+    if not plan.has_workers or plan.run.unread:  # nobody tells them
         plan.delete_live_pods(stop.reason)
     if not _ranks_are_at_rest(plan) and not plan.reached(stop.deadline):
         return
@@ -350,7 +362,7 @@ def _carry_out_stop(plan: PlanBuilder) -> None:
         finish(plan, False, Recorded(stop.reason), stop.message)
         return
     plan.delete_live_pods(stop.reason, tunables.stop_grace)
-    if not plan.damage and not any(holds_up(pod, plan.snapshot.nodes) for pod in plan.live_pods):
+    if not (plan.damage or plan.run.unread) and not any(holds_up(pod, plan.snapshot.nodes) for pod in plan.live_pods):
         _give_back(plan, stop.reason)
 
 

@@ -81,7 +81,8 @@ def forget_when_due(plan: PlanBuilder, ended: float) -> None:
     """Have the run deleted ``ttlAfterFinished`` after its end, once none of its pods is left.
 
     A run of a set waits for its outcome to be on record there as well; the store has it reconciled when that is so.
+    A paused one stays.
     """
     due = over_at(plan.run, ended)
-    if due is not None and plan.reached(due) and plan.snapshot.recorded:
+    if due is not None and plan.reached(due) and plan.snapshot.recorded and not plan.run.is_paused:
         plan.delete_run = not plan.live_pods and plan.status.checkpoint.archive.job is None

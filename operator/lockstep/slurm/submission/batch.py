@@ -29,6 +29,11 @@ class Row(NamedTuple):
     handling: str
     words: str = ""
 
+    @property
+    def sentence(self) -> str:
+        """All of it, for people."""
+        return f"{self.option}{f' {self.value}' if self.value else ''}: {self.words or self.handling}"
+
 
 @dataclass(frozen=True)
 class BatchRequest:
@@ -40,6 +45,7 @@ class BatchRequest:
     nodes_said: bool = False
     ntasks: Optional[int] = None
     ntasks_per_node: Optional[int] = None
+    ntasks_per_gpu: Optional[int] = None
     partitions: Tuple[str, ...] = ()
     nodelist: Tuple[str, ...] = ()
     exclude: Tuple[str, ...] = ()
@@ -184,11 +190,46 @@ def _of_environment(environ: Mapping[str, str]) -> List[Found]:
 
 def _completed(request: BatchRequest, rows: List[Row]) -> BatchRequest:
     """What follows from several options together. Adds to ``rows``."""
-    request = _with_nodes(request, rows)
+    request = _with_nodes(_with_tasks_by_gpus(request), rows)
     request = _with_gpus(request, rows)
+    request = _with_tasks_per_gpu(request, rows) if request.ntasks_per_gpu else request
     per_node, total = request.ntasks_per_node, request.ntasks
     if per_node is not None and total is None:
         request = replace(request, ntasks=per_node * request.nodes)
+    return request
+
+
+def _with_tasks_by_gpus(request: BatchRequest) -> BatchRequest:
+    """``--gpus`` and ``--gpus-per-task`` alone."""
+    if request.ntasks is not None or request.ntasks_per_node:
+        return request
+    try:
+        total, each = (gpus_of(request.as_typed(name), name) for name in ("gpus", "gpus-per-task"))
+    except ValueError:  # it is refused where it is read
+        return request
+    return replace(request, ntasks=max(1, total[0] // each[0])) if total and each and each[0] else request
+
+
+def _with_tasks_per_gpu(request: BatchRequest, rows: List[Row]) -> BatchRequest:
+    """Tasks by GPUs, or GPUs by tasks."""
+    per_gpu, gpus, nodes = request.ntasks_per_gpu or 1, request.gpus_per_node, request.nodes
+    option = "--ntasks-per-gpu" if request.as_typed("ntasks-per-gpu") else "--ntasks-per-tres"
+    words = ""
+    for other in ("ntasks-per-node", "gpus-per-task", "tres-per-task"):
+        if request.as_typed(other):
+            words = f"excludes --{other}, as in Slurm; keep one of them"
+    if not words and request.ntasks is None and gpus:
+        total = nodes * gpus * per_gpu
+        rows.append(Row(option, str(per_gpu), MAPPED, f"{total} tasks, {per_gpu} for each of {nodes * gpus} GPUs"))
+        return replace(request, ntasks=total)
+    if not words and request.ntasks is not None:
+        needed = -(-request.ntasks // per_gpu)
+        if gpus is None and needed % nodes == 0:
+            return replace(request, gpus_per_node=needed // nodes)
+        if gpus is not None and needed <= gpus * nodes:
+            return request
+        words = f"{request.ntasks} tasks need {needed} GPUs on {nodes} nodes; write --gpus-per-node so that they fit"
+    rows.append(Row(option, str(per_gpu), REFUSED, words or "of how many GPUs is not said: write --gpus-per-node"))
     return request
 
 
@@ -212,6 +253,10 @@ def _with_nodes(request: BatchRequest, rows: List[Row]) -> BatchRequest:
     elif total is not None and total > 1:
         nodes = 1
         rows.append(Row("--ntasks", str(total), MAPPED, "on one node, as neither -N nor --ntasks-per-node is given"))
+        for option in ("ntasks-per-core", "ntasks-per-socket"):
+            if request.as_typed(option):
+                words = "how many nodes follow from it is not known here; write -N and --ntasks-per-node"
+                rows.append(Row(f"--{option}", request.as_typed(option), REFUSED, words))
     else:
         nodes = 1
     return replace(request, nodes=nodes, most_nodes=nodes)
@@ -354,6 +399,8 @@ _MEANINGS: Mapping[str, Callable[[str], Mapping[str, object]]] = {
     "nodes": _nodes,
     "ntasks": _count("ntasks", 10_000_000),
     "ntasks-per-node": _count("ntasks_per_node", MOST_TASKS_PER_NODE),
+    "ntasks-per-gpu": _count("ntasks_per_gpu", MOST_TASKS_PER_NODE),
+    "ntasks-per-tres": _count("ntasks_per_gpu", MOST_TASKS_PER_NODE),
     "cpus-per-task": _count("cpus_per_task", 65_536),
     "segment": _count("segment", 65_536),
     "time": _time("time_limit"),

@@ -45,6 +45,8 @@ _MAPPED = {
     "gres": "gpusPerNode, placement.gpuTypes", "gpus": "gpusPerNode, the same on each node",
     "gpus-per-task": "gpusPerNode, by the tasks of a node", "tres-per-task": "gpusPerNode, by the tasks of a node",
     "ntasks": "tasks of a step that says none", "ntasks-per-node": "tasks of a step that says none",
+    "ntasks-per-gpu": "tasks of a step that says none, or gpusPerNode by those",
+    "ntasks-per-tres": "tasks of a step that says none, or gpusPerNode by those",
     "constraint": "labels that nodes must have", "signal": "launcher.batch.signal, onTimeLimit.leadTime",
     "requeue": "lost nodes are replaced in any case; with --signal onTimeLimit.action: Requeue",
     "no-requeue": "recovery.maxRestarts: 0", "switches": "placement.topology",
@@ -66,9 +68,13 @@ HANDLING: Mapping[str, Tuple[str, str]] = {
     ),
     **rows(
         IGNORED,
-        "ntasks-per-core ntasks-per-socket ntasks-per-gpu ntasks-per-tres sockets-per-node cores-per-socket "
-        "threads-per-core extra-node-info hint thread-spec core-spec gpus-per-socket",
+        "sockets-per-node cores-per-socket threads-per-core extra-node-info hint thread-spec core-spec",
         f"{_WHOLE_NODES}, with every core and thread of theirs",
+    ),
+    **rows(
+        IGNORED,
+        "ntasks-per-core ntasks-per-socket",
+        "processes are bound to nothing; -N, -n and --ntasks-per-node say how many there are",
     ),
     **rows(
         IGNORED,
@@ -96,6 +102,7 @@ HANDLING: Mapping[str, Tuple[str, str]] = {
     **rows(
         REFUSED, "reservation", "maintenance windows are kept free of runs here, and none starts in one; leave it out"
     ),
+    **rows(REFUSED, "gpus-per-socket", "sockets are not counted here; write --gpus-per-node"),
     **rows(REFUSED, "licenses", "licences are not counted here; remove -L, and have a queue limit who may run at once"),
     **rows(REFUSED, "bb bbf", "there are no burst buffers; mount a volume instead"),
     **rows(REFUSED, "clusters", "there is one cluster here; submit to the other one there"),

@@ -1,58 +1,80 @@
-"""Images as pyxis and enroot name them, made into what Kubernetes pulls."""
+"""What the steps of a script say to pyxis, before it runs."""
 
 from __future__ import annotations
 
 import re
-from typing import Dict, Optional
+from typing import Dict, List, Match, NamedTuple, Optional
 
-MOST_CHARACTERS = 1024
-_OPTION = re.compile(r"--container-image(?:=|\s+)(\"[^\"]*\"|'[^']*'|[^\s\\;|&)]+)")
+from lockstep.slurm.images import image
+
+MOST_CHARACTERS = 4096  # of variables in one value: what has more counts as not known
+IMAGE, MOUNTS = "container-image", "container-mounts"
+_VALUE = r"((?:(?<=[=\s:,])\"[^\"\n]*\"|(?<=[=\s:,])'[^'\n]*'|\$\([^)\n]*\)|[^\s\\;|&)\"'])+)"
 _ASSIGNMENT = re.compile(
     r"^\s*(?:export\s+|readonly\s+|declare\s+)?([A-Za-z_]\w*)=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;]*)", re.MULTILINE
 )
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^}]*))?\})")
+_NO_STEP = re.compile(r"\s*(?:#|(?:echo|printf|sbatch)\b)")  # lines that begin so
 
 
-def image(text: str) -> str:
-    """``nvcr.io#nvidia/pytorch:24.01-py3`` as an image reference. Raises ValueError on what no registry has."""
-    name = text[len("docker://") :] if text.startswith("docker://") else text
-    if text.endswith((".sqsh", ".squashfs")) or name.startswith(("/", "./", "~", "dockerd://", "podman://")):
-        raise ValueError(
-            f"{text} is a file and no image; push it to a registry and name it there, as REGISTRY#IMAGE:TAG"
-        )
-    registry, mark, rest = name.rpartition("#")
-    if mark:
-        registry = registry.rpartition("@")[2]  # who pulls it is said by pull secrets
-        name = f"{registry}/{rest}" if registry else rest
-    if not re.fullmatch(r"[A-Za-z0-9][\w.:/@-]*", name):
-        raise ValueError(f"{text} is no image")
-    return name
+class Said(NamedTuple):
+    """One option of a step: as written, and with plain variables of the script filled in."""
+
+    written: str
+    filled: str
+
+    @property
+    def is_known(self) -> bool:
+        """Before the script runs."""
+        return not re.search(r"[$`()]", self.filled)
+
+
+def said(script: str, option: str) -> List[Said]:
+    """What the steps of a script say of an option, in the order of its lines; each once."""
+    joined = _joined(script)
+    known: Dict[str, str] = {}
+    for name, value in _ASSIGNMENT.findall(joined):
+        own = re.fullmatch(rf"[\"']?\$\{{{name}:?-([^}}]*)\}}[\"']?", value)  # a default of its own
+        known.setdefault(name, own[1] if own else value)
+    written = re.findall(rf"--{option}(?:=|\s+){_VALUE}", joined)
+    return list(dict.fromkeys(Said(text, _filled(text, known)) for text in written))
 
 
 def hoisted(script: str) -> Optional[str]:
-    """The ``--container-image`` of the script's first step that names one, with plain variables of the script filled
-    in. None: none does. Raises ValueError when its name is only known once the script runs."""
-    found = _OPTION.search(_joined(script))
-    if found is None:
+    """The ``--container-image`` of the script's first step that names one. None: none does. Raises ValueError when its
+    name is only known once the script runs."""
+    first = next(iter(said(script, IMAGE)), None)
+    if first is None:
         return None
-    known: Dict[str, str] = {}
-    for name, value in _ASSIGNMENT.findall(_joined(script)):
-        own = re.fullmatch(rf"[\"']?\$\{{{name}:?-([^}}]*)\}}[\"']?", value)  # a default of its own
-        known.setdefault(name, (own[1] if own else value)[:MOST_CHARACTERS])
-    text = found[1]
-    for _ in range(8):  # variables of variables
-        if "$" not in text or len(text) > MOST_CHARACTERS or found[1].startswith("'"):
-            break
-        text = _VARIABLE.sub(lambda seen: known.get(seen[1] or seen[2], seen[3] or seen[0]), text)
-    text = text.replace('"', "").replace("'", "")
-    if "$" in text or "`" in text:
+    if not first.is_known:
         raise ValueError(
-            f"--container-image={found[1]} is known only once the script runs; write #SBATCH --container-image=IMAGE"
+            f"--container-image={first.written} is known only once the script runs; write #SBATCH "
+            "--container-image=IMAGE"
         )
-    return image(text)
+    return image(first.filled)
+
+
+def _filled(written: str, known: Dict[str, str]) -> str:
+    room = MOST_CHARACTERS
+
+    def value(seen: Match[str]) -> str:
+        nonlocal room
+        found = known.get(seen[1] or seen[2], seen[3] or seen[0])
+        room -= len(found)
+        return found if room >= 0 else ""
+
+    text = written
+    for _ in range(8):  # variables of variables
+        if "$" not in text or written.startswith("'"):
+            break
+        text = _VARIABLE.sub(value, text)
+        if room < 0:
+            return written
+    return text.replace('"', "").replace("'", "")
 
 
 def _joined(script: str) -> str:
-    """Without comments, and with continued lines as one."""
+    """Without comments and what only prints, and with continued lines as one."""
     lines = [line for line in script.split("\n") if not line.lstrip().startswith("#")]
-    return re.sub(r"\\\n\s*", " ", "\n".join(lines))
+    joined = re.sub(r"\\\n\s*", " ", "\n".join(lines))
+    return "\n".join(line for line in joined.split("\n") if not _NO_STEP.match(line))

@@ -10,6 +10,7 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequenc
 from lockstep.worker.checkpoints.formats.catalogue import is_stranger, may_be_begun
 from lockstep.worker.checkpoints.formats.examination import commit_mark, examine, has_marker
 from lockstep.worker.checkpoints.formats.findings import UNKNOWN, VALID, Finding
+from lockstep.worker.checkpoints.previous import leave_marker
 from lockstep.worker.checkpoints.tiers import (
     ANY,
     LOOKED_AT,
@@ -61,6 +62,8 @@ def survey(settings: Settings, attempt: int, rank: int, world: int, at: At = at_
             rows.append(inventory_row(name, 0, 0, os.path.join(root, run_uid), Finding(UNKNOWN, trouble(error))))
         else:
             _make_room_for(settings, name, attempt)
+            if name == SHARED and rank <= 0:  # one of them is enough
+                leave_marker(settings)
     if settings.start_root and SHARED in settings.tiers:
         at(f"the checkpoints to start from, {settings.start_root}")
         known = {row["path"] for row in rows}

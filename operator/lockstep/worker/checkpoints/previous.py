@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import re
+import stat
 from typing import Dict, List, Optional, Tuple
 
 from lockstep.worker.checkpoints.formats.examination import examine
@@ -18,25 +19,24 @@ RUNS_LOOKED_INTO = 8  # those whose directories changed last
 STEPS_LOOKED_AT = 8  # of each, the newest
 NAMES_READ = 4096  # in the directory of the name
 MAX_PATH = 512
+MARKERS_READ = 512  # of the directories that changed last, in a path that runs of other names may share
+MARKER = ".lockstep-run"  # in the directory of a run's UID: which run's it is
 OF_VERY_MANY_FILES = 64  # one in so many is looked at
 
 _UID = re.compile(r"^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
 
 
 def previous_saves(settings: Settings) -> List[JSON]:
-    """The newest valid save of each, where the run saves in the directory of its own namespace and name: another one
-    may be shared with other runs, and what they left there says nothing.
+    """The newest valid save of each. In the directory of the run's own namespace and name every UID is of an earlier
+    run; in another one, which others may save in as well, those whose marker names this run are.
 
     Only reads, and follows no link. What cannot be read is left out: the inventory says so of the tier.
     """
     tier = settings.tiers.get(SHARED)
     if tier is None or settings.fenced or settings.start_root:
         return []
-    namespace, run = os.path.split(tier.root)
-    if (os.path.basename(namespace), run) != (settings.namespace, settings.run):
-        return []
     found: List[Tuple[float, JSON]] = []
-    for uid in _uids(tier.root, settings.run_uid):
+    for uid in _uids(settings, tier.root):
         saved = _newest(settings, os.path.join(tier.root, uid), tier.skew)
         if saved is not None:
             committed, step, path = saved
@@ -45,14 +45,65 @@ def previous_saves(settings: Settings) -> List[JSON]:
     return [row for _, row in newest_first if len(row["path"]) <= MAX_PATH][:MOST]
 
 
-def _uids(root: str, own: str) -> List[str]:
+def leave_marker(settings: Settings) -> None:
+    """Write down in the directory of the run's UID which run's it is, where its path does not say.
+
+    Never raises OSError: without it the next run of that name is not asked, and this one trains all the same.
+    """
+    tier = settings.tiers.get(SHARED)
+    if tier is None or settings.fenced or _is_its_own(settings, tier.root):
+        return
+    directory, words = os.path.join(tier.root, settings.run_uid), _words(settings)
+    if _marker_in(directory) == words:
+        return
+    draft = os.path.join(directory, f".{settings.slot}{MARKER}")  # nobody is to read half of it
+    with contextlib.suppress(OSError):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(draft)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            whole = os.write(descriptor, words) == len(words)
+        finally:
+            os.close(descriptor)
+        if whole:
+            os.replace(draft, os.path.join(directory, MARKER))
+
+
+def _is_its_own(settings: Settings, root: str) -> bool:
+    namespace, run = os.path.split(root)
+    return (os.path.basename(namespace), run) == (settings.namespace, settings.run)
+
+
+def _words(settings: Settings) -> bytes:
+    return f"{settings.namespace}/{settings.run}\n".encode()
+
+
+def _marker_in(directory: str) -> bytes:
+    """What it says, as far as one could be long; nothing where there is no plain file of that name."""
+    with contextlib.suppress(OSError):
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(os.path.join(directory, MARKER), flags)
+        try:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return os.read(descriptor, MAX_PATH)
+        finally:
+            os.close(descriptor)
+    return b""
+
+
+def _uids(settings: Settings, root: str) -> List[str]:
+    """Of earlier runs of this name, those that changed last first."""
     changed: Dict[str, float] = {}
     with contextlib.suppress(OSError), os.scandir(root) as entries:
         for entry in itertools.islice(entries, NAMES_READ):
             with contextlib.suppress(OSError):
-                if entry.name != own and _UID.match(entry.name) and entry.is_dir(follow_symlinks=False):
+                if entry.name != settings.run_uid and _UID.match(entry.name) and entry.is_dir(follow_symlinks=False):
                     changed[entry.name] = entry.stat(follow_symlinks=False).st_mtime
-    return sorted(changed, key=lambda uid: changed[uid], reverse=True)[:RUNS_LOOKED_INTO]
+    uids = sorted(changed, key=lambda uid: changed[uid], reverse=True)
+    if not _is_its_own(settings, root):
+        words = _words(settings)
+        uids = [uid for uid in uids[:MARKERS_READ] if _marker_in(os.path.join(root, uid)) == words]
+    return uids[:RUNS_LOOKED_INTO]
 
 
 def _newest(settings: Settings, run_root: str, skew: float) -> Optional[Tuple[float, int, str]]:

@@ -2,7 +2,8 @@
 
 Run as ``python -I -B -c <this file>``. stdin: one line of JSON ``[{"name", "pattern"}, …]``, then lines of
 ``<unix seconds> <line>``. stdout: a line of JSON for each rule's first match, ``{"name", "at", "text"}``, and for each
-pattern that is given up, ``{"problem"}``. Ends with its stdin, or when no pattern is left.
+pattern that is given up, ``{"problem"}``. Of one with ``"steps": true``, which is that of ``spec.progress``, a line for
+each match, ``{"at", "step", "loss", "total"}``. Ends with its stdin, or when no pattern is left.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import json
 import re
 import signal
 import sys
-from typing import Any, Dict, Pattern
+from typing import Any, Dict, Match, Optional, Pattern, Set
 
 LINE_SECONDS = 0.05  # of the processor, for one pattern on one line: a busy node is not the pattern's fault
 SLOW_LINES = 3  # after so many a pattern is given up
+MAX_VALUE = 32  # characters of a step, a loss, a total
 
 
 class _TooSlowError(Exception):
@@ -26,6 +28,8 @@ def main() -> None:
     signal.signal(signal.SIGVTALRM, _interrupt)
     source, sink = sys.stdin.buffer, sys.stdout
     patterns: Dict[str, Pattern[str]] = {}
+    called: Dict[str, str] = {}
+    steps: Set[str] = set()
     slow: Dict[str, int] = {}
 
     def tell(**what: Any) -> None:
@@ -33,10 +37,19 @@ def main() -> None:
         sink.flush()
 
     for rule in json.loads(source.readline().decode("utf-8")):
+        name = rule["name"]
+        of_steps = rule.get("steps") is True
+        called[name] = "spec.progress.pattern" if of_steps else f"the pattern of rule {name}"
         try:
-            patterns[rule["name"]] = re.compile(rule["pattern"])
+            pattern = re.compile(rule["pattern"])
         except (re.error, RecursionError, OverflowError) as error:
-            tell(problem=f"the pattern of rule {rule['name']} is not understood: {error}")
+            tell(problem=f"{called[name]} is not understood: {error}")
+            continue
+        if of_steps and "step" not in pattern.groupindex:
+            tell(problem=f"{called[name]} has no group (?P<step>…)")
+        else:
+            patterns[name] = pattern
+            steps.update([name] if of_steps else [])
     while patterns:
         line = source.readline()
         if not line:
@@ -49,9 +62,12 @@ def main() -> None:
                 slow[name] = slow.get(name, 0) + 1
                 if slow[name] >= SLOW_LINES:
                     del patterns[name]
-                    tell(problem=f"the pattern of rule {name} takes too long and is given up")
+                    tell(problem=f"{called[name]} takes too long and is given up")
                 continue
-            if found:
+            if found and name in steps:
+                groups = found.groupdict()
+                tell(at=float(at), **{key: (groups.get(key) or "")[:MAX_VALUE] for key in ("step", "loss", "total")})
+            elif found:
                 del patterns[name]
                 tell(name=name, at=float(at), text=text)
 
@@ -59,13 +75,13 @@ def main() -> None:
 _searching = False
 
 
-def _search(pattern: Pattern[str], text: str) -> bool:
+def _search(pattern: Pattern[str], text: str) -> Optional[Match[str]]:
     """Raises _TooSlowError."""
     global _searching
     _searching = True
     signal.setitimer(signal.ITIMER_VIRTUAL, LINE_SECONDS)
     try:
-        return pattern.search(text) is not None
+        return pattern.search(text)
     finally:
         _searching = False  # an alarm from now on is late and means nothing
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)

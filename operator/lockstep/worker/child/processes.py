@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import time
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Set
+from typing import Any, Collection, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Set
 
 from lockstep.worker.output import log_line
 
@@ -178,9 +178,9 @@ def _group_below(first: Process, processes: Dict[int, Process]) -> Iterator[Proc
             yield process
 
 
-def kill_others(spare: int = 0) -> List[Process]:
+def kill_others(spare: Collection[int] = ()) -> List[Process]:
     """Send SIGKILL to every other process but ``spare`` once; returns those it was sent to."""
-    others = [process for process in other_processes() if process.pid != spare]
+    others = [process for process in other_processes() if process.pid not in spare]
     for process in others:
         with contextlib.suppress(OSError):  # it may have ended meanwhile
             os.kill(process.pid, signal.SIGKILL)

@@ -15,6 +15,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Pattern, Sequence, Tuple
 
 from lockstep.worker.child.sign_words import MAX_LINE, SIGN_WORDS
+from lockstep.worker.output import log_line
 from lockstep.worker.settings import JSON
 
 MAX_SIGNS = 16
@@ -185,10 +186,15 @@ class StderrReader:
 
 
 class RuleMatcher:
-    """The process that matches the user's own patterns. What it can't keep up with is left out."""
+    """The process that matches the user's own patterns. What it can't keep up with is left out.
 
-    def __init__(self, signs: Signs, rules: Sequence[JSON]) -> None:
-        self._signs = signs
+    ``take_step`` is called, in a thread of its own, with each match of a rule that has ``"steps": true``.
+    """
+
+    def __init__(
+        self, signs: Signs, rules: Sequence[JSON], take_step: Callable[[JSON], None] = lambda told: None
+    ) -> None:
+        self._signs, self._take_step = signs, take_step
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._writing = threading.Lock()  # a descriptor that is closed meanwhile may be that of another file
         self.pid = 0
@@ -201,11 +207,14 @@ class RuleMatcher:
             )  # fmt: skip
             self.pid = self._process.pid
             stdin: Any = self._process.stdin
-            stdin.write(json.dumps([{"name": rule["name"], "pattern": rule["pattern"]} for rule in rules]).encode())
+            asked = [
+                {"name": rule["name"], "pattern": rule["pattern"], "steps": bool(rule.get("steps"))} for rule in rules
+            ]
+            stdin.write(json.dumps(asked).encode())
             stdin.write(b"\n")
             os.set_blocking(stdin.fileno(), False)
         except (OSError, KeyError, TypeError) as error:
-            signs.add(PATTERN_PROBLEM, time.time(), f"no pattern of the rules is looked for: {error!r}")
+            signs.add(PATTERN_PROBLEM, time.time(), f"no pattern is looked for: {error!r}")
         self._answers = threading.Thread(target=self._listen, daemon=True)
         self._answers.start()
 
@@ -245,6 +254,9 @@ class RuleMatcher:
                 except ValueError:
                     return  # cut off as it was ended
                 if "problem" in told:
+                    log_line(told["problem"])
                     self._signs.add(PATTERN_PROBLEM, time.time(), told["problem"])
+                elif "step" in told:
+                    self._take_step(told)
                 else:
                     self._signs.add(f"Rule:{told['name']}", told["at"], told["text"])

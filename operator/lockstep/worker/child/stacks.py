@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
-from typing import Counter, Dict, List, NamedTuple, Tuple
+from typing import Collection, Counter, Dict, List, NamedTuple, Tuple
 
 from lockstep.worker.child.processes import RANK_HOLDER, STEP_SERVER, Process, catches, other_processes, output_of
 
@@ -36,7 +36,7 @@ class StackDump(NamedTuple):
     dump: str
 
 
-def take_stacks(prefix: str, *, leave_out: int = 0) -> StackDump:
+def take_stacks(prefix: str, *, leave_out: Collection[int] = ()) -> StackDump:
     """Of all processes but the worker's own: it, ``leave_out`` and those that hold steps.
 
     ``prefix``: of the files of those that offer their stacks.
@@ -45,7 +45,7 @@ def take_stacks(prefix: str, *, leave_out: int = 0) -> StackDump:
     """
     deadline = time.monotonic() + SECONDS
     ours = (STEP_SERVER, RANK_HOLDER)
-    others = (process for process in other_processes() if process.name not in ours and process.pid != leave_out)
+    others = (process for process in other_processes() if process.name not in ours and process.pid not in leave_out)
     processes = list(others)[:MAX_PROCESSES]
     offered = _offered(prefix, processes)
     counts: Counter[str] = collections.Counter()

@@ -53,14 +53,15 @@ def nobody(program: int, number: int) -> List[int]:
 class Training:
     """What is asked of the program and what is seen of it. Used by the main thread only.
 
-    ``also`` hears its output, as ``Child`` has it. Raises LaunchError where the program cannot be started.
+    ``also`` hears its output, as ``Child`` has it; ``pattern`` is of the lines of it that tell a step, where these are
+    of no known form. Raises LaunchError where the program cannot be started.
     """
 
     def __init__(
         self, settings: Settings, launch: Launch, command: Sequence[str], environment: Dict[str, str],
         rules: Sequence[JSON], in_thread: InThread, *, steps: bool = False, serves: Sequence[int] = (),
         also: Optional[Callable[[int, bytes], None]] = None, outlets: Optional[Outlets] = None,
-        catchers: Catchers = all_that_catch,
+        catchers: Catchers = all_that_catch, pattern: str = "",
     ) -> None:  # fmt: skip
         self._settings, self._launch, self._in_thread, self._catchers = settings, launch, in_thread, catchers
         files = (environment["LOCKSTEP_CONTROL_FILE"], environment["LOCKSTEP_SAVED_FILE"])
@@ -93,11 +94,14 @@ class Training:
         self._control.write(None, None, None)
         self._reader = StderrReader(self.signs, rules, self._is_loading)
         try:
+            if pattern:
+                self._log.look_for(pattern, self.signs)
             self.child = Child(
                 launch.attempt, command, environment, self._hear, steps=steps, serves=serves, outlets=outlets
             )
         except BaseException:
             self._reader.finish()
+            self._log.finish()
             raise
 
     @property
@@ -106,9 +110,9 @@ class Training:
         return self._launch.rank
 
     @property
-    def helper(self) -> int:
-        """PID of a process of the worker's own, or 0."""
-        return self._reader.helper
+    def helpers(self) -> List[int]:
+        """PIDs of processes of the worker's own."""
+        return [pid for pid in (self._reader.helper, self._log.helper) if pid]
 
     def _hear(self, stream: int, data: bytes) -> None:
         """Called by the threads that pass the output on."""
@@ -180,7 +184,7 @@ class Training:
     def _take_stacks(self, wanted: str) -> None:
         def take() -> Callable[[], None]:
             try:
-                stacks = take_stacks(self._stack_prefix, leave_out=self.helper)
+                stacks = take_stacks(self._stack_prefix, leave_out=self.helpers)
             except Exception as error:  # the thread's end, as below
                 stacks = StackDump(f"the stacks cannot be taken: {error!r}", "")
             return functools.partial(self._took_stacks, wanted, stacks)
@@ -280,6 +284,7 @@ class Training:
         """The program was reaped: hear out its last words."""
         self.child.drain(code)
         self._reader.finish()
+        self._log.finish()
         if self._reader.passed_over:
             log_line(f"{self._reader.passed_over} bytes of stderr came too fast to be looked at for signs")
         self.observe()

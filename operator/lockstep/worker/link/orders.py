@@ -35,7 +35,7 @@ class Orders:
         except (KeyError, TypeError, ValueError) as error:
             log_line(f"the operator's reply is not understood: {error!r}")
             return False
-        if self._is_outdated(epoch, link):
+        if self._judge_epoch(epoch, link):
             return False
         self.contact, self.refusal = time.monotonic(), ""
         if epoch == link.epoch and 0 < self._served_at - served_at < OVERTAKEN_SECONDS:
@@ -51,8 +51,9 @@ class Orders:
             self.held_since = self.contact
         return True
 
-    def _is_outdated(self, epoch: List[int], link: Link) -> bool:
-        """A leader that was replaced. Who alone answers for so long is none: the Lease was set back, by a backup."""
+    def _judge_epoch(self, epoch: List[int], link: Link) -> bool:
+        """True: of a leader that was replaced. Who alone answers for so long is none: the Lease was set back, by a
+        backup."""
         if link.epoch is None or epoch >= link.epoch:
             self._outdated_since = None
             return False

@@ -83,23 +83,23 @@ class Barrier:
                 self.problem = ""
             self._verified, self._warmed, self._pointed, self._pointing = {}, None, None, ()
             prepared = functools.partial(
-                prepare, self._settings, attempt, rank, world, self.suspicious, self._is_at, self._steps.wanted
+                prepare, self._settings, attempt, rank, world, self.suspicious, self._note_place, self._steps.wanted
             )
             if attempt != self._approached:
                 self._approached = attempt
                 self._verify(desired)  # a short one is done by the time that everything else is: told in one report
 
             def prepare_in_quiet() -> Callable[[], None]:
-                self._is_at("the removal of old local checkpoints")
+                self._note_place("the removal of old local checkpoints")
                 self._quiet()
-                self._is_at("")
+                self._note_place("")
                 return functools.partial(self._take_prepared, prepared())
 
             self._in_thread(prepare_in_quiet)
         elif self._preparing:
             self._name_what_is_slow()
 
-    def _is_at(self, what: str) -> None:
+    def _note_place(self, what: str) -> None:
         """Called by the preparing thread."""
         self._at = what, time.monotonic()
 
@@ -110,7 +110,7 @@ class Barrier:
             self.problem = f"{STILL_PREPARING}{what} has not answered for {SLOW_SECONDS:.0f} s"
             log_line(f"not ready: {self.problem}")
 
-    def is_left_alone(self) -> None:
+    def stand_down(self) -> None:
         """The operator gathers for nothing at the moment."""
         self._wanted, self._verifying = 0, ()
         if self._prepared is not None:
@@ -120,7 +120,7 @@ class Barrier:
     def leave(self) -> None:
         """Stand there no longer; the port is free afterwards."""
         self.ready_for, self.unrecognised, self.previous_saves = 0, (), ()
-        self.is_left_alone()
+        self.stand_down()
         self._release_port()
 
     def report(self) -> JSON:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from typing import Dict, List, Mapping, NamedTuple, Sequence
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from lockstep.slurm import patterns
+from lockstep.slurm import images, patterns
 from lockstep.slurm.environment import SlurmJob, exported, step_environment, task_environment, without_steps
 from lockstep.slurm.layout import Layout, LayoutError
 from lockstep.slurm.reports import label
@@ -55,25 +55,56 @@ class Place(NamedTuple):
     cwd: str
 
 
-def call(
-    steps: Sequence[Step], job: SlurmJob, words: Sequence[Sequence[str]], environ: Mapping[str, str], place: Place
-) -> Call:
+class Laid(NamedTuple):
+    """Where the components of a step have their tasks. ``lines``: what srun says of it."""
+
+    layouts: Sequence[Layout]
+    gpus: Sequence[Optional[Sequence[int]]]  # how many of each node of a component; None: it shares all
+    lines: Sequence[str]
+
+    def gpus_of_nodes(self, job: SlurmJob) -> Dict[str, int]:
+        """What all components together want, by name of the node; empty: nothing for themselves. Raises LayoutError."""
+        found: Dict[str, int] = {}
+        for layout, gpus in zip(self.layouts, self.gpus):  # noqa: B905, strict is younger than Python 3.8
+            for index, count in zip(layout.nodes, gpus or ()):  # noqa: B905
+                found[job.nodes[index]] = found.get(job.nodes[index], 0) + count
+        if max(found.values(), default=0) > job.gpus:
+            raise LayoutError(f"Unable to create step: its components need more than the {job.gpus} GPUs of a node")
+        return found
+
+
+def laid_out(steps: Sequence[Step], job: SlurmJob, words: Sequence[Sequence[str]]) -> Laid:
     """``words``: of each node of the job, by rank, all that mean it. Raises LayoutError with what srun says."""
     lines: List[str] = []
-    parts: List[ShimPart] = []
-    nodes: Dict[int, str] = {}
     layouts = []
     for index, step in enumerate(steps):
         members = _members(step, index, job, several=len(steps) > 1)
-        count = counted(step, len(members))
-        lines += step.notices
+        count = counted(step, len(members), job.gpus)
+        lines += [*step.notices, *images.of_step(step.image, step.mounts, job.image, job.mounts)]
         lines += [f"srun: warning: {warning}" for warning in count.warnings] if not step.quiet else []
         found = placed(step, count, [words[member] for member in members])
         layouts.append(Layout([members[node] for node in found.nodes], found.tasks))
+    gpus = [step.gpus_asked.wanted(each.counts, job.gpus) for step, each in zip(steps, layouts)]  # noqa: B905
+    return Laid(layouts, gpus, lines)
+
+
+def call(
+    steps: Sequence[Step], job: SlurmJob, laid: Laid, environ: Mapping[str, str], place: Place,
+    devices: Mapping[str, Sequence[int]],
+) -> Call:  # fmt: skip
+    """``devices``: the GPUs that ``gpus_of_nodes`` asks for. Raises LayoutError with what srun says."""
+    parts: List[ShimPart] = []
+    nodes: Dict[int, str] = {}
+    layouts = laid.layouts
+    left = {node: list(found) for node, found in devices.items()}
     total = sum(layout.total for layout in layouts)
     first = first_node = 0
-    for step, layout in zip(steps, layouts):  # noqa: B905, strict is younger than Python 3.8
-        parts += _parts(step, layout, job, environ, place, first, first_node)
+    for step, layout, gpus in zip(steps, layouts, laid.gpus):  # noqa: B905, strict is younger than Python 3.8
+        own: List[Optional[Sequence[int]]] = [None] * len(layout.nodes)
+        for node, count in enumerate(gpus or ()):
+            free = left[job.nodes[layout.nodes[node]]]
+            own[node], free[:count] = free[:count], []
+        parts += _parts(step, layout, job, environ, place, first, first_node, own)
         nodes.update(_nodes(layout, job, first))
         first, first_node = first + layout.total, first_node + len(layout.nodes)
     leading = steps[0]
@@ -95,7 +126,7 @@ def call(
         first += layout.total
     return Call(
         request, outlets[0].stdout, outlets[0].stderr, path, nodes, any(step.kill_on_bad_exit for step in steps),
-        leading.wait, leading.time_limit or 0, lines, outlets[1:],
+        leading.wait, leading.time_limit or 0, laid.lines, outlets[1:],
     )  # fmt: skip
 
 
@@ -113,16 +144,18 @@ def _members(step: Step, index: int, job: SlurmJob, several: bool) -> List[int]:
 
 def _parts(
     step: Step, layout: Layout, job: SlurmJob, environ: Mapping[str, str], place: Place, first: int,
-    first_node: int,
+    first_node: int, devices: Sequence[Optional[Sequence[int]]],
 ) -> List[ShimPart]:  # fmt: skip
     """Of a component, whose tasks and nodes are counted on from those before it."""
     base = exported(without_steps(environ), step.export)
-    base.update(step_environment(job, place.step, layout, place.address, place.port, step.cpus_per_task))
+    base.update(
+        step_environment(job, place.step, layout, place.address, place.port, step.cpus_per_task, step.cpus_per_gpu)
+    )
     parts = []
     for node, ranks in enumerate(layout.tasks):
         tasks = []
         for local, rank in enumerate(ranks):
-            own = task_environment(job, layout, node, local, step.gpus_per_task)
+            own = task_environment(job, layout, node, local, step.gpus_asked, devices[node])
             own["SLURM_PROCID"], own["SLURM_NODEID"] = str(first + rank), str(first_node + node)
             own["SLURM_GTIDS"] = ",".join(str(first + each) for each in ranks)
             names = _names(job, place)._replace(

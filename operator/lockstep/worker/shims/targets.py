@@ -1,4 +1,4 @@
-"""Which node a word means: by address, by name, or as ``localhost``."""
+"""Which node a word means: by address, by name, or as ``localhost`` and what a pod calls itself."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import NamedTuple, Optional, Sequence
 
 
 class Gang(NamedTuple):
-    """The nodes of this attempt, by rank. ``names``: as empty as unknown."""
+    """The nodes of this attempt, by rank. ``names``: as empty as unknown. ``hostname``: of the own pod."""
 
     addresses: Sequence[str]
     own: int
     names: Sequence[str] = ()
+    hostname: str = ""
 
     def rank_of(self, word: str) -> Optional[int]:
         """None: no node of the gang. A name may be cut at its first dot, on either side, if that leaves one node."""
@@ -22,6 +23,8 @@ class Gang(NamedTuple):
             return self.own
         short = _short(word)
         found = [rank for rank, name in enumerate(self.names) if short and _short(name) == short]
+        if not found and self.hostname and word == self.hostname:
+            return self.own
         return found[0] if len(found) == 1 else None
 
 

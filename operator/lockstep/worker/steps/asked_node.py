@@ -15,6 +15,7 @@ from lockstep.worker.steps import frames
 from lockstep.worker.steps.credentials import AttemptGang, said_identity
 from lockstep.worker.steps.frames import ALL, Channel, Frame, ProtocolError
 from lockstep.worker.steps.request import UNREACHABLE, AskedOfNode
+from lockstep.worker.steps.told import NODE_UNREACHABLE
 
 RETRY_SECONDS = 0.2
 _UNDERWAY = (errno.EINPROGRESS, errno.EWOULDBLOCK, 0)
@@ -231,7 +232,7 @@ class AskedNode:
         """What is not known of its tasks never will be."""
         self.close()
         words = words or f"{self._gang.named(self.request.rank)} ended the step too early"
-        said = {"code": UNREACHABLE, "reason": "NodeUnreachable", "words": words}
+        said = {"code": UNREACHABLE, "reason": NODE_UNREACHABLE, "words": words}
         frame = Frame(frames.ERROR, ALL, frames.packed(said))
         for task in sorted(self._open):
             self._take(task, self.request.rank, frame)

@@ -11,7 +11,7 @@ import contextlib
 import os
 import select
 import signal
-from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Sequence
+from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Set
 
 from lockstep.worker.steps import frames
 from lockstep.worker.steps.asked_node import AskedNode, Greeting
@@ -19,10 +19,12 @@ from lockstep.worker.steps.credentials import AttemptGang, knock_of, tls_context
 from lockstep.worker.steps.frames import Frame
 from lockstep.worker.steps.request import AskedOfNode
 from lockstep.worker.steps.streams import Writer
+from lockstep.worker.steps.told import NODE_UNREACHABLE, open_told, tell, unreached_row
 
 REACH_SECONDS = 20.0  # for a node to answer what it is asked
 AT_ONCE = 128  # nodes with which handshakes are under way
 _MANY_NODES = 500
+_MOST_TOLD = 4  # nodes of a step that could not be reached: what is the matter shows in as many
 
 
 class TaskOutcome(NamedTuple):
@@ -76,7 +78,9 @@ class RunningStep:
         reach: float = REACH_SECONDS,
     ) -> None:  # fmt: skip
         self.outcomes: Dict[int, TaskOutcome] = {}
-        self._gang, self._sink, self._stdin = gang, sink, stdin
+        self._gang, self._directory, self._sink, self._stdin = gang, directory, sink, stdin
+        self._step = requests[0].step if requests else ""
+        self._unreached: Set[int] = set()  # ranks of which the worker was told
         greeting = Greeting(tls_context(directory, server=False), knock_of(directory))
         self._waiting: Deque[AskedNode] = collections.deque(
             AskedNode(gang, request, greeting, reach, self._take) for request in requests
@@ -142,7 +146,21 @@ class RunningStep:
                 str(said.get("words", "")),
             )  # fmt: skip
             self.outcomes[task] = outcome
+            if outcome.reason == NODE_UNREACHABLE and rank not in self._unreached:
+                self._tell_unreached(task, rank, outcome.words)
             self._sink.ended(task, rank, outcome)
+
+    def _tell_unreached(self, task: int, rank: int, words: str) -> None:
+        """The worker of this node, as it may be why the attempt ends."""
+        if rank == self._gang.rank or len(self._unreached) >= _MOST_TOLD:
+            return
+        self._unreached.add(rank)
+        with contextlib.suppress(OSError):
+            told = open_told(self._directory)
+            try:
+                tell(told, unreached_row(self._step, task, rank, words))
+            finally:
+                os.close(told)
 
     def _turn(self) -> None:
         while self._waiting and sum(not node.answered for node in self._nodes) < AT_ONCE:

@@ -18,6 +18,7 @@ from lockstep.worker.steps.credentials import AttemptGang, CredentialError, read
 from lockstep.worker.steps.place import VARIABLE
 from lockstep.worker.steps.request import MAX_TASKS, NOT_STARTED, AskedOfNode, TaskAsked
 from lockstep.worker.steps.streams import Labels, Writer, numbered
+from lockstep.worker.steps.told import NODE_UNREACHABLE
 
 USAGE = """usage: lockstep-step [-n NODES | --ranks 0-3,5 | --all] [--tasks-per-node N] [--label] [--cwd DIR]
                      [--stdin] [--] program [argument ...]
@@ -157,7 +158,7 @@ class _Terminal(StepSink):
             for stream, writer in self._out.items():
                 writer.write(self._labels.rest(task, stream))
         if outcome.words:
-            where = "" if outcome.reason == "NodeUnreachable" else f"{self._gang.named(rank)}: "
+            where = "" if outcome.reason == NODE_UNREACHABLE else f"{self._gang.named(rank)}: "
             self.say(f"{where}{outcome.words}")
         elif outcome.signal:
             self.say(f"task {task} on {self._gang.named(rank)} ended by signal {outcome.signal}")

@@ -34,12 +34,13 @@ class Peer(NamedTuple):
 
 
 class AttemptGang(NamedTuple):
-    """All workers of one attempt by rank, and which of them this is."""
+    """All workers of one attempt by rank, and which of them this is. ``names``: what Kubernetes calls their nodes."""
 
     run_uid: str
     attempt: int
     rank: int
     peers: Sequence[Peer]
+    names: Sequence[str] = ()
 
     def identity(self, rank: int) -> str:
         """What the certificate of a rank's worker says."""
@@ -52,7 +53,9 @@ class AttemptGang(NamedTuple):
         return f"rank {rank} at {peer.address} port {peer.port}"
 
 
-def gang_of(run_uid: str, rank: int, start: JSON, addresses: Sequence[str], ports: Sequence[int]) -> AttemptGang:
+def gang_of(
+    run_uid: str, rank: int, start: JSON, addresses: Sequence[str], ports: Sequence[int], names: Any = None
+) -> AttemptGang:
     """From START and what comes with it. Raises ValueError, KeyError, TypeError."""
     members: Dict[int, int] = {}
     for member in start["members"]:
@@ -65,7 +68,17 @@ def gang_of(run_uid: str, rank: int, start: JSON, addresses: Sequence[str], port
         Peer(address, int(port), slot, members[slot])
         for slot, address, port in zip(order, addresses, ports)  # noqa: B905, strict is younger than Python 3.8
     ]
-    return AttemptGang(run_uid, int(start["attempt"]), rank, peers)
+    return AttemptGang(run_uid, int(start["attempt"]), rank, peers, names_of(names, len(peers)))
+
+
+def names_of(said: Any, ranks: int) -> List[str]:
+    """What Kubernetes calls the nodes; empty where START does not say. Raises ValueError, KeyError, TypeError."""
+    if said is None:
+        return []
+    names = [str(said["head"] + rest + said["tail"]) for rest in str(said["rest"]).split(",")]
+    if len(names) != ranks:
+        raise ValueError(f"{ranks} ranks, {len(names)} names")
+    return names
 
 
 def _unfolded(text: str) -> List[int]:
@@ -95,7 +108,8 @@ def read_gang(directory: str) -> AttemptGang:
     try:
         with open(os.path.join(directory, PEERS)) as stream:
             found = json.load(stream)
-        return AttemptGang(found["run_uid"], found["attempt"], found["rank"], [Peer(*peer) for peer in found["peers"]])
+        peers = [Peer(*peer) for peer in found["peers"]]
+        return AttemptGang(found["run_uid"], found["attempt"], found["rank"], peers, found["names"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CredentialError(f"who the nodes of the gang are cannot be read in {directory}: {error}") from None
 

@@ -24,9 +24,10 @@ from lockstep.worker.steps.credentials import gang_of, write_credentials
 from lockstep.worker.steps.mpi_messages import MpiMessages
 from lockstep.worker.steps.place import VARIABLE
 from lockstep.worker.steps.programs import offer_library, offer_programs, path_with_programs, root
-from lockstep.worker.steps.told import WorkerFifo
+from lockstep.worker.steps.told import NODE_UNREACHABLE, WorkerFifo
 
 MAX_ENDS = 16
+MAX_UNREACHED = 4  # of these, nodes that could not be reached
 BACKLOG = 512
 AGAIN_SECONDS = 1.0  # before a server that has died is started anew
 MAX_LINES = 256  # that nobody has taken up
@@ -101,7 +102,8 @@ class StepService:
             raise LaunchError(125, "ProcessNotStarted", "the operator gave no certificate for steps with START")
         try:
             given = launch.steps
-            gang = gang_of(self._settings.run_uid, launch.rank, start, launch.nodelist, given["ports"])
+            ports, names = given["ports"], given.get("names")
+            gang = gang_of(self._settings.run_uid, launch.rank, start, launch.nodelist, ports, names)
             write_credentials(self.directory(launch), gang, given["ca"], given["certificate"], given["key"])
             if self._settings.launcher == "Slurm":
                 self._batch = self.directory(launch)
@@ -193,8 +195,19 @@ class StepService:
             row["asked"] = row["asked"] or stopping
             if row["signal"] == signal.SIGKILL and out_of_memory_kills() > self._memory_kills:
                 row["reason"] = "OOMKilled"
-            if len(self.ends) < MAX_ENDS:
+            if _is_of_link(row):
+                self._hear_of_node(row)
+            elif len(self.ends) < MAX_ENDS:
                 self.ends = [*self.ends, row]
+
+    def _hear_of_node(self, row: JSON) -> None:
+        """Of each the last word counts, as a program may try until it succeeds."""
+        if row["asked"]:
+            return
+        ends = [end for end in self.ends if not _is_of_link(end)]
+        others = [end for end in self.ends if _is_of_link(end) and end["nodeRank"] != row["nodeRank"]]
+        unreached = [*others, row][-MAX_UNREACHED:]
+        self.ends = [*ends[: MAX_ENDS - len(unreached)], *unreached]
 
     def listener(self, launch: Launch) -> Optional[Callable[[int, bytes], None]]:
         """What else hears the program's output: where all start from there, what it prints of others."""
@@ -223,3 +236,8 @@ class StepService:
     def directory(self, launch: Launch) -> str:
         """Where clients find what they need."""
         return os.path.join(self._settings.scratch, f"a{launch.attempt}", "steps")
+
+
+def _is_of_link(row: JSON) -> bool:
+    """It tells of another node, that it could not be reached."""
+    return row.get("reason") == NODE_UNREACHABLE

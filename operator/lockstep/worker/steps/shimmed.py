@@ -24,7 +24,8 @@ class Here(NamedTuple):
     @property
     def targets(self) -> targets.Gang:
         """By which words the shims know its nodes."""
-        return targets.Gang([peer.address for peer in self.gang.peers], self.gang.rank)
+        addresses = [peer.address for peer in self.gang.peers]
+        return targets.Gang(addresses, self.gang.rank, self.gang.names, os.uname().nodename)
 
 
 def here(environ: Mapping[str, str]) -> Here:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:  # what starts these programs wants them to start quickly
 FIFO = "told"  # in the directory of steps
 TAIL_BYTES = 1024  # of its stderr, and of a line of it
 MPI = "MPI"  # in the place of a step's name: mpirun has started it, and the task is its rank
+NODE_UNREACHABLE = "NodeUnreachable"  # the reason where a process is not known to have begun, or to have ended
+_UNREACHABLE = 255  # as ssh ends then
+_MOST_RANKS = 1 << 16
 _PIPE_BUF = 4096  # so much is written to a pipe as a whole
 _PATIENCE = 1000.0  # milliseconds; the worker reads, and if it does not, nobody waits
 _MOST_AT_ONCE = 1 << 16  # bytes
@@ -33,6 +36,15 @@ class ProcessEnd:
         """For the worker, which tells the operator."""
         about = dict(self._about, step=step, task=task, at=time.time())
         return _whole(about, "stderrTail", self._tail)
+
+
+def unreached_row(step: str, task: int, rank: int, words: str) -> bytes:
+    """The node of another rank could not be asked for a process of a step, or was lost with it. ``words``: why."""
+    about = {
+        "step": step, "task": task, "program": "", "code": _UNREACHABLE, "signal": None, "asked": False,
+        "reason": NODE_UNREACHABLE, "nodeRank": rank, "at": time.time(),
+    }  # fmt: skip
+    return _whole(about, "stderrTail", words.encode("utf-8", "replace"))
 
 
 def line_row(line: bytes) -> bytes:
@@ -110,13 +122,24 @@ def _row(line: bytes) -> Optional[JSON]:
         at = float(said["at"])
         if "line" in said:
             return {"at": at, "line": str(said["line"])}
-        return {
+        row = {
             "step": str(said["step"]), "task": _number(said["task"], 1 << 31) or 0, "program": str(said["program"]),
             "code": _number(said["code"], 1 << 31), "signal": _number(said["signal"], 256), "at": at,
             "asked": said["asked"] is True, "stderrTail": str(said["stderrTail"]),
         }  # fmt: skip
+        if said.get("reason") == NODE_UNREACHABLE:
+            row.update(reason=NODE_UNREACHABLE, nodeRank=_rank(said["nodeRank"]))
+        return row
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def _rank(value: Any) -> int:
+    """Raises ValueError, TypeError."""
+    found = _number(value, _MOST_RANKS)
+    if found is None:
+        raise ValueError(value)
+    return found
 
 
 def _number(value: Any, beyond: int) -> Optional[int]:

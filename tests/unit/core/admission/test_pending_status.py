@@ -7,12 +7,14 @@ import pytest
 
 from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
-from lockstep.api.run_status import AdmissionStatus, QueueStatus
+from lockstep.api.run_status import AdmissionStatus, QueueStatus, ResolvedStatus
+from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.entry import Entry, PendingReason
 from lockstep.core.admission.pending_status import write_queue_status
 from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.reasons import WaitReason
 from lockstep.core.model.snapshot import Lag, RunView
+from lockstep.core.model.tunables import Tunables
 from support.admission import NOW, after, held, node, reason, run, statuses, world
 from support.preempting import passed
 
@@ -46,7 +48,7 @@ def told(plan: ClusterPlan, name: str = "a") -> QueueStatus:
         (
             [],
             {"quotas": [{"gpuType": "Any", "nominalNodes": 3}]},
-            "Quota",
+            "QuotaTooSmall",
             "queue default uses 0 of its 3 nodes; the run needs 4, and can never have more than 3",
             (),
             None,
@@ -63,6 +65,37 @@ def test_a_run_that_waits_is_told_what_lacks_who_has_it_and_when_it_starts(
     assert status.message.startswith(message)
     assert status.blocked_by == blockers
     assert word == "Priority" or status.estimated_start == start
+
+
+TYPES = {"H100": {"gpu": "h100"}, "A100": {"gpu": "a100"}}
+ONLY_A100 = {"placement": {"gpuTypes": ["A100"]}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "a100", "h100", "word", "message"),
+    [
+        ({}, 3, 3, "QuotaTooSmall", "queue default uses 1 of its 3 A100 nodes; the run needs 4, and can never have"),
+        ({}, 3, 4, "Quota", "queue default uses 1 of its 4 H100 nodes; the run needs 4"),
+        ({}, 4, 3, "Quota", "queue default uses 1 of its 4 A100 nodes; the run needs 4"),
+        (ONLY_A100, 3, 4, "QuotaTooSmall", "queue default uses 1 of its 3 A100 nodes; the run needs 4, and can never"),
+        (ONLY_A100, 0, 4, "QuotaTooSmall", "queue default has no quota for GPU type A100"),
+        ({"elastic": {"min": 3}}, 3, 3, "Quota", "queue default uses 1 of its 3 A100 nodes"),
+        ({"elastic": {"min": 4}, "nodes": 5}, 3, 3, "QuotaTooSmall", "queue default uses 1 of its 3 A100 nodes"),
+    ],
+)
+def test_a_quota_in_use_is_waited_for_and_one_that_would_never_hold_the_run_is_too_small(
+    spec: dict[str, Any], a100: int, h100: int, word: str, message: str
+) -> None:
+    """Of all types that it may have, and of an elastic gang in its smallest size. One node of each is held."""
+    nodes = [node(f"{kind}-{at}", labels={"gpu": kind}) for kind in ("a100", "h100") for at in range(6)]
+    quotas = [{"gpuType": kind, "nominalNodes": count} for kind, count in (("A100", a100), ("H100", h100)) if count]
+    holders = [
+        run(kind, status=held(f"{kind.lower()}-0") | {"resolved": ResolvedStatus(generation=1, gpu_type=kind)})
+        for kind in TYPES
+    ]
+    snapshot = world([*holders, run("a", **{"nodes": 4} | spec)], nodes, queues={"default": {"quotas": quotas}})
+    status = told(admit(snapshot, Tunables(gpu_types=TYPES), NOW))
+    assert (status.reason, status.message[: len(message)]) == (word, message)
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_nodes_are_asked_for_of_a_type_that_the_quota_has_room_for(
     plan = passed(cluster(waiting("a", 2, **spec), quotas=given))
     found = statuses(plan)["a"].scale_up
     assert (None if found is None else found.gpu_type) == gpu_type
-    assert (reason(plan, "a")[1] == "Quota") is (gpu_type is None)
+    assert (reason(plan, "a")[1] == "QuotaTooSmall") is (gpu_type is None)
 
 
 @pytest.mark.parametrize(

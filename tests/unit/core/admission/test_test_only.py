@@ -98,7 +98,7 @@ def test_who_can_never_start_is_told_so_and_not_behind_whom_it_is() -> None:
         ({"nodes": 9}, {}, "Placement", "needs 9 nodes"),
         ({}, {"stopPolicy": "Hold"}, "QueueHeld", "admits nothing"),
         ({"nodes": 3}, {"limits": {"maxNodesPerRun": 2}}, "NodesPerRunLimit", "at most 2"),
-        ({"nodes": 3}, {"quotas": [{"gpuType": "Any", "nominalNodes": 2}]}, "Quota", "its 2 nodes"),
+        ({"nodes": 3}, {"quotas": [{"gpuType": "Any", "nominalNodes": 2}]}, "QuotaTooSmall", "its 2 nodes"),
         ({"dependsOn": [{"name": "first"}]}, {}, "Dependency", "no run first"),
         ({"priorityClassName": "nope"}, {}, "PriorityClassNotFound", "no PriorityClass nope"),
         ({"singleton": "w"}, {}, "Singleton", "old comes first"),
@@ -261,7 +261,7 @@ class TestForgetting:
 @pytest.mark.parametrize(
     ("spec", "limits", "told"),
     [
-        ({"timeLimit": "4m"}, {}, (240, None, 180)),
+        ({"timeLimit": "4m"}, {}, (240, None, 216)),
         ({"timeLimit": "1h", "checkpoint": {"shared": {"claimName": "lustre"}}}, {}, (3600, 3000, 3540)),
         ({}, {"defaultTimeLimit": "30m"}, (1800, None, 1740)),
         ({}, {}, (None, None, None)),

@@ -10,7 +10,13 @@ import pytest
 
 from lockstep.api.base import names
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.core.batch.inside import SubmissionRefusedError, manifest_of, mark_of, submitted_name
+from lockstep.core.batch.inside import (
+    SubmissionRefusedError,
+    manifest_of,
+    mark_of,
+    notices_of,
+    submitted_name,
+)
 from lockstep.core.batch.submission import NumberedJob
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.snapshot import RunView
@@ -87,6 +93,24 @@ def test_a_job_that_is_submitted_has_what_its_parent_has_and_what_it_asks_for() 
     assert (batch["user"], batch["uid"], batch["gid"], batch["host"]) == ("ada", 1000, 100, "login")
 
 
+@pytest.mark.parametrize(
+    ("own", "inherited"),
+    [
+        ({"shared": {"claimName": "lustre"}}, {"shared": {"claimName": "lustre"}}),
+        (
+            {"format": "Torch", "shared": {"claimName": "lustre", "path": "a"}, "start": {"run": "older"}},
+            {"shared": {"claimName": "lustre"}},
+        ),
+        ({"local": {"storage": "nvme"}}, None),
+        (None, None),
+    ],
+)
+def test_its_checkpoints_are_on_the_claim_of_its_parents_and_in_a_place_of_their_own(own: Any, inherited: Any) -> None:
+    made = manifest_of(parent(**({"checkpoint": own} if own else {})), ask(), JOBS)
+    assert made["spec"].get("checkpoint") == inherited
+    assert validate(TrainingRunSpec.model_validate(made["spec"]), {}) == []
+
+
 def test_labels_that_nodes_must_have_stand_beside_the_parents_template() -> None:
     made = manifest_of(parent(), ask(options=["-C", "ib"]), JOBS)
     assert made["spec"]["podTemplate"]["spec"] == {
@@ -134,6 +158,35 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_cannot_be_submitted_from_inside_is_refused_in_words(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(SubmissionRefusedError, match=words.replace("+", r"\+")):
         manifest_of(parent(), ask(**changes), JOBS)
+
+
+def test_a_variable_that_is_named_goes_along_and_comes_before_the_parents() -> None:
+    made = manifest_of(parent(), ask(options=["--export=ALL,STEP,A"], variables={"STEP": "2", "A": "9"}), JOBS)
+    assert made["spec"]["env"] == [{"name": "STEP", "value": "2"}, {"name": "A", "value": "9"}]
+    unnamed = manifest_of(parent(), ask(variables={"STEP": "2"}), JOBS)
+    assert unnamed["spec"]["env"] == [{"name": "A", "value": "1"}]
+
+
+NOTICES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "nothing": ({"options": ["-o", "/dev/null"]}, []),
+    "an option that is ignored": (
+        {"options": ["-o", "/dev/null", "--cpu-freq=high"]}, ["--cpu-freq high: clock rates are the cluster's"]),
+    "a variable that is not set": (
+        {"options": ["-o", "/dev/null", "--export=STEP"]}, ["--export STEP: STEP is not set here"]),
+    "the whole shell": (
+        {"options": ["-o", "/dev/null", "--export=ALL,STEP"], "variables": {"STEP": "2"}},
+        ["--export ALL: the job has the environment that this one was given, and what --export=NAME names"]),
+    "a directory that no volume has": (
+        {"options": ["-o", "/dev/null"], "directory": "/scratch"},
+        ["path /scratch: is on no volume: the script starts in the image's own directory; there are /home"]),
+    "what is refused by now": ({"options": ["--cpu-freq=high", "-d", "afterok:99"]}, []),
+    "no body": ({"script": 7}, []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "words"), NOTICES.values(), ids=NOTICES)
+def test_what_has_no_effect_is_said_as_outside(changes: dict[str, Any], words: list[str]) -> None:
+    assert notices_of(parent(), ask(**changes), JOBS) == words
 
 
 def test_its_own_queue_may_be_named_and_a_time_with_its_zone() -> None:

@@ -244,8 +244,18 @@ def test_a_path_is_on_a_volume_by_whole_names(path: str, there: bool) -> None:
 
 
 def test_the_image_of_the_first_step_is_the_jobs() -> None:
-    script = "#!/bin/sh\nsrun --container-image=docker://ghcr.io#x/y:1 a\nsrun --container-image=z b\n"
+    script = "#!/bin/sh\nsrun --container-image=docker://ghcr.io#x/y:1 a\nsrun --container-image=ghcr.io/x/y:1 b\n"
     assert spec(script=script)["image"] == "ghcr.io/x/y:1"
+
+
+def test_a_step_with_another_image_or_mount_than_the_jobs_is_refused_by_its_name() -> None:
+    script = "#!/bin/sh\nsrun --container-image=a x\nsrun --container-image=b --container-mounts=/fsx:/fsx x\n"
+    first, second = submit(script=script).refusals
+    assert (first.option, first.value, "the job runs in a," in first.words) == ("srun --container-image", "b", True)
+    assert (second.option, second.words) == (
+        "srun --container-mounts",
+        "/fsx is on no volume; there are /home",
+    )
 
 
 TORCHX = (
@@ -262,6 +272,32 @@ def test_alike_components_are_one_gang_and_its_steps_know_them() -> None:
 def test_unlike_components_are_refused() -> None:
     [row] = submit(script=TORCHX.replace("--nodes=2", "--nodes=2 --gpus-per-node=8")).refusals
     assert (row.option, "alike on all nodes" in row.words) == ("hetjob", True)
+
+
+@pytest.mark.parametrize(
+    ("queue", "fields"),
+    [
+        ({}, {}),
+        ({"checkpointClaim": "lustre"}, {}),  # of lockstep submit alone
+        ({"scriptCheckpointClaim": "lustre"}, {"checkpoint": {"shared": {"claimName": "lustre"}}}),
+    ],
+)
+def test_a_script_has_a_checkpoint_block_only_where_its_queue_names_a_claim_for_scripts(
+    queue: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    plain, made = spec(), spec(queue={**QUEUE, **queue})
+    assert {name: value for name, value in made.items() if plain.get(name) != value} == fields
+    assert validate(TrainingRunSpec.model_validate(made), {}) == []
+
+
+def test_a_script_has_as_long_for_its_signal_with_a_checkpoint_block_as_without() -> None:
+    made = spec("--signal=USR1@600", queue={**QUEUE, "scriptCheckpointClaim": "lustre"})
+    assert (made["checkpoint"]["gracePeriod"], made["onTimeLimit"]["leadTime"]) == ("10m", "10m")
+
+
+def test_a_script_that_is_not_to_be_requeued_ends_at_its_first_failure_whatever_its_queue_names() -> None:
+    made = spec("--no-requeue", queue={**QUEUE, "scriptCheckpointClaim": "lustre"})
+    assert (made["checkpoint"], made["recovery"]) == ({"shared": {"claimName": "lustre"}}, {"maxRestarts": 0})
 
 
 def test_what_becomes_a_run_is_one_that_the_operator_takes() -> None:

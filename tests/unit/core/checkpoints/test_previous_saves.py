@@ -46,6 +46,14 @@ def test_a_run_whose_name_was_saved_under_before_asks_and_gives_its_nodes_back()
     assert not w.pods or phase(w) is Phase.FINISHED
 
 
+def test_in_a_path_of_the_users_own_the_command_names_the_run_and_not_the_path() -> None:
+    w = gang(PreviousSavesReport(EARLIER, 40, f"/shared-checkpoints/team/llama/{EARLIER}/a1/step-40"))
+    succeeded = find(w.status("one"), "Succeeded")
+    assert succeeded is not None
+    assert succeeded.reason == "PreviousSaves"
+    assert "lockstep retry one, or checkpoint.start: {path: team/llama/uid-earlier}" in succeeded.message
+
+
 @pytest.mark.parametrize(
     ("seen", "checkpoint"),
     [

@@ -123,7 +123,7 @@ def test_what_another_run_saved_counts_where_the_spec_says_to_start_from_it_and_
     assert chosen.message == "resumes from step 500 of attempt 1 (shared) of run llama"
     torn = decide(replace(theirs, verdict=Verdict.INVALID, reason="torn"), **origin)
     assert (torn.kind, torn.reason) == (ResumeKind.BLOCKED, "NoStartCheckpoint")
-    assert "torn; correct checkpoint.start" in torn.message
+    assert torn.message.endswith("torn")
     assert decide(**origin).kind is ResumeKind.WAIT
     assert decide(**origin, now=AFTER_GRACE).kind is ResumeKind.BLOCKED
 
@@ -332,7 +332,7 @@ def test_what_was_once_saved_is_never_silently_given_up_for_step_0(
 ) -> None:
     decision = decide(*candidates, saved_before=saved_before, now=AFTER_GRACE)
     assert (decision.kind, decision.reason) == (ResumeKind.BLOCKED, "NoValidCheckpoint")
-    assert "start.mode: Fresh" in decision.message
+    assert "start.mode" not in decision.message, "the run ends by it, and takes no such change any more"
 
 
 def test_with_everything_out_of_sight_the_ranks_get_time_to_see_it_again() -> None:

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from lockstep.api.base.changes import changed
-from lockstep.api.checkpoint_status import SaveStatus
+from lockstep.api.checkpoint_status import SavedCheckpoint, SaveStatus
 from lockstep.api.run_status import AssignmentStatus, StopStatus
 from lockstep.core.checkpoints.saves import is_settled_for, last_trained, listens, save_order, settle_save
 from lockstep.core.decide import decide
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import StopReason
 from lockstep.core.model.run_state import RunContext
-from lockstep.core.model.worker_report import TimingReport
+from lockstep.core.model.worker_report import ProgressReport, TimingReport
 from support.values import not_none
 from support.world import World, spec, training, world
 
@@ -389,6 +389,46 @@ def test_a_stop_tells_no_fewer_steps_than_its_save_has() -> None:
     status = w.status("one")
     assert (save_of(w).outcome, save_of(w).step) == ("Saved", step)
     assert (status.progress.step, status.attempts[-1].last_step) == (step, step)
+
+
+@pytest.mark.parametrize(
+    ("saved", "attempt", "since", "trained"),
+    [
+        (11, 1, 0.0, 5),  # nothing says that there was time for it
+        (11, 1, 10.0, 11),
+        (11, None, 10.0, 11),  # its format does not say whose it is
+        (11, 2, 10.0, 5),
+        (4, 1, 10.0, 5),
+        (400, 1, 10.0, 5),  # counted in other steps
+        (400, 1, 1e308, 400),  # a clock that cannot be is a day behind at most
+        (10**6, 1, 1e308, 5),
+    ],
+)
+def test_a_save_of_the_program_s_own_has_been_trained_where_there_was_time_for_it(
+    saved: int, attempt: int | None, since: float, trained: int
+) -> None:
+    w = training()
+    w.now += 20.0
+    for slot, report in w.reports["uid-one"].items():
+        progress = ProgressReport(5, w.now - since)
+        timing = TimingReport(step=1.0)
+        w.reports["uid-one"][slot] = replace(report, progress=progress, timing=timing, received_at=w.now)
+    latest = (SavedCheckpoint(tier="shared", step=saved, path="/shared/x", attempt=attempt),)
+    assert last_trained(w.plan("one"), latest) == trained
+    w.amend("one", checkpoint=changed(w.status("one").checkpoint, latest=latest))
+    assert last_trained(w.plan("one")) == trained
+
+
+def test_progress_shows_no_fewer_steps_than_are_saved() -> None:
+    w = training()
+    w.now += w.tunables.progress_write_interval + 1
+    for worker in w.workers.values():
+        worker.step, worker.steps_since = 20, w.now - 5
+    w.tell_of_save("one", 23)
+    w.reconcile("one")
+    status = w.status("one")
+    assert [saved.step for saved in status.checkpoint.latest] == [23]
+    assert (status.progress.step, status.progress.summary) == (23, "23")
 
 
 def test_a_checkpoint_that_counts_other_steps_than_the_reports_says_nothing_of_what_was_trained() -> None:

@@ -56,7 +56,9 @@ def test_after_a_failure_such_saves_block_step_0_with_their_names_and_the_remedi
     assert succeeded is not None
     assert (succeeded.status, succeeded.reason) == ("False", "UnknownSaves")
     assert "a1/ckpt_30.pt" in succeeded.message
-    assert "start.mode: Fresh" in succeeded.message
+    assert "checkpoint.format" in succeeded.message
+    assert "to go on from what is there: lockstep retry one -f FILE" in succeeded.message
+    assert "to begin at step 0: lockstep retry one --fresh" in succeeded.message
     assert w.status("one").totals.attempts == 1
 
 

@@ -7,6 +7,7 @@ import pytest
 from lockstep.api.recovery_status import ExcludedNode
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.failures import recovery_record as record
+from lockstep.core.model.reasons import AttemptCause
 from support.sources import CORE, nodes
 
 OWNERS = {"recovery": "failures/recovery_record.py", "checkpoint": "checkpoints/checkpoint_record.py"}
@@ -43,8 +44,16 @@ def test_failures_of_one_root_are_one_entry_and_of_many_roots_the_newest_stay() 
 def test_what_is_taken_back_leaves_no_trace() -> None:
     status = record.remember_root(NOTHING, "root", 5, "n1", 10.0)
     status = record.exclude_node(status, ExcludedNode(node="n1", reason="", since=10.0))
-    assert record.unblame(status, "n1", 10.0).recovery == NOTHING.recovery
-    assert record.unblame(status, "n2", 10.0).recovery == status.recovery
+    assert record.unblame(status, "n1", "Unknown", 10.0).recovery == NOTHING.recovery
+    assert record.unblame(status, "n2", "Unknown", 10.0).recovery == status.recovery
+
+
+def test_of_several_nodes_under_one_suspicion_it_is_taken_back_of_all() -> None:
+    status = record.remember_first_failure(NOTHING, "n3", AttemptCause.NODE_LOST, 10.0)
+    for node in ("n1", "n2"):
+        status = record.remember_first_failure(status, node, AttemptCause.UNKNOWN, 10.0)
+    left = record.unblame(status, "n1", AttemptCause.UNKNOWN, 10.0).recovery.first_failures
+    assert [one.node for one in left] == ["n3"]
 
 
 def test_a_node_is_excluded_once() -> None:

@@ -386,7 +386,11 @@ def test_a_namespace_is_its_name_and_labels() -> None:
 
 
 @pytest.mark.parametrize(
-    "ends", ["999999999999-2", "-1-2", "\u0663-2", f"3-{'9' * 60}", f"3-{'9' * 5000}", "3-", "3-2-x", f"3-{2**31}"]
+    "ends",
+    [
+        *("999999999999-2", "-1-2", "\u0663-2", f"3-{'9' * 60}", f"3-{'9' * 5000}", "3-", "3-2-x", f"3-{2**31}"),
+        *("03-2", "3-02", "00-2", f"{3:016}-{2:016}"),
+    ],
 )
 def test_a_name_that_no_pod_of_ours_can_have_makes_it_somebody_elses_pod(ends: str) -> None:
     raw = gang_pod()

@@ -45,18 +45,23 @@ SIGNALLED: dict[str, Any] = {
     [
         ({}, 4 * HOUR, 60, LimitNotice(600, 60, 60)),
         ({"onTimeLimit": {"leadTime": "20m"}}, 4 * HOUR, 60, LimitNotice(1200, 60, 60)),
-        ({}, 240, 60, LimitNotice(120, 60, 60)),  # never more than half
-        ({}, 40, 60, LimitNotice(20, 20, 10)),
+        ({}, 240, 60, LimitNotice(120, 24, 24)),  # never more than half to save, and a tenth to end
+        ({}, 40, 60, LimitNotice(20, 5, 5)),
         ({"onTimeLimit": {"leadTime": "30s"}}, HOUR, 60, LimitNotice(60, 60, 30)),
         ({"onTimeLimit": {"leadTime": "90s"}}, HOUR, 60, LimitNotice(90, 60, 45)),
         (SIGNALLED, HOUR, 60, LimitNotice(600, 60, 60)),
-        (NOBODY_ASKS, 240, 60, LimitNotice(60, 60, 30)),  # all of it but the grace
-        (NOBODY_ASKS, 40, 60, LimitNotice(20, 20, 10)),
-        ({"worker": "Disabled"}, 240, 120, LimitNotice(120, 120, 60)),
+        (NOBODY_ASKS, HOUR, 60, LimitNotice(60, 60, 30)),  # all of it but the grace
+        (NOBODY_ASKS, 240, 60, LimitNotice(24, 24, 12)),
+        (NOBODY_ASKS, 120, 60, LimitNotice(12, 12, 6)),
+        (NOBODY_ASKS, 40, 60, LimitNotice(5, 5, 2)),
+        (NOBODY_ASKS, 40, 3, LimitNotice(3, 3, 1)),
+        (NOBODY_ASKS, 6, 60, LimitNotice(3, 3, 1)),
+        ({"worker": "Disabled"}, 240, 120, LimitNotice(24, 24, 12)),
+        ({"worker": "Disabled"}, HOUR, 120, LimitNotice(120, 120, 60)),
         ({"worker": "Disabled"}, 4 * HOUR, 60, LimitNotice(60, 60, 30)),
     ],
 )
-def test_a_run_that_nobody_can_ask_to_save_is_told_to_end_by_the_grace_of_its_pods_alone(
+def test_a_run_that_nobody_can_ask_to_save_loses_the_grace_of_its_pods_alone_and_of_a_short_limit_a_tenth(
     run: dict[str, Any], limit: int, grace: int, notice: LimitNotice
 ) -> None:
     assert notice_of(spec(**run), limit, grace) == notice

@@ -4,7 +4,7 @@ import pytest
 
 from lockstep.core.model.near_names import MOST_COMPARED, nearest
 
-THERE = ("research", "reservations", "high", "low", "team-data", "checkpoints")
+THERE = ("research", "reservations", "high", "low", "team-data", "checkpoints", "A100", "H100")
 
 
 @pytest.mark.parametrize(
@@ -13,6 +13,8 @@ THERE = ("research", "reservations", "high", "low", "team-data", "checkpoints")
         ("reserch", ("research",)),
         ("Research", ("research",)),
         ("hgih", ("high",)),
+        ("a100", ("A100",)),  # and not H100, which is but like it
+        ("A10", ("A100",)),
         ("chekpoints", ("checkpoints",)),
         ("checkpoint", ("checkpoints",)),
         ("team-dta", ("team-data",)),

@@ -4,6 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+import pytest
+
 from lockstep.core.model.plan import Plan
 from lockstep.core.model.plan_builder import MAX_ATTEMPTS, PlanBuilder
 from lockstep.core.model.reasons import ActionWord, ConditionReason, EventReason
@@ -69,3 +71,24 @@ def takers(of: str) -> Iterator[str]:
 def test_a_function_named_as_a_question_changes_nothing() -> None:
     assert [name for name in takers("PlanBuilder") if QUESTION.match(name)] == []
     assert len([name for name in takers("RunState") if QUESTION.match(name)]) > 20
+
+
+REMEMBER = {"_is_there", "_may_label", "is_hopeless", "_is_too_large"}
+"""They keep their answer for whoever asks the same."""
+
+
+@pytest.mark.parametrize("kind", [ast.FunctionDef, ast.AsyncFunctionDef])
+def test_a_method_named_as_a_question_changes_nothing_of_its_object(kind: type[ast.FunctionDef]) -> None:
+    questions = [found for _, found in nodes(kind) if QUESTION.match(found.name) and found.name not in REMEMBER]
+    assert [found.name for found in questions if found.returns is None or ast.unparse(found.returns) == "None"] == []
+    assert {found.name: changed for found in questions if (changed := attributes_set(found))} == {}
+
+
+def attributes_set(function: ast.FunctionDef) -> list[str]:
+    targets: list[ast.expr] = []
+    for each in ast.walk(function):
+        if isinstance(each, ast.Assign | ast.Delete):
+            targets += each.targets
+        elif isinstance(each, ast.AugAssign | ast.AnnAssign):
+            targets.append(each.target)
+    return [text for target in targets if (text := ast.unparse(target)).startswith("self.")]

@@ -41,11 +41,14 @@ def refused(at: float) -> Condition:
     ("at", "annotation", "deleted"),
     [(NOW - KEPT, "true", True), (NOW - KEPT + 1, "true", False), (NOW - KEPT, "", False)],
 )
+@pytest.mark.parametrize("paused", [False, True])
 def test_a_run_that_was_answered_is_deleted_when_its_answer_was_there_long_enough(
-    at: float, annotation: str, deleted: bool
+    at: float, annotation: str, deleted: bool, paused: bool
 ) -> None:
     view = run("llama", status={"conditions": (refused(at),)})
     view = replace(view, spec=None, spec_error="no", annotations={"lockstep.dev/test-only": annotation})
+    if paused:
+        view.annotations["lockstep.dev/paused"] = "true"
     cluster = world([view], [node("n1")])
     plan = decide(RunSnapshot(view, (), {}, nodes=cluster.nodes, leadership=cluster.leadership), Tunables(), NOW)
-    assert plan.delete_run is deleted
+    assert plan.delete_run is (deleted and not paused)

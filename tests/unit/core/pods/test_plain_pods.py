@@ -2,13 +2,15 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from lockstep.api.base import names
+from lockstep.api.run_spec import LauncherType, TrainingRunSpec
 from lockstep.core.model.cluster_objects import parse_pod
 from lockstep.core.model.snapshot import PodView, RunView
 from lockstep.core.pods.launchers import WITHOUT_WORKER, plain_launcher_of
@@ -189,3 +191,8 @@ def test_launchers_are_told_what_the_worker_tells_them(
     launch = Launch(1, 1, 2, address, 20_123, "", "", [])
     assert list(ours.command(spec, rendezvous)) == launcher_command(settings, launch), BOTH
     assert dict(ours.environment(rendezvous)) == launcher_environment(settings, launch), BOTH
+
+
+def test_the_api_refuses_each_launcher_that_needs_a_worker_where_there_is_none() -> None:
+    [rule] = [rule for rule in TrainingRunSpec.cross_field_rules if "self.launcher.type in [" in rule.cel]
+    assert {*re.findall(r"'([A-Z]\w+)'", rule.cel)} - {"Disabled"} == {*get_args(LauncherType)} - WITHOUT_WORKER

@@ -17,6 +17,7 @@ def plain(**fields: Any) -> TrainingRunSpec:
 REFUSED: Mapping[str, dict[str, Any]] = {
     "spec.preflight.minDisk": {"preflight": {"minDisk": "10Gi"}},
     "spec.preflight.startJitter": {"preflight": {"startJitter": "5s"}},
+    "spec.progress.pattern": {"progress": {"pattern": "at (?P<step>[0-9]+)"}},
     "spec.recovery.debugHold": {"recovery": {"debugHold": "10m"}},
     "spec.recovery.rules[0].logPattern": {"recovery": {"rules": [{"name": "a", "logPattern": "x", "action": "Stop"}]}},
     "spec.recovery.rules[0].action": {"recovery": {"rules": [{"name": "a", "exitCodes": [9], "action": "RollBack"}]}},

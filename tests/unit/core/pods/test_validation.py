@@ -45,6 +45,11 @@ BAD_SPECS: dict[str, tuple[TrainingRunSpec, str, str]] = {
         "spec.recovery.rules[0].logPattern",
         "missing ), unterminated subpattern",
     ),
+    "a pattern of the steps that is none": (
+        spec(progress={"pattern": r"at (?P<step>\d+"}),
+        "spec.progress.pattern",
+        "missing ), unterminated subpattern",
+    ),
     "a shortest time that is longer than the longest": (
         spec(timeLimit="1h", minTimeLimit="90m"),
         "spec.minTimeLimit",
@@ -320,13 +325,17 @@ def test_a_template_may_add_what_the_spec_has_no_word_for() -> None:
 
 def test_names_outside_the_operators_configuration_are_refused_with_those_inside() -> None:
     wanted = spec(
-        placement={"gpuTypes": ["H1OO"], "topology": [{"level": "row"}]},
+        placement={"gpuTypes": ["h100", "Gaudi"], "topology": [{"level": "row"}]},
         checkpoint={"local": {"storage": "nvme"}},
     )
-    known = KnownNames(levels=("zone", "rack"), gpu_types={"H100": {}}, storages=())
+    known = KnownNames(levels=("zone", "rack"), gpu_types={"H100": {}, "A100": {}}, storages=())
     assert [(problem.field, problem.message) for problem in validate(wanted, {}, known)] == [
         ("spec.placement.topology[0].level", "row is not in the operator's configuration; write one of rack, zone"),
-        ("spec.placement.gpuTypes[0]", "H1OO is not in the operator's configuration; write one of H100"),
+        (
+            "spec.placement.gpuTypes[0]",
+            "h100 is not in the operator's configuration; did you mean H100? Else write one of A100, H100",
+        ),
+        ("spec.placement.gpuTypes[1]", "Gaudi is not in the operator's configuration; write one of A100, H100"),
         ("spec.checkpoint.local.storage", "nvme is not in the operator's configuration; it names none"),
     ]
     assert validate(wanted, {}) == []
@@ -345,7 +354,11 @@ def test_a_pattern_that_takes_long_to_compile_holds_nobody_up(monkeypatch: pytes
 @pytest.mark.parametrize(
     ("fields", "field", "words"),
     [
-        ({"gpuResource": "amd.com/gpus"}, "spec.gpuResource", "write one of amd.com/gpu, nvidia.com/gpu"),
+        (
+            {"gpuResource": "amd.com/gpus"},
+            "spec.gpuResource",
+            "did you mean amd.com/gpu? Else write one of amd.com/gpu, nvidia.com/gpu",
+        ),
         (
             {"gpusPerNode": 8, "resourcesPerNode": {"amd.com/gpu": 8}},
             "spec.gpusPerNode",

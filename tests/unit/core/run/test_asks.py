@@ -181,7 +181,24 @@ def test_a_job_is_created_once_and_answered_once_it_has_its_number() -> None:
     assert not_none(waits.build().wake_at) <= w.now + 1
     there = submitting(w, submitted=child(w, status=TrainingRunStatus(job_id=44)))
     assert (there.runs, [(row.ok, row.job_id) for row in there.status.asks]) == ([], [(True, 44)])
-    assert answers(there) == (AskAnswer("s-1", True, "", 44),)
+    assert [(answer.id, answer.ok, answer.job_id) for answer in answers(there)] == [("s-1", True, 44)]
+
+
+def test_what_of_a_submission_has_no_effect_is_in_its_answer_in_a_bounded_number_of_letters() -> None:
+    w = world_with_gang(**BATCH)
+    there = {"submitted": child(w, status=TrainingRunStatus(job_id=44))}
+    body = b'{"script": "#!/bin/sh\\n", "options": ["-o", "/dev/null", "--cpu-freq=%s"], "directory": "/scratch"}'
+    for value, length in ((b"high", None), (b"x" * 1000, 512)):
+        told = JobAsk(SUBMIT.id, SUBMIT.kind, Raw(body % value))
+        snapshot = replace(asking(w, told).snapshot("one"), queue=OPEN, **there)
+        plan = PlanBuilder(RunContext(snapshot, w.tunables, w.now))
+        obey_asks(plan)
+        [row] = plan.status.asks
+        assert (row.ok, row.job_id) == (True, 44)
+        assert row.words.startswith(f"--cpu-freq {value.decode()[:99]}")
+        assert len(row.words) == length if length else len(row.words.splitlines()) == 2
+        [answer] = answers(plan)
+        assert (answer.ok, answer.words) == (True, row.words)
 
 
 def test_a_job_that_is_refused_is_told_why() -> None:

@@ -41,7 +41,7 @@ def test_a_job_is_told_as_slurm_would_know_it() -> None:
     w = submitted(
         name="train.sbatch", directory="/work", host="login", user="ada", uid=1000, gid=100,
         options={"account": "llm", "gpus-per-node": "8"}, memoryMiB=512, arguments=["a b"], output="%j.log",
-        append=True,
+        append=True, spec={"volumes": [{"name": "data", "mountPath": "/data", "emptyDir": {}}]},
     )  # fmt: skip
     status = w.status("one")
     made = order(w, job_id=4711, last_admitted=5000.0, held_seconds=0, attempt=3)
@@ -49,7 +49,7 @@ def test_a_job_is_told_as_slurm_would_know_it() -> None:
         id=4711, nodes=ADDRESSES, cpus=(int(status.resolved.cpu),) * 2, gpus=status.resolved.gpus_per_node,
         name="train.sbatch", user="ada", uid=1000, partition="default", cluster="lockstep", submit_dir="/work",
         submit_host="login", start_time=5000, end_time=0, said={"account": "llm", "gpus-per-node": "8"}, memory=512,
-        restarts=2, account="llm", gid=100,
+        restarts=2, account="llm", gid=100, image=not_none(w.snapshot("one").run.spec).image, mounts=("/data",),
     )  # fmt: skip
     assert (made.script, made.arguments, made.output, made.append) == (SCRIPT, ("a b",), "%j.log", True)
     assert (made.error, made.input, made.directory, made.name) == ("", "", "/work", "train.sbatch")
@@ -64,6 +64,13 @@ def test_every_variable_follows_from_what_is_told() -> None:
     assert variables["SLURM_JOB_NODELIST"] == "10.0.0.[7,3]"
     assert (variables["SLURM_NTASKS"], variables["SLURM_TASKS_PER_NODE"]) == ("8", "4(x2)")
     assert variables["SLURM_SUBMIT_DIR"] == "/work"
+
+
+def test_tasks_by_gpus_follow_the_nodes_that_there_are() -> None:
+    w = submitted(options={"ntasks-per-gpu": "2", "gpus": "99"}, ntasks=198)
+    gpus = w.status("one").resolved.gpus_per_node
+    assert gpus
+    assert order(w, job_id=9, last_admitted=5000.0).job.ntasks == 2 * gpus * len(ADDRESSES)
 
 
 def test_where_a_run_stands_in_its_array_is_told() -> None:

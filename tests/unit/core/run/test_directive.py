@@ -54,6 +54,15 @@ def test_a_gang_with_steps_is_told_where_each_rank_takes_them(
     assert not_none(directive_for(state(world_with_gang(**fields)), NOTHING)).step_ports == ports
 
 
+@pytest.mark.parametrize(
+    ("fields", "named"), [({}, ()), (MPI, ("n0", "n1")), ({"launcher": {"steps": True}}, ("n0", "n1"))]
+)
+def test_a_gang_with_steps_is_told_the_names_of_its_nodes_by_rank(
+    fields: dict[str, object], named: tuple[str, ...]
+) -> None:
+    assert not_none(directive_for(state(world_with_gang(**fields)), NOTHING)).step_nodes == named
+
+
 def test_past_the_barrier_a_port_that_is_lacking_holds_up_nobody() -> None:
     """A new leader may hear of a worker whose step server is gone."""
     w = world_with_gang(**MPI)

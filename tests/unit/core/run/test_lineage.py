@@ -41,6 +41,21 @@ def test_a_run_that_starts_from_another_has_its_record_and_the_other_one_a_link(
     assert w.status("base").next == link, "it was gone on from, whatever became of that run"
 
 
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_run_that_goes_on_from_nothing_of_another_is_linked_by_the_record_that_it_was_made_with(saved: bool) -> None:
+    w = world(2)
+    w.apply("base", spec(1))
+    w.settle()
+    w.apply("base", spec(1, cancel=True))
+    w.pass_time(200, step=5)
+    w.apply("next", spec(1, checkpoint=SHARED_TIER | {"start": {"mode": "Fresh"}} if saved else None))
+    w.annotate("next", previous=json.dumps([RECORD | {"name": "base", "uid": "uid-base"}]))
+    w.settle()
+    link = w.status("base").next
+    assert link is not None
+    assert (link.name, link.uid) == ("next", "uid-next")
+
+
 def test_a_run_that_only_asks_when_it_would_start_is_nobodys_successor() -> None:
     w = ended()
     w.apply("question", spec(1, checkpoint=SHARED_TIER | {"start": {"run": "base"}}))

@@ -12,7 +12,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import StopReason
 from lockstep.core.model.worker_report import WorkerPhase
-from lockstep.core.run.stopping import begin_stop, carry_out_stop, finish, stop_after_save
+from lockstep.core.run.stopping import REQUEUES, begin_stop, carry_out_stop, finish, stop_after_save
 from support.values import not_none
 from support.world import world_with_gang
 
@@ -193,3 +193,31 @@ def test_the_end_stands_in_two_conditions(succeeded: bool) -> None:
     assert is_true(plan.status, "Succeeded") is succeeded
     assert [event.type for event in plan.events] == ["Normal" if succeeded else "Warning"]
     assert plan.admission_changed
+
+
+NO_FAILURES = {StopReason.SUSPENDED, StopReason.CANCELLED, StopReason.ALL_RANKS_SUCCEEDED, *REQUEUES}
+
+
+@pytest.mark.parametrize("long", [False, True], ids=["short", "long"])
+@pytest.mark.parametrize("of_array", [False, True], ids=["run", "array"])
+@pytest.mark.parametrize("reason", [reason for reason in StopReason if reason not in NO_FAILURES])
+def test_every_end_by_failure_names_the_command_that_goes_on_and_whole(
+    reason: StopReason, of_array: bool, long: bool
+) -> None:
+    w = world_with_gang(2, checkpoint={"shared": {"claimName": "lustre"}})
+    w.runs["one"] = replace(w.runs["one"], set_uid="uid-of-the-array" if of_array else "")
+    plan = w.plan("one")
+    finish(plan, False, reason, "why" * (1000 if long else 1))
+    command = "lockstep retry one --name NAME" if of_array else "lockstep retry one"
+    said = not_none(find(plan.status, "Succeeded")).message
+    assert said.startswith("why")
+    assert f": {command}" in said
+    assert not_none(find(plan.status, "Finished")).message == said
+    (event,) = [event for event in plan.events if event.reason == reason]
+    assert event.note == said, "an event takes all of it"
+
+
+def test_what_was_cancelled_is_told_of_no_command_to_undo_that() -> None:
+    plan = world_with_gang(2).plan("one")
+    finish(plan, False, StopReason.CANCELLED, "cancel: true")
+    assert not_none(find(plan.status, "Succeeded")).message == "cancel: true"

@@ -106,12 +106,12 @@ def stops(w: World, at: float) -> str:
 @pytest.mark.parametrize(
     ("fields", "listens", "moments"),
     [
-        ({"timeLimit": "4m"}, True, {121: "", 120: "saves", 61: "saves"}),
-        ({"timeLimit": "4m"}, False, {120: "", 61: "", 60: "ends"}),
-        ({"timeLimit": "4m", **UNSAVED}, False, {120: "", 61: "", 60: "ends"}),
+        ({"timeLimit": "4m"}, True, {121: "", 120: "saves", 25: "saves"}),
+        ({"timeLimit": "4m"}, False, {120: "", 25: "", 24: "ends"}),
+        ({"timeLimit": "4m", **UNSAVED}, False, {120: "", 25: "", 24: "ends"}),
         ({"timeLimit": "30m", **UNSAVED}, False, {600: "", 61: "", 60: "ends"}),
-        ({"timeLimit": "2m", **UNSAVED}, False, {61: "", 60: "ends"}),
-        ({"timeLimit": "40s", **UNSAVED}, False, {21: "", 20: "ends"}),
+        ({"timeLimit": "2m", **UNSAVED}, False, {60: "", 13: "", 12: "ends"}),
+        ({"timeLimit": "40s", **UNSAVED}, False, {20: "", 6: "", 5: "ends"}),
         ({"timeLimit": "40s"}, True, {21: "", 20: "saves"}),
         ({"timeLimit": "1h"}, True, {601: "", 600: "saves", 300: "saves"}),
         ({"timeLimit": "1h"}, False, {600: "", 300: "", 60: "ends"}),
@@ -157,8 +157,8 @@ def test_right_after_a_failover_those_are_asked_who_are_known_to_listen_and_othe
     [
         ({"timeLimit": "1h"}, True, (3600, 3000, 3540, 3600)),
         ({"timeLimit": "1h"}, False, (3600, None, 3540, 3600)),
-        ({"timeLimit": "4m", **UNSAVED}, False, (240, None, 180, 240)),
-        ({"timeLimit": "40s", **UNSAVED}, False, (40, None, 20, 40)),
+        ({"timeLimit": "4m", **UNSAVED}, False, (240, None, 216, 240)),
+        ({"timeLimit": "40s", **UNSAVED}, False, (40, None, 35, 40)),
         ({}, True, None),
     ],
 )

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.preemption_status import PreemptionStatus
 from lockstep.core.model.conditions import find
@@ -98,3 +99,12 @@ def test_it_is_forgotten_once_it_is_due_and_on_record_and_no_pod_is_left(
     plan = type(plan)(replace(plan.context, snapshot=replace(plan.snapshot, recorded=recorded)))
     forget_when_due(plan, plan.now - ago)
     assert plan.delete_run is deleted
+
+
+def test_one_that_is_paused_is_not_forgotten() -> None:
+    w = world_with_gang(1, ttlAfterFinished="1h")
+    w.pods.clear()
+    w.runs["one"] = replace(w.runs["one"], annotations={names.ANNOTATION_PAUSED: "true"})
+    plan = w.plan("one")
+    forget_when_due(plan, plan.now - 1e6)
+    assert not plan.delete_run

@@ -1,11 +1,11 @@
 // A few runs beside each other, by their addresses: loss and step rate in one figure each.
 
 import { badge, h, runLink, section, show, table } from "./dom.js";
-import { count, duration, figure, plural } from "./format.js";
+import { allDone, count, figure, plural } from "./format.js";
 import { curves, lossOf, rateOf } from "./losses.js";
 
 const MOST_RUNS = 4;
-const RUNS = [["", ""], ["Run", ""], ["State", ""], ["Step", "num"], ["Loss", "num"], ["Steps/s", "num"], ["To the last step", "num"], ["Nodes", "num"], ["Attempt", "num"], ["", ""]];
+const RUNS = [["", ""], ["Run", ""], ["State", ""], ["Step", "num"], ["Loss", "num"], ["Steps/s", "num"], ["All steps done", ""], ["Nodes", "num"], ["Attempt", "num"], ["", ""]];
 let list = null;
 
 export function draw(root, body, first) {
@@ -34,7 +34,7 @@ function row(run, index, all) {
     kind: "",
     cells: [
       h("span", { class: `stroke s${index}`, "aria-hidden": "true" }), runLink(run), badge(run.state), count(progress.step ?? 0), figure(progress.loss),
-      measured.stepSeconds ? figure(1 / measured.stepSeconds) : "", measured.left ? `about ${duration(measured.left)}` : "", run.nodes, run.attempt || "",
+      measured.stepSeconds ? figure(1 / measured.stepSeconds) : "", allDone(run), run.nodes, run.attempt || "",
       others.length > 0 && h("a", { href: addressOf(others), "data-key": `without ${name(run)}` }, "leave out"),
     ],
   };

@@ -38,6 +38,11 @@ export function figure(value) {
   return value === "" || value === null || value === undefined || Number.isNaN(number) ? String(value ?? "") : String(Number(number.toPrecision(4)));
 }
 
+// When the last step of a run is done: with its spread, in the words of the command line, else by its pace alone.
+export function allDone(run) {
+  return run.completion || (run.measured.left ? `in about ${duration(run.measured.left)}` : "");
+}
+
 // Short times, where whole seconds would be 0.
 export function seconds(number) {
   return number < 10 ? `${Number(number.toPrecision(2))} s` : duration(number);

@@ -4,7 +4,7 @@ import { now, server } from "./api.js";
 import { ranks, stacked, timeline } from "./charts.js";
 import { bar } from "./deeds.js";
 import { arrayLink, badge, h, runLink, section, show, table } from "./dom.js";
-import { ago, bytes, count, duration, figure, local, plural, seconds } from "./format.js";
+import { ago, allDone, bytes, count, duration, figure, local, plural, seconds } from "./format.js";
 import { curves, lossOf } from "./losses.js";
 
 export function draw(root, body) {
@@ -27,7 +27,7 @@ function facts(body) {
     ["Loss", progress.loss && figure(progress.loss)],
     ["Last step", ago(progress.time, now())],
     ["Pace", body.pace || (measured.stepSeconds && rate(measured.stepSeconds))],
-    ["All steps done", body.completion || (measured.left && `in about ${duration(measured.left)}`)],
+    ["All steps done", allDone(body)],
     ["Nodes", body.nodes && `${body.nodes}${body.spares ? `, spares ${body.spares}` : ""}`],
     ["GPUs", body.gpusPerNode ? `${body.gpusPerNode} ${body.gpuType} a node` : ""],
     ["Attempt", body.attempt || ""],

@@ -65,9 +65,10 @@ def is_of_its_run(pod: PodView, run: RunView | None, *, gone: bool) -> bool:
     """The pod takes the node that it is pinned to. ``run``: the one that it names as its owner; ``gone``: that one is
     known to be no more.
 
-    An owner, a name and a pin are anybody's to write who may create pods. A run vouches for those in its own
-    namespace that its assignment has, or had before. One without any may have lost its status: what is bound counts
-    until that is settled, which is not for long (``hold_when_status_is_behind``).
+    An owner, a name, a pin and ``spec.nodeName`` are anybody's to write who may create pods. A run vouches for those in
+    its own namespace that its assignment has, on the nodes that it has for them, and for earlier ones where they are
+    bound: these end (``end_superseded_pods``). One without any may have lost its status: what is bound counts until
+    that is settled, which is not for long (``hold_when_status_is_behind``).
     """
     if pod.deleting and not pod.bound:
         return False  # it is never bound any more
@@ -80,7 +81,15 @@ def is_of_its_run(pod: PodView, run: RunView | None, *, gone: bool) -> bool:
         return bool(assignment.config_map)  # nothing is decided for it that would end what only says that it is its
     if not assignment.incarnations:
         return pod.bound or bool(assignment.config_map)  # which nobody could read
-    return pod.slot < len(assignment.incarnations) and pod.incarnation <= assignment.incarnations[pod.slot]
+    if pod.slot >= len(assignment.incarnations) or pod.incarnation > assignment.incarnations[pod.slot]:
+        return False
+    is_newest = pod.incarnation == assignment.incarnations[pod.slot]
+    if not is_held(assignment):
+        return pod.bound or is_newest  # what is left of the gang that gave its nodes back
+    if pod.slot < len(assignment.nodes):
+        node = assignment.nodes[pod.slot]
+        return (bool(node) and pod.node == node) or (pod.bound and not is_newest)
+    return pod.bound
 
 
 def is_in_doubt(pod: PodView, run: RunView | None) -> bool:

@@ -148,20 +148,22 @@ class Bookings:
         )
 
     def allowed(self, queue: str, options: Sequence[Option]) -> tuple[Sequence[Option], QuotaRefusal | None]:
-        """Those of ``options`` that the quotas let start now; if no full size is among them, why the first is not."""
+        """Those of ``options`` that the quotas let start now; if no full size is among them, why not the first of them
+        that they would ever let start, or else the first."""
         if len(options) == 1:  # of most
             refusal = self._quota.refusal(queue, options[0].gpu_type, options[0].count)
             return ((), refusal) if refusal is not None else (options, None)
         allowed: list[Option] = []
-        first, whole = None, False
+        told, whole, ever = None, False, False
         for option in options:
             refusal = self._quota.refusal(queue, option.gpu_type, option.count)
             if refusal is None:
                 allowed.append(option)
                 whole = whole or not option.fallback
-            elif first is None and not option.fallback:
-                first = refusal
-        return allowed, None if whole else first
+            elif not (ever or option.fallback):
+                ever = refusal.most >= option.count
+                told = refusal if ever else told or refusal
+        return allowed, None if whole else told
 
     def misses_deadline(self, job: Job) -> bool:
         """It could start at some time, were it not for its deadline."""

@@ -121,6 +121,10 @@ class QuotaRules:
         account = accounts.get(gpu_type) or accounts.get(ANY)
         return account or QuotaAccount(("NoQuota", queue, gpu_type), queue, gpu_type, 0, 0, 0, 0)
 
+    def could_ever_fit(self, queue: str, gpu_type: str, count: int) -> bool:
+        """They would have room for a run of ``count`` nodes if nobody used any."""
+        return all(account.room(0, 0) >= need for account, need in self.needs(queue, gpu_type, count))
+
     def needs(self, queue: str, gpu_type: str, count: int) -> Iterator[tuple[QuotaAccount, int]]:
         """What a run of ``count`` nodes uses of which account."""
         runs = self.runs.get(queue)
@@ -292,8 +296,8 @@ class QuotaBook:
         return count if account is None else min(count, self._pool(account).room(account, 0))
 
     def could_ever_fit(self, queue: str, gpu_type: str, count: int) -> bool:
-        """The quotas would have room if nobody used any."""
-        return all(account.room(0, 0) >= need for account, need in self._rules.needs(queue, gpu_type, count))
+        """As the rules have it."""
+        return self._rules.could_ever_fit(queue, gpu_type, count)
 
     def refusal(self, queue: str, gpu_type: str, count: int) -> QuotaRefusal | None:
         """Why a run of ``count`` nodes cannot start now, as far as the quotas are concerned."""

@@ -7,15 +7,16 @@ import fcntl
 import json
 import os
 import signal
-from typing import Dict, List, NamedTuple, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
+from lockstep.slurm import gpus
 from lockstep.worker.errors import open_plain
 
 HEARS = int(signal.SIGRTMIN) + 6  # sent to an srun that was left a message
 IDS_OF_NODE = 100_000  # numbers of steps that are begun on one node: those of rank 0 are the usual ones
 _MOST_STEPS = 4096  # listed
 _MOST_BYTES = 4 << 20  # of steps that have ended
-_DIRECTORY, _NEXT, _ENDED = "sruns", "next", "ended"
+_DIRECTORY, _NEXT, _ENDED, _GPUS = "sruns", "next", "ended", "gpus"
 
 
 class StepRecord(NamedTuple):
@@ -32,6 +33,7 @@ class StepRecord(NamedTuple):
     state: str = "RUNNING"
     code: int = 0
     signal: int = 0
+    gpus: Dict[str, List[int]] = {}  # noqa: RUF012, nobody changes it; by name of the node, which no other step has
 
 
 def next_step(directory: str, rank: int) -> int:
@@ -54,11 +56,30 @@ def rank_of(step: int) -> int:
 
 def enter(directory: str, record: StepRecord) -> None:
     """It runs. Never raises OSError: it does so whether or not it is listed."""
-    path = _path(directory, record.step)
     with contextlib.suppress(OSError):
-        with open(path + ".tmp", "w") as stream:
-            json.dump(record._asdict(), stream)
-        os.rename(path + ".tmp", path)
+        _write(directory, record)
+
+
+def enter_with_gpus(
+    directory: str, record: StepRecord, wanted: Mapping[str, int], have: int, *, within: int = -1, overlap: bool = False
+) -> Optional[StepRecord]:
+    """It runs, with so many GPUs of each node, by its name, as no other step holds; None: there are not so many at the
+    moment.
+
+    ``have``: GPUs of a node. ``within``: a step whose GPUs it may use. ``overlap``: it shares what it gets. Counted are
+    steps whose srun runs on this node. Raises OSError.
+    """
+    with open(os.path.join(directory, _DIRECTORY, _GPUS), "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        taken: Dict[str, Set[int]] = {}
+        for other in running(directory):
+            for node, devices in other.gpus.items() if other.step not in (within, record.step) else ():
+                taken.setdefault(node, set()).update(devices)
+        found = gpus.chosen(wanted, taken, have, overlap=overlap)
+        if found is None:
+            return None
+        _write(directory, record if overlap else record._replace(gpus=found))
+        return record._replace(gpus=found)
 
 
 def leave(directory: str, record: StepRecord) -> None:
@@ -134,6 +155,14 @@ def born_of(pid: int) -> str:
         return "" if fields[0] in (b"Z", b"X") else fields[19].decode("ascii")
     except (OSError, IndexError, ValueError):
         return ""
+
+
+def _write(directory: str, record: StepRecord) -> None:
+    """Raises OSError."""
+    path = _path(directory, record.step)
+    with open(path + ".tmp", "w") as stream:
+        json.dump(record._asdict(), stream)
+    os.rename(path + ".tmp", path)
 
 
 def _path(directory: str, step: int) -> str:

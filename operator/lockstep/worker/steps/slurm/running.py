@@ -18,6 +18,7 @@ from lockstep.worker.steps.session import OUT_OF_MEMORY
 from lockstep.worker.steps.slurm import registry
 from lockstep.worker.steps.slurm.job import JobHere
 from lockstep.worker.steps.streams import Labels, Writer
+from lockstep.worker.steps.told import NODE_UNREACHABLE
 
 KILL_SECONDS = 30  # between TERM and KILL, as Slurm's KillWait is mostly
 GATHER_SECONDS = 0.2  # tasks of a node that end together are told in one line
@@ -97,7 +98,7 @@ class StepOutput(StepSink):
         now = self._clock()
         self._first_end = self._first_end or now
         self._say_at = self._say_at or now + GATHER_SECONDS
-        lost = outcome.reason == "NodeUnreachable"
+        lost = outcome.reason == NODE_UNREACHABLE
         if (lost or (self._call.kill_on_bad_exit and reports.is_bad(end))) and not self._ending:
             self._tell()
             self._say(reports.aborting(KILL_SECONDS + 2) if lost else reports.terminating(*self._name))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Dict, List, Mapping, NoReturn, Sequence
 
 from lockstep.slurm import scontrol
+from lockstep.slurm.environment import export_items
 from lockstep.slurm.getopt import Found, OptionError, read
+from lockstep.slurm.submission.directives import ScriptError, directives
 from lockstep.slurm.submission.options import OPTIONS
 from lockstep.worker.settings import JSON
 from lockstep.worker.steps import shimmed
@@ -43,7 +46,8 @@ def run(arguments: Sequence[str]) -> int:
     if not answer.agreed or not answer.job:
         shimmed.say(f"{_ERROR}: {answer.words}\n")
         return FAILED
-    shimmed.say(answer.words + "\n" if answer.words and "quiet" not in said else "")
+    for line in answer.words.splitlines() if "quiet" not in said else ():
+        shimmed.say(f"sbatch: {line}\n")
     if "parsable" in said:
         os.write(1, f"{answer.job}\n".encode("ascii"))
     elif "quiet" not in said:
@@ -62,12 +66,24 @@ def body_of(found: Sequence[Found], words: List[str], environ: Mapping[str, str]
     if any(name == "wrap" for name, _ in found):
         if words:
             raise OptionError("sbatch: fatal: Script arguments not permitted with --wrap option\n")
-        return {**body, "script": "", "name": "wrap", "arguments": []}
+        return {**body, "script": "", "name": "wrap", "arguments": [], "variables": _named(found, "", environ)}
     text = _script(words[0], environ) if words else sys.stdin.buffer.read(_MOST + 1)
     if len(text) > _MOST or not text.startswith(b"#!"):
         raise OptionError("sbatch: error: This does not look like a batch script.\n")
     name = os.path.basename(words[0]) if words else "sbatch"
-    return {**body, "script": text.decode("utf-8", "surrogateescape"), "name": name, "arguments": words[1:]}
+    script = text.decode("utf-8", "surrogateescape")
+    variables = _named(found, script, environ)
+    return {**body, "script": script, "name": name, "arguments": words[1:], "variables": variables}
+
+
+def _named(found: Sequence[Found], script: str, environ: Mapping[str, str]) -> Dict[str, str]:
+    """The variables here that an --export names, wherever it is written: which of them counts the operator says."""
+    said = [*found, ("export", environ.get("SBATCH_EXPORT"))]
+    with contextlib.suppress(ScriptError, OptionError):  # which the operator refuses
+        for component in directives("", script).components:
+            said += read("sbatch", OPTIONS, [word.text for word in component])[0]
+    items = [item for name, value in said if name == "export" for item in export_items(value or "")]
+    return {item: environ[item] for item in items if item in environ}
 
 
 def _script(name: str, environ: Mapping[str, str]) -> bytes:

@@ -11,6 +11,11 @@ _FORWARDED = ("SIGUSR1", "SIGUSR2", "SIGALRM", "SIGWINCH", "SIGXCPU", "SIGVTALRM
 _ENDING = ("SIGTERM", "SIGHUP", "SIGQUIT")
 
 
+def keep_messages() -> None:
+    """What a listed step is told waits until it is caught: it would end a process that does not."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {registry.HEARS})
+
+
 def catch(output: StepOutput) -> None:
     """From now on."""
     for name in _FORWARDED:
@@ -19,3 +24,4 @@ def catch(output: StepOutput) -> None:
         signal.signal(getattr(signal, name), lambda number, frame: output.terminate())
     signal.signal(signal.SIGINT, lambda number, frame: output.interrupt())
     signal.signal(registry.HEARS, lambda number, frame: output.listen())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {registry.HEARS})

@@ -12,14 +12,14 @@ from lockstep.slurm.getopt import OptionError
 from lockstep.slurm.layout import LayoutError
 from lockstep.slurm.srun_options import OPTIONS
 from lockstep.worker.shims.request import NOBODY
-from lockstep.worker.shims.srun import Call, Place, call
+from lockstep.worker.shims.srun import Laid, Place, call, laid_out
 from lockstep.worker.steps import shimmed
 from lockstep.worker.steps.client import RunningStep
 from lockstep.worker.steps.credentials import CredentialError
-from lockstep.worker.steps.slurm import registry
+from lockstep.worker.steps.slurm import devices, registry
 from lockstep.worker.steps.slurm.job import JobHere, given_environment, job_here
 from lockstep.worker.steps.slurm.running import StepOutput
-from lockstep.worker.steps.slurm.signals import catch
+from lockstep.worker.steps.slurm.signals import catch, keep_messages
 
 FAILED = 1
 
@@ -67,7 +67,15 @@ def _run(here: JobHere, components: Sequence[srun.Step], environ: Dict[str, str]
     peer = gang.peers[gang.rank]
     number = registry.next_step(here.directory, gang.rank)
     place = Place(number, peer.address, peer.port, os.getcwd())
-    made = call(components, here.job, here.batch.words, environ, place)
+    laid = laid_out(components, here.job, here.batch.words)
+    record = registry.StepRecord(
+        number, os.getpid(), registry.born_of(os.getpid()), _name(components[0]), _nodes(laid, here),
+        sum(layout.total for layout in laid.layouts), time.time(),
+    )  # fmt: skip
+    wanted = laid.gpus_of_nodes(here.job)
+    keep_messages()
+    record = devices.enter(here, record, components[0], wanted, environ, lambda line: shimmed.say([line]))
+    made = call(components, here.job, laid, environ, place, record.gpus)
     output = StepOutput(made, components[0], here, number)
     stdin = -1
     if made.request.stdin != NOBODY:
@@ -76,11 +84,6 @@ def _run(here: JobHere, components: Sequence[srun.Step], environ: Dict[str, str]
     step = RunningStep(gang, here.directory, asked, output, stdin=stdin)
     output.begin(step)
     catch(output)
-    record = registry.StepRecord(
-        number, os.getpid(), registry.born_of(os.getpid()), _name(components[0]), _nodes(made, here),
-        len(made.nodes), time.time(),
-    )  # fmt: skip
-    registry.enter(here.directory, record)
     step.run()
     code = output.finish()
     ended = record._replace(end=time.time(), state=output.state, code=output.worst[0], signal=output.worst[1])
@@ -92,9 +95,9 @@ def _name(step: srun.Step) -> str:
     return (step.job_name if "job-name" not in step.by_environment else "") or os.path.basename(step.command[0])[:64]
 
 
-def _nodes(made: Call, here: JobHere) -> List[str]:
-    used = set(made.nodes.values())
-    return [node for node in here.job.nodes if node in used]
+def _nodes(laid: Laid, here: JobHere) -> List[str]:
+    used = {index for layout in laid.layouts for index in layout.nodes}
+    return [node for index, node in enumerate(here.job.nodes) if index in used]
 
 
 def main() -> NoReturn:

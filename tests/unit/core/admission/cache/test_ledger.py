@@ -7,10 +7,11 @@ import pytest
 
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
+from lockstep.api.run_status import AssignmentStatus
 from lockstep.core.admission.cache.ledger import Ledger, held, is_of_its_run, taken, with_strangers
 from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.admission.cache.run_index import RunRow
-from lockstep.core.model.assignment import vacated
+from lockstep.core.model.assignment import released, vacated
 from lockstep.core.model.snapshot import PodPhase, RunView
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.placement.node_index import NodeIndex
@@ -24,6 +25,8 @@ WAITS = run("b")
 
 
 PAUSED = {names.ANNOTATION_PAUSED: "true"}
+SMALLER = run("a", status={"assignment": AssignmentStatus(nodes=("n0",), incarnations=(1, 3))})
+GAVE_BACK = run("a", 2, status={"assignment": released(A.status.assignment)})
 UNREAD = run("a", 2, status={"assignment": changed(A.status.assignment, nodes=(), incarnations=(), config_map="x")})
 
 
@@ -36,7 +39,21 @@ UNREAD = run("a", 2, status={"assignment": changed(A.status.assignment, nodes=()
         (replace(WAITS, annotations=PAUSED), {"owner_uid": "uid-b", "run_uid": "uid-b", "bound": True}, False, False),
         (replace(WAITS, spec=None), {"owner_uid": "uid-b", "run_uid": "uid-b", "bound": True}, False, False),
         (A, {"bound": False, "deleting": True}, False, False),
+        (A, {"node": "n5"}, False, False),
+        (A, {"node": "n5", "bound": False}, False, False),
         (A, {"incarnation": 0}, False, True),
+        (A, {"incarnation": 0, "node": "n5"}, False, True),
+        (A, {"incarnation": 0, "node": "n5", "bound": False}, False, False),
+        (A, {"incarnation": 0, "node": "n1", "bound": False}, False, False),
+        (LOST, {"slot": 1, "incarnation": 2, "node": "n5"}, False, False),
+        (LOST, {"slot": 1, "incarnation": 2, "node": "", "bound": False}, False, False),
+        (LOST, {"slot": 1, "node": "n1"}, False, True),
+        (SMALLER, {"slot": 1, "incarnation": 3, "node": "n5"}, False, True),
+        (SMALLER, {"slot": 1, "incarnation": 3, "node": "n5", "bound": False}, False, False),
+        (GAVE_BACK, {"node": "n5"}, False, True),
+        (GAVE_BACK, {"bound": False}, False, True),
+        (GAVE_BACK, {"incarnation": 0}, False, True),
+        (GAVE_BACK, {"incarnation": 0, "bound": False}, False, False),
         (A, {"incarnation": 2}, False, False),
         (A, {"slot": 2}, False, False),
         (A, {"namespace": "elsewhere"}, False, False),
@@ -55,7 +72,21 @@ UNREAD = run("a", 2, status={"assignment": changed(A.status.assignment, nodes=()
         "of a paused run that holds nothing",
         "of a run that nobody can read and that holds nothing",
         "that nobody will bind any more",
+        "in its slot, on another node",
+        "in its slot, pinned to another node",
         "an earlier one",
+        "an earlier one on the node that the slot had before",
+        "an earlier one that nobody has bound, pinned elsewhere",
+        "the same, pinned to the node of another slot",
+        "of a slot that has no node",
+        "the same, pinned to none",
+        "the one before that, on the node that the slot had",
+        "of a slot that the gang has given up",
+        "the same, that nobody has bound",
+        "of a gang that gave its nodes back, until it has ended",
+        "the same, before anybody has bound it",
+        "an earlier one of such a gang",
+        "the same, that nobody has bound",
         "one that it never asked for",
         "of a slot that it never had",
         "of another namespace",

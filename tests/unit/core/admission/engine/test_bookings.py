@@ -177,7 +177,8 @@ def test_a_job_could_start_some_day_if_nodes_and_quota_are_ever_enough(
         ([option(2)], [], "Queue"),
         ([option(2), option(1)], [1], None),
         ([option(2), option(1, fallback=True)], [1], "Queue"),
-        ([option(1, "B"), option(2)], [], "NoQuota"),
+        ([option(1, "B"), option(2)], [], "Queue"),  # of those that it would ever let start
+        ([option(1, "B"), option(3)], [], "NoQuota"),
     ],
 )
 def test_the_quotas_allow_what_fits_now_and_say_why_no_full_size_does(

@@ -1,0 +1,90 @@
+"""How training goes on after the end of a run: the command that makes a new one, and with what that begins."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from lockstep.api.base import names
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.model.reasons import StopReason
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.tiers import LOCAL, SHARED
+
+STEP_0 = "begin at step 0"
+_CORRECTED = "[-f FILE]"
+_FLAGS: Mapping[str, str] = {
+    StopReason.TIME_LIMIT: "-t LIMIT",
+    StopReason.BUDGET_SPENT: "-f FILE",
+    StopReason.DEADLINE_UNREACHABLE: "--deadline TIME",
+    StopReason.DEPENDENCY_NEVER_SATISFIED: "-d LIST",
+    StopReason.COMMAND_NOT_FOUND: "-- COMMAND",
+    StopReason.COMMAND_NOT_EXECUTABLE: "-- COMMAND",
+    StopReason.PYTHON_NOT_FOUND: "--image IMAGE",
+    StopReason.UNKNOWN_SAVES: "-f FILE",
+    StopReason.PREVIOUS_SAVES: "",
+    StopReason.NO_VALID_CHECKPOINT: "",
+    StopReason.NOTHING_TO_GO_BACK_TO: "",
+    StopReason.CHECKPOINT_REQUIRED: "",
+    StopReason.POINTER_FAILED: "",
+}
+"""What has to be another way in the new run; of all other ends the manifest may have to be, or nothing."""
+_STEP_0_IS_A_CHOICE = (
+    StopReason.UNKNOWN_SAVES,
+    StopReason.PREVIOUS_SAVES,
+    StopReason.NO_VALID_CHECKPOINT,
+    StopReason.NOTHING_TO_GO_BACK_TO,
+    StopReason.CHECKPOINT_REQUIRED,
+    StopReason.NO_START_CHECKPOINT,
+)
+"""Ends for fear that step 0 loses something."""
+
+_WAYS = re.compile(r"(?:; to [^;:]+: lockstep retry [^;]+)+$")
+
+
+def retry_of(run: RunView) -> str:
+    """The command. A run of an array cannot be replaced: the array would make it anew."""
+    return f"lockstep retry {run.name}{' --name NAME' if run.set_uid else ''}"
+
+
+def newest_saved(status: TrainingRunStatus) -> int | None:
+    """The newest step that a run has saved where every node sees it."""
+    return max((each.step for each in status.checkpoint.latest if each.tier == SHARED), default=None)
+
+
+def way_back(run: RunView, status: TrainingRunStatus, reason: str) -> str:
+    """``to go on from step 40: lockstep retry llama -t LIMIT``, of a run that has ended, or ends, for ``reason``."""
+    return "; ".join(_ways(run, status, reason))
+
+
+def without_way_back(message: str) -> str:
+    """The words of an end before those: what is saved may be more by now, as workers tell of their last saves."""
+    return _WAYS.sub("", message)
+
+
+def _ways(run: RunView, status: TrainingRunStatus, reason: str) -> Iterator[str]:
+    onward, flag = begins(run, status)
+    asks = reason in _STEP_0_IS_A_CHOICE
+    if not asks or onward != STEP_0:
+        words = (retry_of(run), flag, _FLAGS.get(reason, _CORRECTED))
+        yield f"to {onward}: {' '.join(filter(None, words))}"
+    if asks:
+        yield f"to {STEP_0}: {retry_of(run)} --fresh"
+
+
+def begins(run: RunView, status: TrainingRunStatus) -> tuple[str, str]:
+    """What the new run does first, as a verb; and the flag for it where the command alone would be refused."""
+    checkpoint, saved = status.checkpoint, newest_saved(status)
+    if run.spec is not None and run.spec.checkpoint is None:
+        return STEP_0, ""
+    if saved is not None:
+        if checkpoint.ceiling is not None and saved > checkpoint.ceiling:  # it went wrong before that was saved
+            return "go on from a step that you choose", "--step STEP"
+        return f"go on from step {saved}", ""
+    if checkpoint.unrecognised:
+        return "go on from what is there", ""
+    if checkpoint.previous_saves:
+        return f"go on from step {checkpoint.previous_saves[0].step} of an earlier run", ""
+    if status.resolved.start_root.startswith(f"{names.SHARED_CHECKPOINTS_MOUNT}/"):
+        return "start once more from where it was to", ""
+    if any(each.tier == LOCAL for each in checkpoint.latest):
+        return STEP_0, "--fresh"
+    return STEP_0, ""

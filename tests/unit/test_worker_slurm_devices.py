@@ -1,0 +1,159 @@
+"""GPUs that steps hold for themselves, and sruns that wait for them."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from lockstep.slurm.environment import SlurmJob
+from lockstep.slurm.layout import LayoutError
+from lockstep.slurm.srun import Step
+from lockstep.worker.launchers.slurm import STOPPING, StartedBatch
+from lockstep.worker.steps.credentials import AttemptGang
+from lockstep.worker.steps.shimmed import Here
+from lockstep.worker.steps.slurm import devices, registry
+from lockstep.worker.steps.slurm.job import JobHere
+from lockstep.worker.steps.slurm.registry import StepRecord
+from lockstep.worker.steps.slurm.running import StepOutput
+from lockstep.worker.steps.slurm.signals import catch, keep_messages
+
+JOB = SlurmJob(123, ["a", "b"], [8, 8], 4, "train", "ann", 1000, "gpu", "main", "/w", "login", 1, 0)
+
+
+class Node:
+    """A node of the job, where sruns begin steps. ``then``: what happens while one of them waits, once for each
+    look."""
+
+    def __init__(self, directory: Path, rank: int = 0) -> None:
+        self.here = JobHere(Here(str(directory), AttemptGang("u", 1, rank, ())), StartedBatch(JOB, [["a"], ["b"]]))
+        self.directory = directory
+        self.said: list[str] = []
+        self.then: list[Callable[[], None]] = []
+        self.slept: list[float] = []
+
+    def step(self, pid: int = 0) -> StepRecord:
+        number = registry.next_step(str(self.directory), self.here.at.gang.rank)
+        return StepRecord(number, pid or os.getpid(), registry.born_of(pid or os.getpid()), "x", ["a"], 1, 0.0)
+
+    def begin(self, wanted: dict[str, int], step: Step | None = None, **environ: str) -> StepRecord:
+        return devices.enter(self.here, self.step(), step or Step(), wanted, environ, self.said.append, self._sleep)
+
+    def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        assert self.then, "it waits for ever"
+        self.then.pop(0)()
+
+    def end(self, record: StepRecord) -> None:
+        registry.leave(str(self.directory), record)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_steps_that_run_at_once_have_different_gpus_of_each_node(node: Node) -> None:
+    assert node.begin({"a": 1}).gpus == {"a": [0]}
+    assert node.begin({"a": 1, "b": 1}).gpus == {"a": [1], "b": [0]}
+    assert node.begin({"b": 2}).gpus == {"b": [1, 2]}
+    assert node.said == []
+
+
+def test_what_a_step_had_is_free_once_it_has_ended_or_its_srun_is_gone(node: Node) -> None:
+    first = node.begin({"a": 4})
+    node.end(first)
+    gone = node.step()._replace(born="1", gpus={"a": [0, 1]})  # another process has its PID by now
+    registry.enter(str(node.directory), gone)
+    assert node.begin({"a": 4}).gpus == {"a": [0, 1, 2, 3]}
+
+
+def test_a_step_waits_until_there_are_as_many_and_says_so_once(node: Node) -> None:
+    first, second = node.begin({"a": 3}), node.begin({"a": 1})
+    node.then = [lambda: None, lambda: node.end(second), lambda: node.end(first)]
+    waited = node.begin({"a": 2})
+    assert waited.gpus == {"a": [0, 1]}
+    assert node.said == [
+        "srun: Job 123 step creation temporarily disabled, retrying (Requested nodes are busy)",
+        f"srun: Step created for StepId=123.{waited.step}",
+    ]
+    assert node.slept == pytest.approx([0.1, 0.15, 0.225])
+
+
+def test_a_quiet_step_waits_without_a_word(node: Node) -> None:
+    first = node.begin({"a": 4})
+    node.then = [lambda: node.end(first)]
+    assert node.begin({"a": 1}, Step(quiet=True)).gpus == {"a": [0]}
+    assert node.said == []
+
+
+def test_a_step_that_is_to_begin_at_once_is_refused(node: Node) -> None:
+    node.begin({"a": 4})
+    with pytest.raises(LayoutError, match="Unable to create step for job 123: Requested nodes are busy"):
+        node.begin({"a": 1}, Step(immediate=0))
+
+
+def test_a_step_that_overlaps_waits_for_nobody_and_nobody_for_it(node: Node) -> None:
+    node.begin({"a": 3})
+    assert node.begin({"a": 2}, Step(overlap=True)).gpus == {"a": [0, 3]}
+    assert node.begin({"a": 1}).gpus == {"a": [3]}
+    assert len(registry.running(str(node.directory))) == 3
+
+
+def test_what_a_step_is_told_before_it_listens_is_heard_then() -> None:
+    heard = []
+
+    class Output:
+        def listen(self) -> None:
+            heard.append(True)
+
+    before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    try:
+        keep_messages()
+        os.kill(os.getpid(), registry.HEARS)
+        assert not heard
+        catch(cast("StepOutput", Output()))
+        assert heard == [True]
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+
+
+def test_steps_that_a_step_begins_share_what_it_has(node: Node) -> None:
+    outer = node.begin({"a": 4})
+    inner = [node.begin({"a": 1}, SLURM_STEP_ID=str(outer.step)) for _ in range(2)]
+    assert [each.gpus for each in inner] == [{"a": [0]}, {"a": [1]}]
+
+
+def test_a_job_that_ends_meanwhile_begins_no_step(node: Node) -> None:
+    node.begin({"a": 4})
+    node.then = [(node.directory / STOPPING).touch]
+    with pytest.raises(LayoutError, match="already completing or completed"):
+        node.begin({"a": 1})
+
+
+def test_an_srun_that_is_interrupted_waits_no_more(node: Node) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    node.begin({"a": 4})
+    node.then = [interrupt]
+    with pytest.raises(LayoutError):
+        node.begin({"a": 1})
+    assert node.said[-1] == "srun: Cancelled pending job step with signal 2"
+
+
+def test_a_step_that_wants_none_for_itself_is_listed_and_shares_all(node: Node) -> None:
+    node.begin({"a": 4})
+    assert node.begin({}).gpus == {}
+    assert [record.gpus for record in registry.running(str(node.directory))] == [{"a": [0, 1, 2, 3]}, {}]
+
+
+def test_what_is_not_counted_elsewhere_than_on_the_first_node_is_said(tmp_path: Path) -> None:
+    node = Node(tmp_path, rank=1)
+    node.begin({"a": 1})
+    [said] = node.said
+    assert "whose srun runs on another node are not known here" in said
