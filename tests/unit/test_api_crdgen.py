@@ -120,6 +120,7 @@ def test_every_default_is_one_that_its_own_model_would_write() -> None:
         "checkpoint.cadence.max": "2h",
         "checkpoint.gracePeriod": "5m",
         "checkpoint.layout": "PerAttempt",
+        "checkpoint.trustTimes": True,
         "checkpoint.start.mode": "Auto",
         "checkpoint.start.acceptCopy": False,
         "elastic.multipleOf": 1,

@@ -12,8 +12,9 @@ import pytest
 
 from lockstep.cli.main import main
 from lockstep.worker.checkpoints.formats import examine, verify_checkpoint
-from lockstep.worker.checkpoints.inventory import survey
+from lockstep.worker.checkpoints.inventory import CommitWatch, survey
 from lockstep.worker.settings import Settings, Tier
+from lockstep.worker.start import Launch
 from support import checkpoint_layouts as layouts
 
 WHOLE: dict[str, tuple[str, Callable[[Path], Any], str]] = {
@@ -97,12 +98,35 @@ def test_a_run_that_starts_from_it_hears_the_remedies_and_may_accept_it(copy: tu
     assert (accepted["verdict"], accepted["step"]) == ("Valid", 100)
 
 
-def test_its_own_saves_are_held_to_their_times_all_the_same(tmp_path: Path) -> None:
-    copied(layouts.dcp(tmp_path / "ns/one/u1/a1/step-100"))
+@pytest.mark.parametrize("case", WHOLE)
+def test_its_own_saves_are_held_to_their_times_all_the_same_with_the_remedies_and_may_be_accepted_too(
+    tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, make, marker = WHOLE[case]
+    make(tmp_path / "ns/one/u1/a1" / name)
+    copied(tmp_path / "ns/one/u1/a1" / name)
     (row,) = survey(replace(settings(tmp_path), start_copied=True), 2, 0, 1)
-    assert row["verdict"] == "Invalid"
-    assert not row["asCopied"]
-    assert "acceptCopy" not in row["reason"]
+    assert (row["verdict"], row["asCopied"]) == ("Invalid", True)
+    assert REMEDY in row["reason"]
+    assert f"touch {marker}," in row["reason"] or not marker
+    assert row["reason"].endswith("or accept it (checkpoint.trustTimes: false)")
+    monkeypatch.setattr("lockstep.worker.checkpoints.formats.examination.TRUST_TIMES", False)
+    (accepted,) = survey(settings(tmp_path), 2, 0, 1)
+    assert (accepted["verdict"], accepted["reason"], accepted["asCopied"]) == ("Valid", "", False)
+    assert verify_checkpoint(accepted["path"]) == ("Valid", "")
+
+
+def test_what_only_its_times_speak_against_is_told_at_the_first_save(tmp_path: Path) -> None:
+    watch = CommitWatch(settings(tmp_path), Launch(1, 0, 1, "10.1.0.1", 40123, "", "", []))
+    copied(layouts.dcp(tmp_path / "ns/one/u1/a1/step-100"))
+    for _ in range(2):  # a report may be lost
+        (told,) = watch.poll().unrecognised
+        assert told["path"].endswith("/step-100")
+        assert told["reason"].endswith("where none are kept: checkpoint.trustTimes: false")
+        assert len(told["reason"]) <= 96, "as much as a message has of each"
+    layouts.age(layouts.dcp(tmp_path / "ns/one/u1/a1/step-200"))
+    watch.poll()
+    assert list(watch.poll().unrecognised) == [], "they are kept after all"
 
 
 def test_the_verdict_by_hand_says_so_too(copy: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:

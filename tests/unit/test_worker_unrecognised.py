@@ -68,6 +68,9 @@ NOISE = [
     "metrics.csv",
     "tokenizer.model",
     "shards/data.arrow",
+    "stdout",
+    "comm_traces/iteration_10/rank_0",
+    "xla/module_0.jit_step.hlo.pb",
     "small.npy",
 ]
 SAVES = {
@@ -255,6 +258,18 @@ def test_where_a_batch_script_says_that_it_saves_is_looked_at(
     monkeypatch.setenv("WHERE", "out")
     torch_file(tmp_path / "out" / "ckpt_1.pt")
     given = settings(tmp_path, places=places_of({}, {"places": [line.format(mount=tmp_path)]}))
+    assert names(being_saved(given, 0, 1, time.time() - 60)) == told
+
+
+@pytest.mark.parametrize(("is_mounted", "told"), [(True, ["ckpt_1.pt"]), (False, [])])
+def test_with_a_path_of_its_own_it_may_save_anywhere_on_its_claim_too(
+    tmp_path: Path, is_mounted: bool, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch_file(tmp_path / "out" / "ckpt_1.pt")
+    given = settings(
+        tmp_path, places=[f"OUT={tmp_path}/out"], tiers={"shared": Tier("shared", str(tmp_path / "our/own"), 2.0)}
+    )
+    monkeypatch.setattr("os.path.ismount", lambda path: path == "/" or (is_mounted and path == str(tmp_path)))
     assert names(being_saved(given, 0, 1, time.time() - 60)) == told
 
 

@@ -201,6 +201,9 @@ class CheckpointSpec(SpecModel):
     layout: Annotated[Layout, Never] = "PerAttempt"
     """PerAttempt: each attempt saves in a directory of its own. Shared: all attempts save in one directory, and a
     lost writer has to be confirmed stopped or fenced first."""
+    trust_times: Annotated[bool, WhileSuspended] = True
+    """Whether the order of the times of its files is held against a save. false: their file system, or the backup that
+    they are from, keeps none; then the remains of a save over an older one may pass for a whole one."""
     start: Annotated[StartSpec, WhileSuspended] = StartSpec()
     """Where the first attempt starts."""
 

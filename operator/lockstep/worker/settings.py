@@ -16,6 +16,7 @@ LOCAL, SHARED = "local", "shared"
 LOCAL_SKEW = 1.0  # seconds; one machine, one clock
 # Times come from the file server mostly, on some file systems from each client.
 SHARED_SKEW = float(os.environ.get("LOCKSTEP_SHARED_CLOCK_SKEW") or 2.0)
+TRUST_TIMES = os.environ.get("LOCKSTEP_TRUST_TIMES") != "no"  # the order of files' times is held against a save
 
 
 class Tier(NamedTuple):

@@ -10,7 +10,7 @@ from lockstep.api.base.durations import parse_duration
 from lockstep.api.checkpoint_spec import ArchiveTier, CheckpointFormat, RetentionSpec
 from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveJobStatus
 from lockstep.core.checkpoints.step_names import reached_step
-from lockstep.core.model.gang_settings import clock_skew_variable
+from lockstep.core.model.gang_settings import time_variables
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.settings import ArchiveSettings
 from lockstep.core.model.snapshot import RunView
@@ -126,7 +126,7 @@ def job_body(
             {"name": name, "value": value}
             for name, value in {
                 "LOCKSTEP_RESULT_FILE": "/dev/termination-log",
-                **clock_skew_variable(settings.shared_clock_skew),
+                **time_variables(settings.shared_clock_skew, trusted=run.spec.checkpoint.trust_times),
             }.items()
         ],
         "resources": {

@@ -3,9 +3,10 @@
 A directory may end in another number than a step, and then be the highest of all: resumed from, kept, and never passed.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.verdicts import Candidate
@@ -15,8 +16,7 @@ STATE_THEIR_STEP = frozenset({"Manifest", "HuggingFace", "Lightning", "NVRxLocal
 """Formats that say by themselves which step they hold; of others the name alone does."""
 UNREPORTED_STEPS = 1000
 """Steps that may have been done since the last report, at least."""
-MOST_UNTOLD = 1_000_000
-"""Up to there a number is a step where nothing was reported, whatever the others are: dates are larger."""
+_DATE = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:\d\d){0,3}")
 
 
 def reached_step(status: TrainingRunStatus) -> int:
@@ -30,12 +30,13 @@ def believed_up_to(steps: Iterable[int], reached: int) -> int | None:
 
     ``reached``: the highest that was ever reported, or is to be done; 0: none was. Programs may count other steps in
     their reports than in their names. So a name is doubted only where it stands out tenfold from a valid checkpoint
-    that agrees with the reports; without any, from the next lower one, and a million.
+    that agrees with the reports. Without any it has to read as a date as well: who counts tokens may save so far apart.
     """
     named = sorted({step for step in steps if step > 0})
     if not reached:
-        bounds = (max(10 * lower, MOST_UNTOLD) for lower, higher in pairwise(named) if higher > 10 * lower)
-        return next((bound for bound in bounds if named[-1] > bound), None)
+        dates = sum(1 for _ in takewhile(_reads_as_date, reversed(named)))
+        highest = named[-dates - 1 :] if dates else []  # and the next lower one
+        return next((higher - 1 for lower, higher in pairwise(highest) if higher > 10 * lower), None)
     bound = 2 * reached + UNREPORTED_STEPS
     plausible = [step for step in named if step <= bound]
     return max(bound, 10 * plausible[-1]) if plausible else None
@@ -47,7 +48,7 @@ def without_doubtful(candidates: Sequence[Candidate], reached: int) -> tuple[Can
     believed = believed_up_to((each.step for each in candidates if each.verdict is Verdict.VALID), reached)
     if believed is None:
         return tuple(candidates)
-    against = f"no more than step {reached} was ever reported" if reached else "is more than ten times any other there"
+    against = f"no more than step {reached} was ever reported" if reached else "reads as a date, far beyond the others"
     return tuple(
         replace(
             each,
@@ -59,6 +60,10 @@ def without_doubtful(candidates: Sequence[Candidate], reached: int) -> tuple[Can
         else each
         for each in candidates
     )
+
+
+def _reads_as_date(number: int) -> bool:
+    return _DATE.fullmatch(str(number)) is not None
 
 
 def _by_name_alone(candidate: Candidate) -> bool:

@@ -296,7 +296,7 @@ def _candidate(
 
 
 def _was_committed(row: CheckpointReport) -> bool:
-    return row.verdict is Verdict.VALID or row.committed_at > 0
+    return row.verdict is Verdict.VALID or row.committed_at > 0 or row.as_copied
 
 
 def _readers(ranks: RankView, tier: str, path: str) -> frozenset[int]:

@@ -39,6 +39,8 @@ class GangSettings:
         return f"lockstep-worker-{sha256(self.worker_archive).hexdigest()[:12]}"
 
 
-def clock_skew_variable(seconds: float) -> dict[str, str]:
-    """What tells the programs that judge checkpoints; nothing where it is what they take for granted."""
-    return {"LOCKSTEP_SHARED_CLOCK_SKEW": f"{seconds:g}"} if seconds != SHARED_CLOCK_SKEW else {}
+def time_variables(skew: float, *, trusted: bool) -> dict[str, str]:
+    """What tells the programs that judge checkpoints how far apart clocks are (seconds), and whether times of files are
+    to be trusted; nothing where it is what they take for granted."""
+    known = {"LOCKSTEP_SHARED_CLOCK_SKEW": f"{skew:g}"} if skew != SHARED_CLOCK_SKEW else {}
+    return known if trusted else {**known, "LOCKSTEP_TRUST_TIMES": "no"}

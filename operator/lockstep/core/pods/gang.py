@@ -21,7 +21,7 @@ from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
 from lockstep.core.model.accelerators import gpu_request, without_gpus
-from lockstep.core.model.gang_settings import GangSettings, clock_skew_variable
+from lockstep.core.model.gang_settings import GangSettings, time_variables
 from lockstep.core.model.plan import EnsureConfigMap
 from lockstep.core.model.quantities import MEMORY, amount, quantity
 from lockstep.core.model.save_signal import save_signal
@@ -365,7 +365,7 @@ def _environment(
         "LOCKSTEP_CHECK_GPUS": "1" if settings.check_gpus and resolved.gpu_resource == names.GPU_RESOURCE else "0",
         "LOCKSTEP_TERMINATION_GRACE": str(termination_grace(spec, settings)),
     }
-    values |= clock_skew_variable(settings.shared_clock_skew)
+    values |= time_variables(settings.shared_clock_skew, trusted=checkpoint is None or checkpoint.trust_times)
     if spec.preflight.min_disk is not None:
         values["LOCKSTEP_PREFLIGHT"] = json.dumps({"minDisk": amount("storage", spec.preflight.min_disk)})
     theirs = {variable.name for variable in spec.env}

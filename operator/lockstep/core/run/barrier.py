@@ -178,8 +178,9 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
     if choice is not None:
         begun = changed(begun, resume_step=choice.step, resume_tier=choice.tier)
     plan.put_attempt(begun)
-    loses = choice is None and reached > 0
-    again = f", and the steps up to {reached} are done again" if loses else ""
+    loses = choice is None and totals.attempts > 0
+    steps = f"the steps up to {reached} are" if reached else "what was done before is"
+    again = f", and {steps} done again" if loses else ""
     plan.event(
         EventReason.STARTED,
         f"attempt {attempt} starts on {plural(plan.world, 'node')}: {decision.message}{again}",

@@ -27,6 +27,7 @@ from lockstep.worker.errors import trouble
 from lockstep.worker.settings import JSON, SHARED, Settings, attempt_directory
 from lockstep.worker.start import Launch
 
+TIMES_AGAINST = "only its files' times speak against it; where none are kept: checkpoint.trustTimes: false"
 FEW_STEPS = 5  # as many apart at most are what ranks save that lose one another
 
 At = Callable[[str], None]
@@ -106,7 +107,7 @@ def _elsewhere(settings: Settings, rank: int, world: int) -> List[JSON]:
         return scan_tier(
             SHARED, root, settings.start_run_uid, form=settings.checkpoint_format, share=share, of=of,
             skew=settings.tiers[SHARED].skew, layout=ANY, per_node=per_node, wanted=settings.start_step,
-            trusts_times=not settings.start_copied,
+            trusts_times=False if settings.start_copied else None,
         )  # fmt: skip
     except OSError as error:
         blind = Finding(UNKNOWN, trouble(error))
@@ -128,6 +129,7 @@ class CommitWatch:
         self._settings, self._launch = settings, launch
         self._told: Dict[str, Tuple[int, int]] = {}  # the commits
         self._begun: Set[str] = set()
+        self._as_copied: Dict[str, JSON] = {}  # whole, but for times that speak against them
         self._settling = Settling()
         self._started, self._seen_valid = time.time(), False
         if settings.fenced:
@@ -185,6 +187,8 @@ class CommitWatch:
                             self._seen_valid = self._seen_valid or finding.verdict == VALID
                             per_node = processes_per_node(settings)
                             rows.append(inventory_row(name, step, launch.attempt, shard, finding, per_node))
+                            if finding.as_copied:
+                                self._as_copied[shard] = never_committed(name, launch.attempt, shard, TIMES_AGAINST)
                         else:
                             begun = begun or shard not in self._begun
                             self._begun.add(shard)
@@ -192,6 +196,7 @@ class CommitWatch:
                                 left.append(never_committed(name, launch.attempt, shard, finding.reason))
         if self._seen_valid or launch.resume_path:
             return Commits(rows, begun)
+        left += self._as_copied.values()
         self._settling.look_again()
         rank, number, since = launch.rank, launch.attempt, self._started
         if over:

@@ -30,7 +30,7 @@ ATTEMPT_NAME = re.compile(r"^a(\d{1,9})$")
 
 def scan_tier(
     tier: str, root: str, run_uid: str, *, form: str = AUTO, share: int = 0, of: int = 1, skew: float = LOCAL_SKEW,
-    layout: str = PER_ATTEMPT, per_node: int = 0, wanted: Optional[int] = None, trusts_times: bool = True,
+    layout: str = PER_ATTEMPT, per_node: int = 0, wanted: Optional[int] = None, trusts_times: Optional[bool] = None,
 ) -> List[JSON]:  # fmt: skip
     """The newest checkpoints under ``<root>/<run_uid>/a<N>/``, newest first, as rows of the inventory.
 
@@ -96,6 +96,9 @@ def _without_copies(rows: List[JSON]) -> List[JSON]:
 
 def inventory_row(tier: str, step: int, attempt: int, path: str, finding: Finding, per_node: int = 0) -> JSON:
     """A finding as the protocol carries it: what a checkpoint says of itself may be anything."""
+    if finding.as_copied and finding.verdict == INVALID:
+        words = finding.reason[:104] + of_a_copy(finding) + " (checkpoint.trustTimes: false)"
+        finding = finding._replace(reason=words)
     nodes = finding.processes // per_node if per_node and finding.processes % per_node == 0 else 0
     return {
         "tier": tier, "step": step, "path": path, "verdict": finding.verdict, "reason": finding.reason[:256],
@@ -103,7 +106,7 @@ def inventory_row(tier: str, step: int, attempt: int, path: str, finding: Findin
         "world": min(finding.world or nodes, MAX_COUNT), "runUid": finding.run_uid[:MAX_UID],
         "bytes": min(finding.bytes, MAX_BYTES),
         "committedAt": min(max(0.0, finding.committed_at), MAX_TIME),
-        "asCopied": finding.as_copied and finding.verdict == UNKNOWN,
+        "asCopied": finding.as_copied,
         "owners": [owner for owner in finding.owners if owner <= MAX_NODE][:MAX_OWNERS],
     }  # fmt: skip
 

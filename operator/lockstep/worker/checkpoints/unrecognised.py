@@ -216,7 +216,7 @@ def _beside(settings: Settings, tier: str, walk: _Walk) -> Iterator[_Found]:
             written = walk.newest(entry)
             if written:
                 yield _Found(written, entry.path)
-    mount = os.path.dirname(namespace) if usual else root
+    mount = os.path.dirname(namespace) if usual else _mount_of(root)
     for path in _named_in((*settings.command, *settings.places), mount):
         inside = path.startswith((run_root + "/", root + "/") if usual else run_root + "/")
         above = (root + "/").startswith(path + "/") or (run_root + "/").startswith(path + "/")
@@ -227,6 +227,16 @@ def _beside(settings: Settings, tier: str, walk: _Walk) -> Iterator[_Found]:
                 written = walk.newest(entry)
                 if written:
                     yield _Found(written, entry.path)
+
+
+def _mount_of(root: str) -> str:
+    """Where the volume of a directory is mounted; the directory itself where it is on the root file system."""
+    mount = root
+    while mount != os.path.dirname(mount):
+        if os.path.ismount(mount):
+            return mount
+        mount = os.path.dirname(mount)
+    return root
 
 
 def _named_in(texts: Iterable[str], mount: str) -> Iterator[str]:

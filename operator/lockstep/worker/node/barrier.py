@@ -208,7 +208,7 @@ class Barrier:
                 verdict, reason = verify_checkpoint(
                     directory, share, of, form=self._settings.checkpoint_format, run_uid=self._saved_by(wanted["path"]),
                     skew=self._settings.tiers[wanted["tier"]].skew, interrupted=lambda: self._verifying != request,
-                    trusts_times=not (self._settings.start_copied and self._is_elsewhere(wanted["path"])),
+                    trusts_times=False if self._settings.start_copied and self._is_elsewhere(wanted["path"]) else None,
                 )  # fmt: skip
             except InterruptedCheckError:
                 return None

@@ -100,6 +100,17 @@ def test_only_what_writes_to_the_shared_tier_may(action: str, first: str, read_o
     assert ("--keep-last" in container["args"]) is (action == TIDY)
 
 
+@pytest.mark.parametrize(("checkpoint", "told"), [({}, None), ({"trustTimes": False}, "no")])
+def test_the_job_judges_by_times_where_the_run_does(checkpoint: dict[str, object], told: str | None) -> None:
+    view = run(**checkpoint)
+    work = ArchiveJobStatus(name="job", action=UPLOAD, step=7, attempt=2, path="/shared/7")
+    assert view.spec is not None
+    assert view.spec.checkpoint is not None
+    body = job_body(view, view.spec.checkpoint.archive, work, ArchiveSettings(image="op"))
+    (container,) = body["spec"]["template"]["spec"]["containers"]
+    assert {each["name"]: each["value"] for each in container["env"]}.get("LOCKSTEP_TRUST_TIMES") == told
+
+
 @pytest.mark.parametrize(
     ("retention", "least", "words"),
     [

@@ -296,6 +296,14 @@ def test_a_copy_without_its_times_is_waited_for_until_somebody_says_what_it_is()
     assert decide(copy, whole, now=AFTER_GRACE, **begins).choice == whole, "the others wait for nobody"
 
 
+def test_where_only_times_speak_against_its_own_saves_the_end_says_what_to_do() -> None:
+    words = "changed after its commit; all else is right: touch .metadata, or accept it (checkpoint.trustTimes: false)"
+    copy = checkpoint(SHARED, 110, Verdict.INVALID, reason=words, as_copied=True, committed=True)
+    ended = decide(copy, saved_before=False)
+    assert (ended.kind, ended.reason) == (ResumeKind.BLOCKED, "NoValidCheckpoint")
+    assert words in ended.message
+
+
 def test_with_nothing_ever_saved_the_run_starts_fresh() -> None:
     decision = decide(saved_before=False)
     assert (decision.kind, decision.reason) == (ResumeKind.FRESH, "NothingSaved")

@@ -21,13 +21,18 @@ DATE = 20251101
         ([DATE], 120, None),  # nothing agrees with the reports: it may count otherwise in its names
         ([1_000_000, 2_000_000], 120, None),
         ([], 120, None),
-        ([110, DATE], 0, 1_000_000),  # nothing was reported: a date is beyond a million, and alone
-        ([110, DATE, DATE + 1], 0, 1_000_000),
-        ([500_000, DATE], 0, 5_000_000),
-        ([1_000, 500_000], 0, None),  # an early one that was kept, and the last
+        ([110, DATE], 0, DATE - 1),
+        ([110, DATE, DATE + 1], 0, DATE - 1),
+        ([110, 2025110112], 0, 2025110111),
+        ([110, 20251301], 0, None),  # no month
+        ([10**9, 99 * 10**9, 10**11], 0, None),  # who counts tokens, and kept the first
+        ([110, 19_000_000], 0, None),
+        ([110, DATE, 30_000_000], 0, None),
         ([3_000_000, DATE], 0, None),
+        ([3_000_000, DATE, 20_990_101], 0, None),
         ([0, DATE], 0, None),
         ([DATE], 0, None),
+        ([DATE, DATE + 1], 0, None),
         ([], 0, None),
     ],
 )
@@ -62,10 +67,15 @@ def test_what_is_doubted_is_no_checkpoint_and_says_why(other: Candidate, doubted
         assert first == other
 
 
+def test_without_reports_only_the_date_is_doubted() -> None:
+    unknown = named(5_000, verdict=Verdict.UNKNOWN)
+    assert [each.doubted for each in without_doubtful((named(DATE), unknown, named(110)), 0)] == [True, False, False]
+
+
 def test_without_reports_the_words_are_of_the_others() -> None:
     (first, _) = without_doubtful((named(DATE), named(110)), 0)
     assert (
-        first.reason == "is called step 20251101, which is more than ten times any other there: that number is no step"
+        first.reason == "is called step 20251101, which reads as a date, far beyond the others: that number is no step"
     )
 
 

@@ -125,6 +125,8 @@ def test_the_worst_word_on_a_shared_checkpoint_counts_and_names_its_ranks(
 def test_a_checkpoint_without_its_manifest_was_never_committed_and_a_damaged_one_was() -> None:
     assert not only(ranks(*[(ABSENT,)] * 4)).committed
     assert only(ranks(*[(TORN,)] * 4)).committed
+    times_alone = structs.replace(ABSENT, reason="changed after its commit; all else is right", as_copied=True)
+    assert only(ranks(*[(times_alone,)] * 4)).committed, "whatever its commit was"
 
 
 def test_shards_that_disagree_on_the_world_size_are_no_checkpoint() -> None:

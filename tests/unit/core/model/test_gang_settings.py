@@ -2,14 +2,16 @@
 
 import pytest
 
-from lockstep.core.model.gang_settings import SHARED_CLOCK_SKEW, GangSettings, clock_skew_variable
+from lockstep.core.model.gang_settings import SHARED_CLOCK_SKEW, GangSettings, time_variables
 
 
 @pytest.mark.parametrize(
     ("seconds", "value"), [(SHARED_CLOCK_SKEW, None), (30.0, "30"), (2.5, "2.5"), (0.0, "0")], ids=str
 )
 def test_programs_are_told_of_a_clock_skew_that_they_do_not_take_for_granted(seconds: float, value: str | None) -> None:
-    assert clock_skew_variable(seconds).get("LOCKSTEP_SHARED_CLOCK_SKEW") == value
+    assert time_variables(seconds, trusted=True).get("LOCKSTEP_SHARED_CLOCK_SKEW") == value
+    told = time_variables(seconds, trusted=False)
+    assert (told.get("LOCKSTEP_SHARED_CLOCK_SKEW"), told["LOCKSTEP_TRUST_TIMES"]) == (value, "no")
 
 
 def test_the_config_map_of_the_worker_is_named_by_the_worker_alone() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from lockstep.core.pods.gang import (
     template_for,
     worker_config_map,
 )
+from lockstep.worker import settings
 from lockstep.worker.child.launch import expand as workers_expand
 from support.pod_bodies import RESOLVED, TUNABLES, environment, run, trainer
 
@@ -271,6 +273,15 @@ def test_clocks_that_are_said_to_be_apart_are_told_to_those_who_judge_checkpoint
     told = os.environ | {"LOCKSTEP_SHARED_CLOCK_SKEW": "20"}
     answer = subprocess.run([sys.executable, "-c", code], env=told, capture_output=True, text=True, check=True)
     assert answer.stdout == "20.0\n"
+
+
+def test_that_times_say_nothing_is_told_to_those_who_judge_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    tier = {"shared": {"claimName": "lustre"}}
+    told = environment(body(run(checkpoint=tier | {"trustTimes": False})))
+    assert "LOCKSTEP_TRUST_TIMES" not in environment(body(run(checkpoint=tier))), "what is usual changes no pod"
+    for value, trusted in ((told["LOCKSTEP_TRUST_TIMES"], False), ("", True)):
+        monkeypatch.setenv("LOCKSTEP_TRUST_TIMES", value)
+        assert runpy.run_path(settings.__file__, run_name="anew")["TRUST_TIMES"] is trusted
 
 
 def test_the_worker_config_map_is_named_by_its_content() -> None:

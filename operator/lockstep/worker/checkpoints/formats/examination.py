@@ -27,11 +27,12 @@ from lockstep.worker.checkpoints.formats.findings import (
     list_entry,
 )
 from lockstep.worker.errors import trouble
-from lockstep.worker.settings import LOCAL_SKEW
+from lockstep.worker.settings import LOCAL_SKEW, TRUST_TIMES
 
 
 def of_a_copy(finding: Finding) -> str:
-    """What to do about a checkpoint that is whole, but for times that a copy has not kept; else empty."""
+    """What to do about a checkpoint that is whole, but for times that a copy, or its file system, has not kept; else
+    empty."""
     if not finding.as_copied:
         return ""
     touch = f", touch {finding.marker}," if finding.marker else ""
@@ -45,18 +46,18 @@ ALL_FILES = 1024  # up to so many files every rank looks at all of them, beyond 
 
 def examine(
     path: str, *, form: str = AUTO, run_uid: str = "", step: Optional[int] = None, share: int = 0, of: int = 1,
-    skew: float = LOCAL_SKEW, trusts_times: bool = True,
+    skew: float = LOCAL_SKEW, trusts_times: Optional[bool] = None,
 ) -> Optional[Finding]:  # fmt: skip
     """Presence, sizes, ends of files and commit order of one checkpoint, a directory or a single file.
 
     No data is read. None: this is no checkpoint at all. ``run_uid`` and ``step``: what it must say of itself, unless
     empty or None. ``skew``: seconds by which a file may be younger than its commit. ``trusts_times`` False: it is a
-    copy that did not keep them.
+    copy that did not keep them; None: as the run says.
     """
     finding: Optional[Finding] = Finding(INVALID, format=form.partition(":")[0])
     assert finding is not None
     try:
-        entry = _entry(path, run_uid, step)._replace(trusts_times=trusts_times)
+        entry = _entry(path, run_uid, step)._replace(trusts_times=_or_as_the_run_says(trusts_times))
         known = recognise(entry, form)
         if known is None:
             return None
@@ -81,6 +82,10 @@ def examine(
         return finding._replace(verdict=UNKNOWN, reason=trouble(error))
     except ODD as error:
         return finding._replace(verdict=INVALID, reason=f"cannot be made sense of: {error!r}")
+
+
+def _or_as_the_run_says(trusts_times: Optional[bool]) -> bool:
+    return TRUST_TIMES if trusts_times is None else trusts_times
 
 
 def _entry(path: str, run_uid: str, step: Optional[int]) -> CheckpointEntry:
@@ -121,7 +126,7 @@ def _check_files(
 
 def verify_checkpoint(
     path: str, share: int = 0, of: int = 1, *, form: str = AUTO, run_uid: str = "", skew: float = LOCAL_SKEW,
-    trusts_times: bool = True, interrupted: Callable[[], bool] = lambda: False,
+    trusts_times: Optional[bool] = None, interrupted: Callable[[], bool] = lambda: False,
 ) -> Tuple[str, str]:  # fmt: skip
     """(verdict, reason) after reading this share of the files (every ``of``-th from ``share`` on, by name).
 
@@ -135,7 +140,7 @@ def verify_checkpoint(
     if finding.verdict != VALID:
         return finding.verdict, finding.reason
     try:
-        entry = _entry(path, run_uid, None)._replace(trusts_times=trusts_times)
+        entry = _entry(path, run_uid, None)._replace(trusts_times=_or_as_the_run_says(trusts_times))
         known = recognise(entry, form)
         files = sorted(known.read(entry)[1]) if known else []
         for listed in files[share::of]:

@@ -16,7 +16,7 @@ _TENSORS = re.compile(
 _DESCRIPTIONS = re.compile(
     r"^(?:training_args|args|config|hparams|tokenizer|vocab|meta|train|val|valid|validation|test|dataset)\.[a-z]+$"
     r"|(?:sentencepiece|spiece|spm|bpe)[\w.-]*\.model$"
-    r"|^(?:events\.|core\.)|tfevents|^core(?:[.-][\w.-]*\d)?$",
+    r"|^(?:events\.|core\.)|tfevents|^core(?:[.-][\w.-]*\d)?$|^(?:logs?|stdout|stderr)$",
     re.IGNORECASE,
 )
 _IN_PASSING = re.compile(
@@ -25,7 +25,7 @@ _IN_PASSING = re.compile(
     re.IGNORECASE,
 )
 _TEXT = "log|out|err|txt|md|rst|json|jsonl|ndjson|csv|tsv|ya?ml|toml|ini|cfg|conf|xml|html?|css|tex|diff|patch"
-_CODE = "py|pyc|pyi|ipynb|js|sh|c|cc|cpp|cu|cuh|h|hpp|o|a|so|ptx|cubin|fatbin|hlo|mlir|ll|neff|hsaco|whl|jar"
+_CODE = r"py|pyc|pyi|ipynb|js|sh|c|cc|cpp|cu|cuh|h|hpp|o|a|so|ptx|cubin|fatbin|hlo|hlo\.pb|mlir|ll|neff|hsaco|whl|jar"
 _PICTURES = "png|jpe?g|gif|bmp|svg|webp|tiff?|pdf|ps|eps|mp4|avi|mkv|mov|webm|wav|flac|mp3|ogg"
 _TRACES = "prof|pstats|trace|folded|nsys-rep|qdrep|qdstrm|ncu-rep|hprof|perf|wandb"
 _TABLES = "parquet|arrow|feather|tfrecords?|idx|db|sqlite3?|lock|pid|sock|swp|bak"
@@ -33,8 +33,8 @@ _NO_SAVE = re.compile(
     rf"\.(?:{_TEXT}|{_CODE}|{_PICTURES}|{_TRACES}|{_TABLES})(?:\.\d+)?(?:\.(?:gz|zst|xz|bz2|zip))?$|~$", re.IGNORECASE
 )
 _NOT_LOOKED_INTO = re.compile(
-    r"^\.|^tmp|(?:^|[._-])cache[ds]?(?:[._-]|$)|^(?:models|datasets)--|^(?:hub|wandb|mlruns|site-packages)$|\.tmp$"
-    r"|^__pycache__$|(?:^|[._-])profil(?:e|er|ing)s?(?:[._-]|\d|$)",
+    r"^\.|^tmp|^(?:models|datasets)--|^(?:hub|wandb|mlruns|site-packages|__pycache__)$|\.tmp$"
+    r"|(?:^|[._-])(?:cache[ds]?|profil(?:e|er|ing)s?|traces?|memory_snapshots?)(?:[._-]|\d|$)",
     re.IGNORECASE,
 )
 
