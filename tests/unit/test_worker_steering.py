@@ -102,7 +102,7 @@ def test_a_reply_that_a_newer_one_has_overtaken_changes_nothing(tmp_path: Path) 
     def hears(phase: str, revision: int, at: float, epoch: int = 1) -> tuple[str, int]:
         reply = {"epoch": [epoch, 0], "revision": revision, "heartbeatSeconds": 2, "phase": phase, "serverTime": at}
         worker._take_desired(reply, [])
-        return worker.orders.desired["phase"], worker.link.seen
+        return worker.operator.desired["phase"], worker.link.seen
 
     assert hears("Prepare", 7, 1000.0) == ("Prepare", 7)
     assert hears("Run", 6, 999.9) == ("Prepare", 7)
@@ -112,7 +112,7 @@ def test_a_reply_that_a_newer_one_has_overtaken_changes_nothing(tmp_path: Path) 
     assert hears("Prepare", 1, 499.0, epoch=2) == ("Prepare", 1)  # another leader has a clock of its own
     assert hears("Stop", 9, 2000.0, epoch=1) == ("Prepare", 1)
     worker._take_desired({"epoch": [3, 0], "revision": 1, "phase": "Complete"}, [])  # not understood
-    assert (worker.orders.desired["phase"], worker.link.epoch) == ("Prepare", [2, 0])
+    assert (worker.operator.desired["phase"], worker.link.epoch) == ("Prepare", [2, 0])
 
 
 def test_an_operator_whose_lease_was_set_back_is_obeyed_once_nobody_else_has_answered_for_long(
@@ -128,7 +128,7 @@ def test_an_operator_whose_lease_was_set_back_is_obeyed_once_nobody_else_has_ans
         moment = at
         reply = {"epoch": [100, epoch], "revision": 1, "heartbeatSeconds": 2, "phase": phase, "serverTime": at}
         worker._take_desired(reply, [])
-        return str(worker.orders.desired["phase"])
+        return str(worker.operator.desired["phase"])
 
     assert hears("Prepare", 7, 1000.0) == "Prepare"
     assert hears("Stop", 5, 1001.0) == "Prepare"

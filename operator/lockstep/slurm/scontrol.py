@@ -33,7 +33,7 @@ class ScontrolCommand(NamedTuple):
     one_line: bool = False
 
 
-class Said(NamedTuple):
+class Printed(NamedTuple):
     """What it prints, and its code."""
 
     code: int
@@ -68,26 +68,26 @@ def parse(arguments: Sequence[str]) -> ScontrolCommand:
     return ScontrolCommand(verb, argument=",".join(words[1:]))
 
 
-def answer(ask: ScontrolCommand, environ: Mapping[str, str]) -> Optional[Said]:
+def answer(ask: ScontrolCommand, environ: Mapping[str, str]) -> Optional[Printed]:
     """What needs nobody else; None: the operator or the worker knows."""
     if ask.verb == "version":
-        return Said(0, version())
+        return Printed(0, version())
     if ask.verb != "show" or not ask.entity.startswith("host"):
         return None
     text = ask.argument
     if ask.entity == "hostnames":
         text = text or environ.get("SLURM_JOB_NODELIST", environ.get("SLURM_NODELIST", ""))
         if not text:
-            return Said(1, err="scontrol: error: host list is empty\n")
+            return Printed(1, err="scontrol: error: host list is empty\n")
     elif not text:
-        return Said(1, err="Hostlist is NULL\n")
+        return Printed(1, err="Hostlist is NULL\n")
     try:
         hosts = expand(text)
     except ValueError:
-        return Said(1, err=f"Invalid hostlist: {text}\n")
+        return Printed(1, err=f"Invalid hostlist: {text}\n")
     if ask.entity == "hostnames":
-        return Said(0, "".join(f"{host}\n" for host in hosts))
-    return Said(0, compress(_sorted(hosts) if ask.entity == "hostlistsorted" else hosts) + "\n")
+        return Printed(0, "".join(f"{host}\n" for host in hosts))
+    return Printed(0, compress(_sorted(hosts) if ask.entity == "hostlistsorted" else hosts) + "\n")
 
 
 def show_job(

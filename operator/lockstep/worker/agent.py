@@ -22,7 +22,7 @@ from lockstep.worker.child.training import Training, all_that_catch
 from lockstep.worker.launchers import ray
 from lockstep.worker.link.inbox import Inbox, SlowWork
 from lockstep.worker.link.operator_link import Link
-from lockstep.worker.link.orders import Orders
+from lockstep.worker.link.operator_view import OperatorView
 from lockstep.worker.node.barrier import Barrier
 from lockstep.worker.node.program import program_of
 from lockstep.worker.output import log_line, write_own
@@ -48,8 +48,8 @@ class Worker:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.inbox = Inbox()
-        self.orders = Orders()
-        self.link = Link(settings, self.inbox, self._take_desired, self.orders.take_refusal)
+        self.operator = OperatorView()
+        self.link = Link(settings, self.inbox, self._take_desired, self.operator.take_refusal)
         self.slow_work = SlowWork(self.inbox)
         self.removal = Removal(settings)
         self.steps = StepService(settings)
@@ -118,7 +118,7 @@ class Worker:
     # What the inbox brings
 
     def _take_desired(self, desired: JSON, told: List[JSON]) -> None:
-        if not self.orders.take(desired, self.link):
+        if not self.operator.take(desired, self.link):
             return  # what it was told of is still to be told to a successor
         if self.training:
             self.training.fresh = [row for row in self.training.fresh if row not in told]
@@ -150,15 +150,15 @@ class Worker:
         self._watch_commits()
         if self.terminating:
             self._leave_on_signal()
-        elif self.orders.desired["phase"] == "Prepare":
-            self._towards_barrier(self.orders.desired)
-        elif self.orders.desired["phase"] == "Run":
-            self._towards_running(self.orders.desired)
-        elif self.orders.desired["phase"] == "Stop":
-            self._towards_stopped(self.orders.desired)
-        elif self.orders.desired["phase"] == "Complete":
+        elif self.operator.desired["phase"] == "Prepare":
+            self._towards_barrier(self.operator.desired)
+        elif self.operator.desired["phase"] == "Run":
+            self._towards_running(self.operator.desired)
+        elif self.operator.desired["phase"] == "Stop":
+            self._towards_stopped(self.operator.desired)
+        elif self.operator.desired["phase"] == "Complete":
             self._towards_complete()
-        if self.terminating or self.orders.desired["phase"] != "Prepare":
+        if self.terminating or self.operator.desired["phase"] != "Prepare":
             self.barrier.stand_down()
         if self.leave_with is None and not self.child:
             self._leave_if_abandoned()
@@ -211,7 +211,7 @@ class Worker:
         self.barrier.leave()
         self.problem = TOLD_TO_LEAVE
         if self.child:
-            stop = self.orders.desired["phase"] in ("Stop", "Complete")
+            stop = self.operator.desired["phase"] in ("Stop", "Complete")
             left = max(0.0, self.leave_at - time.monotonic())
             self._stop_child(min(self._grace(), left), "StoppedOnRequest" if stop else "WorkerTerminated")
         elif self.exit is not None and self.exit["reason"] != "WorkerTerminated" and self.phase == EXITED:
@@ -223,13 +223,15 @@ class Worker:
 
     def _may_train_on(self, child: Child) -> bool:
         """The program listens, so the whole gang can save before this pod ends; there is time, and nobody says stop."""
-        others_go_on = self.orders.desired["phase"] == "Run" and self.orders.desired["attempt"] <= child.attempt
+        others_go_on = self.operator.desired["phase"] == "Run" and self.operator.desired["attempt"] <= child.attempt
         listens = self.training is not None and self.training.listens
         return listens and others_go_on and self._has_time_to_leave(child)
 
     def _has_time_to_leave(self, child: Child) -> bool:
         # The operator knows no such run: it was deleted, and nobody will ask for a save.
-        let_go = self.orders.held_since is not None and self.orders.contact - self.orders.held_since >= HELD_SECONDS
+        let_go = (
+            self.operator.held_since is not None and self.operator.contact - self.operator.held_since >= HELD_SECONDS
+        )
         in_time = time.monotonic() < self.leave_at - self._last_grace()
         return in_time and not let_go and not child.kill_at
 
@@ -252,10 +254,10 @@ class Worker:
         return time.monotonic() < self.drained_by
 
     def _goes_on_without(self, child: Child) -> bool:
-        goes_on = self.orders.desired["phase"] == "Run" or self.orders.desired.get("superseded") is True
+        goes_on = self.operator.desired["phase"] == "Run" or self.operator.desired.get("superseded") is True
         rank = self.training.rank if self.training is not None else 0
         is_told = ray.is_told_of_its_end(self.settings, rank)
-        return is_told and goes_on and bool(self.orders.desired["attempt"] <= child.attempt)
+        return is_told and goes_on and bool(self.operator.desired["attempt"] <= child.attempt)
 
     def _pods_grace(self) -> float:
         """Seconds from SIGTERM until this worker is to have left."""
@@ -267,15 +269,15 @@ class Worker:
         return min(self._grace(), self.settings.termination_grace / 2)
 
     def _leave_if_abandoned(self) -> None:
-        if self.orders.refusal:
-            log_line(self.orders.refusal)
+        if self.operator.refusal:
+            log_line(self.operator.refusal)
             self.leave_with = self._child_code() if self.exit else 125
         elif self.phase == EXITED and self._seconds_alone() > self.settings.orphan_seconds:
             log_line(f"no operator for {self.settings.orphan_seconds:g} s after the end")
             self.leave_with = self._own_code()
 
     def _seconds_alone(self) -> float:
-        return time.monotonic() - max(self.orders.contact, self.ended)
+        return time.monotonic() - max(self.operator.contact, self.ended)
 
     def _own_code(self) -> int:
         """What the pod says when nobody has told it how the run ended: 0 only of a program that came to its own end.
@@ -317,7 +319,7 @@ class Worker:
 
     def _start_in_turn(self, start: Callable[[], None]) -> None:
         """Start the program when its turn has come, unless it is not wanted any more."""
-        desired = self.orders.desired
+        desired = self.operator.desired
         wanted = desired["phase"] == "Run" and desired["attempt"] == self.attempt and not self.terminating
         if not wanted:
             self.starting = None
@@ -374,7 +376,7 @@ class Worker:
         training.look_for_commits(over=not self.child)
 
     def _grace(self) -> float:
-        return float(self.orders.desired.get("stopGraceSeconds", 30))
+        return float(self.operator.desired.get("stopGraceSeconds", 30))
 
     def _stop_child(self, grace: float, reason: str) -> None:
         assert self.child is not None
@@ -395,12 +397,12 @@ class Worker:
         self.training.take_lines(self.steps.take_lines())
         self.training.observe()
         # Where each attempt saves in a directory of its own, that is the fence: silence never kills training.
-        fence = float(self.orders.desired.get("fenceSeconds") or 0) if self.settings.fenced else 0.0
-        if fence and time.monotonic() - max(self.orders.contact, self.training.advanced) > fence:
+        fence = float(self.operator.desired.get("fenceSeconds") or 0) if self.settings.fenced else 0.0
+        if fence and time.monotonic() - max(self.operator.contact, self.training.advanced) > fence:
             self._stop_child(0.0, "Fenced")
             child.enforce()
         leaving_at = self.leaving_by - self._last_grace() if self.terminating else None
-        self.training.steer(self.orders.desired, self.orders.clock_ahead, leaving_at)
+        self.training.steer(self.operator.desired, self.operator.clock_ahead, leaving_at)
 
     def _child_ended(self, child: Child, status: int) -> None:
         training = self.training
@@ -458,7 +460,7 @@ class Worker:
         if self.leaving_by:
             report["leavingBy"] = self.leaving_by
         # On its way to the barrier nobody waits for news of it before it is there, and all of a gang are on their way.
-        underway = self.orders.desired["phase"] == "Prepare" and self.phase in (STOPPING, PREPARING)
+        underway = self.operator.desired["phase"] == "Prepare" and self.phase in (STOPPING, PREPARING)
         quiet = underway and not self.problem and not self.terminating
         urgent = report != self._told and not quiet
         if urgent:

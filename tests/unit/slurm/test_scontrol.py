@@ -4,7 +4,7 @@ import pytest
 
 from lockstep.slurm.environment import Array, SlurmJob
 from lockstep.slurm.getopt import OptionError
-from lockstep.slurm.scontrol import Said, ScontrolCommand, answer, parse, show_config, show_job, version
+from lockstep.slurm.scontrol import Printed, ScontrolCommand, answer, parse, show_config, show_job, version
 
 LIST = {"SLURM_JOB_NODELIST": "n[1-2]"}
 
@@ -57,24 +57,24 @@ def test_unknown_options_are_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["show", "hostnames", "n[1-2],m"], Said(0, "n1\nn2\nm\n")),
-        (["show", "hostname", "n[2,1]"], Said(0, "n2\nn1\n")),  # the order is kept
-        (["show", "hostn", "n1"], Said(0, "n1\n")),
-        (["show", "HostNames", "n1"], Said(0, "n1\n")),
-        (["show", "hostnames=n[1-2]"], Said(0, "n1\nn2\n")),
-        (["show", "hostnames"], Said(0, "n1\nn2\n")),
-        (["show", "hostnames", "n[2-1]"], Said(1, err="Invalid hostlist: n[2-1]\n")),
-        (["show", "hostlist", "n3,n1,n2"], Said(0, "n[3,1-2]\n")),
-        (["show", "hostlistsorted", "n3,n10,n1,n2"], Said(0, "n[1-3,10]\n")),
-        (["show", "hostlist"], Said(1, err="Hostlist is NULL\n")),
+        (["show", "hostnames", "n[1-2],m"], Printed(0, "n1\nn2\nm\n")),
+        (["show", "hostname", "n[2,1]"], Printed(0, "n2\nn1\n")),  # the order is kept
+        (["show", "hostn", "n1"], Printed(0, "n1\n")),
+        (["show", "HostNames", "n1"], Printed(0, "n1\n")),
+        (["show", "hostnames=n[1-2]"], Printed(0, "n1\nn2\n")),
+        (["show", "hostnames"], Printed(0, "n1\nn2\n")),
+        (["show", "hostnames", "n[2-1]"], Printed(1, err="Invalid hostlist: n[2-1]\n")),
+        (["show", "hostlist", "n3,n1,n2"], Printed(0, "n[3,1-2]\n")),
+        (["show", "hostlistsorted", "n3,n10,n1,n2"], Printed(0, "n[1-3,10]\n")),
+        (["show", "hostlist"], Printed(1, err="Hostlist is NULL\n")),
     ],
 )
-def test_lists_of_hosts_need_nobody(arguments: list[str], said: Said) -> None:
+def test_lists_of_hosts_need_nobody(arguments: list[str], said: Printed) -> None:
     assert answer(parse(arguments), LIST) == said
 
 
 def test_without_a_list_outside_of_a_job_there_is_none() -> None:
-    assert answer(parse(["show", "hostnames"]), {}) == Said(1, err="scontrol: error: host list is empty\n")
+    assert answer(parse(["show", "hostnames"]), {}) == Printed(1, err="scontrol: error: host list is empty\n")
 
 
 def test_what_others_know_is_left_to_them() -> None:
@@ -86,7 +86,7 @@ def test_versions_are_compared_by_clients_so_slurms_stands_there() -> None:
     words = version().split()
     assert words[0] == "slurm"
     assert [part.isdigit() for part in words[1].split(".")] == [True] * 3
-    assert answer(parse(["version"]), {}) == Said(0, version())
+    assert answer(parse(["version"]), {}) == Printed(0, version())
 
 
 JOB = SlurmJob(

@@ -166,7 +166,7 @@ def _tell(plan: PlanBuilder, error: str) -> None:
         if told is not None and told.reason == reason:
             return  # the words may be others each time
         why = f"ConfigMap {run.status.assignment.config_map}, which has its nodes, cannot be read ({error[:256]})"
-        remedy = f"mend what keeps the operator from ConfigMaps of namespace {run.namespace}, or cancel the run"
+        remedy = f"correct what keeps the operator from ConfigMaps of namespace {run.namespace}, or cancel the run"
         orders = "cancel, suspend, time limits and drained queues"
     message = (
         f"{why}; the operator goes on trying, and until it can, {orders} stop the run without a save, and nothing else "

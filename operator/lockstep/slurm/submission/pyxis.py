@@ -17,7 +17,7 @@ _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^}]*))?\})"
 _NO_STEP = re.compile(r"\s*(?:#|(?:echo|printf|sbatch)\b)")  # lines that begin so
 
 
-class Said(NamedTuple):
+class StepOption(NamedTuple):
     """One option of a step: as written, and with plain variables of the script filled in."""
 
     written: str
@@ -29,7 +29,7 @@ class Said(NamedTuple):
         return not re.search(r"[$`()]", self.filled)
 
 
-def said(script: str, option: str) -> List[Said]:
+def said(script: str, option: str) -> List[StepOption]:
     """What the steps of a script say of an option, in the order of its lines; each once."""
     joined = _joined(script)
     known: Dict[str, str] = {}
@@ -37,7 +37,7 @@ def said(script: str, option: str) -> List[Said]:
         own = re.fullmatch(rf"[\"']?\$\{{{name}:?-([^}}]*)\}}[\"']?", value)  # a default of its own
         known.setdefault(name, own[1] if own else value)
     written = re.findall(rf"--{option}(?:=|\s+){_VALUE}", joined)
-    return list(dict.fromkeys(Said(text, _filled(text, known)) for text in written))
+    return list(dict.fromkeys(StepOption(text, _filled(text, known)) for text in written))
 
 
 def hoisted(script: str) -> Optional[str]:

@@ -10,7 +10,7 @@ from typing import NoReturn, Optional, Sequence
 from lockstep.slurm import scontrol, times
 from lockstep.slurm.getopt import OptionError
 from lockstep.slurm.hostlist import compress
-from lockstep.slurm.scontrol import Said, ScontrolCommand
+from lockstep.slurm.scontrol import Printed, ScontrolCommand
 from lockstep.worker.launchers import slurm
 from lockstep.worker.shims.request import ShimAnswer
 from lockstep.worker.steps import shimmed
@@ -32,51 +32,53 @@ def run(arguments: Sequence[str]) -> int:
         if said is None:
             said = _of_job(command, job_here(environ))
     except (OptionError, ValueError) as error:
-        said = Said(1, err=str(error))
+        said = Printed(1, err=str(error))
     except (CredentialError, OSError) as error:
-        said = Said(1, err=f"scontrol: error: {error}\n")
+        said = Printed(1, err=f"scontrol: error: {error}\n")
     return shimmed.said(ShimAnswer(*said))
 
 
-def _of_job(command: ScontrolCommand, here: JobHere) -> Said:
+def _of_job(command: ScontrolCommand, here: JobHere) -> Printed:
     if command.verb == "show":
         return _show(command, here)
     if command.verb == "ping":
-        return Said(0, f"Slurmctld(primary) at {here.job.cluster} is UP\n")
+        return Printed(0, f"Slurmctld(primary) at {here.job.cluster} is UP\n")
     kinds = _ASKED.get(command.verb)
     if kinds is None:
-        return Said(1, err=f"scontrol: error: {command.verb}: {_ELSEWHERE}\n")
+        return Printed(1, err=f"scontrol: error: {command.verb}: {_ELSEWHERE}\n")
     wanted = [word for word in command.argument.split(",") if word]
     if not wanted or not all(here.is_own(word) for word in wanted):
-        return Said(1, err=f"Invalid job id specified for job {command.argument}: only this job's own is known here\n")
+        return Printed(
+            1, err=f"Invalid job id specified for job {command.argument}: only this job's own is known here\n"
+        )
     for kind in kinds:
         try:
             answer = ask(here.directory, kind, {})
         except AskedError as error:
-            return Said(1, err=f"{error}\n")
+            return Printed(1, err=f"{error}\n")
         if not answer.agreed:
-            return Said(1, err=f"{answer.words} for job {command.argument}\n")
-    return Said(0)
+            return Printed(1, err=f"{answer.words} for job {command.argument}\n")
+    return Printed(0)
 
 
-def _show(command: ScontrolCommand, here: JobHere) -> Said:
+def _show(command: ScontrolCommand, here: JobHere) -> Printed:
     job = here.job
     if command.entity == "config":
-        return Said(0, scontrol.show_config(job.cluster))
+        return Printed(0, scontrol.show_config(job.cluster))
     if command.entity == "jobs":
         number = command.argument
         if number and not here.is_own(number) and not (job.array and number == str(job.array.job)):
-            return Said(1, err="slurm_load_jobs error: Invalid job id specified\n")
-        return Said(0, _job(here, command.one_line))
+            return Printed(1, err="slurm_load_jobs error: Invalid job id specified\n")
+        return Printed(0, _job(here, command.one_line))
     if command.entity == "nodes":
         wanted = _index_of(command.argument, here) if command.argument else -1
         if wanted is None:
-            return Said(1, err=f"Node {command.argument} not found\n")
+            return Printed(1, err=f"Node {command.argument} not found\n")
         nodes = range(len(job.nodes)) if wanted < 0 else [wanted]
-        return Said(0, "".join(_node(here, index, command.one_line) for index in nodes))
+        return Printed(0, "".join(_node(here, index, command.one_line) for index in nodes))
     if command.entity == "steps":
-        return Said(0, "".join(_step(here, each, command.one_line) for each in registry.running(here.directory)))
-    return Said(1, err=f"scontrol: error: show {command.entity}: {_ELSEWHERE}\n")
+        return Printed(0, "".join(_step(here, each, command.one_line) for each in registry.running(here.directory)))
+    return Printed(1, err=f"scontrol: error: show {command.entity}: {_ELSEWHERE}\n")
 
 
 def _job(here: JobHere, one_line: bool) -> str:

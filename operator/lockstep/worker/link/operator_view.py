@@ -14,7 +14,7 @@ SET_BACK_SECONDS = 30.0  # nobody answers by a lease that another has taken: wha
 SPREAD_PER_RANK = 0.0003  # seconds: the operator answers a few thousand polls a second
 
 
-class Orders:
+class OperatorView:
     """Used by the main thread only."""
 
     def __init__(self) -> None:
