@@ -88,7 +88,7 @@ class KueueWorld(World):
         self.stripped.add(workload_name(self.runs[run]))
         self._bump(self.workload(run))
 
-    def keep_off(self, run: str, node: str, seconds: float) -> None:
+    def exclude_node(self, run: str, node: str, seconds: float) -> None:
         """What recovery remembers of an earlier attempt."""
         view = self.runs[run]
         entry = ExcludedNode(node=node, reason="Xid 79", since=int(self.now), until=int(self.now + seconds))

@@ -319,7 +319,7 @@ class MeteredWorld(World):
             self.pace.wrote(name)
         if plan.creates:
             self.pace.made(name, len(plan.creates), gang)
-        self.pace.said(name, len(plan.events), gang)
+        self.pace.count_events(name, len(plan.events), gang)
         assert self.pace.rest(name) == 0
         assert self.pace.rest_of_pods(name) == 0
         super()._execute(name, plan, crash_after)

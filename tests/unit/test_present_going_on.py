@@ -68,16 +68,16 @@ def test_the_new_run_has_the_next_name_that_is_free(name: str, taken: str, next_
     ],
 )
 def test_before_a_retry_it_is_said_from_where_it_goes_on_and_what_is_lost(run: RunView, said: str) -> None:
-    assert said in " ".join(going_on.foretold(run, "llama-r2", NOW))
+    assert said in " ".join(going_on.preview(run, "llama-r2", NOW))
 
 
 def test_what_was_cancelled_is_not_said_to_need_mending() -> None:
-    assert "mended" not in " ".join(going_on.foretold(ended({"cancel": True}), "llama-r2", NOW))
+    assert "mended" not in " ".join(going_on.preview(ended({"cancel": True}), "llama-r2", NOW))
 
 
 def test_steps_that_an_attempt_began_with_are_not_told_as_lost() -> None:
     resume = {"tier": "shared", "step": 300, "path": "/shared-checkpoints/base/a1/step-300", "attempt": 1}
-    told = " ".join(going_on.foretold(ended(checkpoint={"resume": resume}), "llama-r2", NOW))
+    told = " ".join(going_on.preview(ended(checkpoint={"resume": resume}), "llama-r2", NOW))
     assert "112 steps are lost" in told
 
 
@@ -90,7 +90,7 @@ def test_steps_that_an_attempt_began_with_are_not_told_as_lost() -> None:
 )
 def test_what_cannot_be_gone_on_from_by_itself_names_the_command(checkpoint: dict[str, Any], words: str) -> None:
     with pytest.raises(CannotGoOnError) as refused:
-        list(going_on.foretold(ended(checkpoint=checkpoint), "llama-r2", NOW))
+        list(going_on.preview(ended(checkpoint=checkpoint), "llama-r2", NOW))
     assert words in refused.value.remedy
 
 

@@ -17,7 +17,7 @@ from harness.fake_operator import FakeOperator
 from harness.running_worker import RUN_UID, LaunchWorker, ready, run_attempt, until
 from lockstep.worker.agent import Worker
 from lockstep.worker.checkpoints import removal
-from lockstep.worker.checkpoints.removal import REMOVED, ROOM, Removal, make_room
+from lockstep.worker.checkpoints.removal import REMOVED, ROOM, Removal, free_space
 from lockstep.worker.checkpoints.tiers import scan_tier
 from lockstep.worker.child import processes
 from lockstep.worker.node import preflight
@@ -421,9 +421,9 @@ def test_what_waits_for_its_end_makes_no_node_fail_its_check_for_want_of_room(
 def test_room_that_the_run_asks_for_is_made_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left = layouts.written(tmp_path / UID / REMOVED / "a1-step-100" / "weights.bin", b"w")
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=ROOM * 4, f_frsize=1))
-    make_room(node(tmp_path, min_disk=ROOM * 4))
+    free_space(node(tmp_path, min_disk=ROOM * 4))
     assert left.exists()
-    make_room(node(tmp_path, min_disk=ROOM * 5))
+    free_space(node(tmp_path, min_disk=ROOM * 5))
     assert not left.exists()
 
 

@@ -55,7 +55,7 @@ from lockstep.core.run.regression import anything_to_stop, end_long_hold, hold_o
 from lockstep.core.run.report import conclude, record_progress
 from lockstep.core.run.requests import obey_annotations
 from lockstep.core.run.scale_up import follow_scale_up
-from lockstep.core.run.spares import seat_spares
+from lockstep.core.run.spares import promote_spares
 from lockstep.core.run.stopping import OUT_OF_SHARE, carry_out_stop, finish, stop_after_save, tell_who_leaves
 from lockstep.core.run.time_limit import (
     end_pods_by_the_limit,
@@ -228,7 +228,7 @@ def recover_what_is_lost(plan: PlanBuilder, known: Handover) -> Handover:
     and the size that is left."""
     leave_drained_nodes(plan)
     stacks = recover(plan, known.leaving)
-    seat_spares(plan)
+    promote_spares(plan)
     follow_size(plan)
     return replace(known, stacks=stacks, is_last=plan.phase is Phase.STOPPING)
 

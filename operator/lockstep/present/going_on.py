@@ -73,7 +73,7 @@ def next_name(name: str, is_taken: Callable[[str], bool]) -> str:
     return ""
 
 
-def foretold(run: RunView, name: str, now: float) -> Iterator[str]:
+def preview(run: RunView, name: str, now: float) -> Iterator[str]:
     """What comes of a new run called ``name``, and what is lost. Raises CannotGoOnError."""
     if run.spec is None:
         return

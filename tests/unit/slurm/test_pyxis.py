@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.slurm.submission.pyxis import IMAGE, MOUNTS, hoisted, said
+from lockstep.slurm.submission.pyxis import IMAGE, MOUNTS, hoisted, step_options
 
 
 @pytest.mark.parametrize(
@@ -51,4 +51,4 @@ def test_variables_of_variables_do_not_grow_without_end() -> None:
     ],
 )
 def test_each_value_of_an_option_of_steps_is_found(script: str, option: str, filled: list[str]) -> None:
-    assert [one.filled for one in said(script, option)] == filled
+    assert [one.filled for one in step_options(script, option)] == filled

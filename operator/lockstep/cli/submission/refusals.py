@@ -53,10 +53,10 @@ def problems_of(manifest: Json, namespace_labels: Mapping[str, str] | None) -> t
     )
     labels = {names.LABEL_ALLOW_PRIVILEGED: "true"} if namespace_labels is None else namespace_labels
     rules = [(above + each.field.removeprefix("spec"), each.message) for each in validate(run_spec, labels)]
-    return [*found, *unsaid(rules, found)], rest
+    return [*found, *not_in(rules, found)], rest
 
 
-def unsaid(more: Sequence[Told], said: Sequence[Told]) -> list[Told]:
+def not_in(more: Sequence[Told], said: Sequence[Told]) -> list[Told]:
     """Those of ``more`` that are about other fields."""
     fields = [without_indices(field) for field, _ in said]
     return [each for each in more if not any(_is_within(without_indices(each[0]), field) for field in fields)]
@@ -116,7 +116,7 @@ def _mended(manifest: Json) -> list[Told]:
             model.model_validate_json(json.dumps(spec), strict=True)
         except ValidationError as error:
             errors = error.errors()
-            found += unsaid(list(_problems_of(errors, model)), found)
+            found += not_in(list(_problems_of(errors, model)), found)
             for each in reversed(errors):
                 _take_out(spec, each["loc"])
         except (TypeError, ValueError) as error:

@@ -18,11 +18,11 @@ from lockstep.cli.submission.refusals import (
     Told,
     in_fields,
     no_namespace,
+    not_in,
     problems_of,
     refuse_bad,
     refused,
     server_problems,
-    unsaid,
 )
 from lockstep.cli.user import my_name
 from lockstep.core.model.limits import can_be_asked
@@ -46,9 +46,9 @@ def refuse_wrong(cluster: Cluster, manifest: Json, *, look_up: bool = True, made
     labels = namespace_labels(cluster, cluster.namespace)
     problems, rest = problems_of(manifest, labels)
     if look_up:
-        problems += unsaid(missing_problems(cluster, rest, made), problems)
+        problems += not_in(missing_problems(cluster, rest, made), problems)
     if problems:
-        raise refused(manifest, [*problems, *unsaid(_said_of(cluster, rest), problems)])
+        raise refused(manifest, [*problems, *not_in(_said_of(cluster, rest), problems)])
 
 
 def _said_of(cluster: Cluster, rest: Json) -> list[Told]:

@@ -119,7 +119,7 @@ class AdmissionWriter:
                 failed = False
             finally:
                 if failed or settled:
-                    self._store.writes.release(write.uid, look_again=not failed)
+                    self._store.writes.release(write.uid, reschedule=not failed)
 
     async def _admit_beside(self, write: StatusWrite) -> None:
         settled = True

@@ -97,7 +97,7 @@ class Executor:
         key, gang = run_key(run.namespace, run.name), len((plan.status or run.status).assignment.nodes)
         if plan.status is not None:
             self.pace.wrote(key)
-        self.pace.said(key, len(plan.events), gang)
+        self.pace.count_events(key, len(plan.events), gang)
         if plan.status is not None and not plan.pod_group_deletes:
             await self._runs.write_status(run, plan.status)
         if plan.directive is not None:

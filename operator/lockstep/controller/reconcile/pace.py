@@ -121,7 +121,7 @@ class RunPace:
         """So many pods were asked for, of a gang of so many."""
         self._charge("Pods", key, pods / max(LEAST_GANG, gang))
 
-    def said(self, key: str, events: int, gang: int) -> None:
+    def count_events(self, key: str, events: int, gang: int) -> None:
         """So many events were told."""
         if events:
             self._charge("Events", key, events / max(LEAST_GANG, gang))

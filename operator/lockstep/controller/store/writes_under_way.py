@@ -25,9 +25,9 @@ class WritesUnderWay:
         """Book the nodes of a write that is about to be sent."""
         self._in_flight[run_uid] = frozenset(nodes)
 
-    def release(self, run_uid: str, *, look_again: bool = True) -> None:
+    def release(self, run_uid: str, *, reschedule: bool = True) -> None:
         """The result of the write has been taken in, or it was refused."""
-        if self._in_flight.pop(run_uid, None) is not None and look_again:
+        if self._in_flight.pop(run_uid, None) is not None and reschedule:
             self._queue.add(CLUSTER_KEY)
 
     def assume(self, run_uid: str, status: TrainingRunStatus) -> None:

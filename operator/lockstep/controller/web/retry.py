@@ -32,7 +32,7 @@ MOST_CODE = 4
 def offer(run: RunView, name: str, now: float) -> dict[str, Any]:
     """What comes of it, and the ``name`` to ask for; empty where the words say why not."""
     try:
-        words = [*going_on.foretold(run, name, now)] if name else [_no_name(run)]
+        words = [*going_on.preview(run, name, now)] if name else [_no_name(run)]
     except CannotGoOnError as error:
         name, words = "", _why_not(error)
     return {"action": Deed.RETRY, "words": words, "name": name}

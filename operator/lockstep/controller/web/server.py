@@ -31,7 +31,7 @@ from lockstep.controller.web.losses import Losses
 from lockstep.controller.web.memo import Memo
 from lockstep.controller.web.refusal import RefusalError
 from lockstep.controller.web.sources import PageSources
-from lockstep.controller.web.threads import Aside
+from lockstep.controller.web.threads import WorkerThreads
 from lockstep.controller.workers.connections import Connections
 from lockstep.controller.workers.trust import Post
 from lockstep.core.model import assignment as slots
@@ -95,7 +95,7 @@ class WebPage:
         self._sights: Memo[Sight] = Memo(clock, most=MOST_VIEWERS, seconds=lambda _: SHARED_SECONDS)
         self._fleet: Memo[fleet.Fleet] = Memo(clock, most=1, seconds=lambda _: SHARED_SECONDS)
         self._answers: Memo[_Answer] = Memo(clock, most=MOST_ANSWERS, seconds=lambda _: SHARED_SECONDS)
-        self._aside = Aside(SystemClock())  # what it rests from is time that really went by
+        self._aside = WorkerThreads(SystemClock())  # what it rests from is time that really went by
 
     def application(self) -> web.Application:
         """To be served over TLS, or on the loopback address alone: requests carry tokens of the cluster."""

@@ -15,7 +15,7 @@ LONGEST_REST = 10.0
 _Made = TypeVar("_Made")
 
 
-class Aside:
+class WorkerThreads:
     """Where answers are made. ``spent``: CPU seconds that the calling thread has used."""
 
     def __init__(self, clock: Clock, spent: Callable[[], float] = time.thread_time) -> None:

@@ -82,8 +82,8 @@ def admit(snapshot: ClusterSnapshot, tunables: Tunables, now: float, memory: Cyc
     answered = answer_test_only(schedule, left, reservations, pending_status.shortage, cycle)
     # 16. Collect the writes to runs, and to the status of queues by them.
     writes = collect_writes(answered, cycle)
-    queues, look_again = queue_writes(snapshot, memory, writes, tunables, now)
-    cycle.wake(look_again)
+    queues, again_at = queue_writes(snapshot, memory, writes, tunables, now)
+    cycle.wake(again_at)
     return ClusterPlan(writes, cycle.wake_at, queues)
 
 

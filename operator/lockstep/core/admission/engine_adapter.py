@@ -162,7 +162,7 @@ def running_jobs(cycle: CycleState) -> list[RunningJob]:
         elif holds_nodes(entry.view):
             known.append(running_of(entry.view, cycle, cycle.now))
     known += unsettled(cycle, cycle.now)
-    return [*known, *others(cycle, known, cycle.now)]
+    return [*known, *other_jobs(cycle, known, cycle.now)]
 
 
 def free_nodes(cycle: CycleState) -> NodeSet:
@@ -213,7 +213,7 @@ def _counted(run: RunView) -> int:
     return sum(map(bool, assignment.nodes)) + (len(slots.lacking(assignment)) if lacks_nodes(run) else 0)
 
 
-def others(cycle: CycleState, known: Iterable[RunningJob], now: float) -> Iterator[RunningJob]:
+def other_jobs(cycle: CycleState, known: Iterable[RunningJob], now: float) -> Iterator[RunningJob]:
     """Nodes that nobody known holds: of gangs that are over or gone, or whose writes are under way, and nodes out of
     order."""
     left = cycle.cluster.booked & ~cycle.cluster.ending

@@ -271,7 +271,7 @@ class PendingStatus:
 
     def _same_as_before(self, wait: Wait) -> Wait:
         """An equal wait of the cycle before, if there was one: many groups share each of them, and compare it so."""
-        known = self._same.get(id(wait))  # the outlook of the cycle keeps all of them
+        known = self._same.get(id(wait))  # the result of the cycle keeps all of them
         if known is None:
             known = self._same[id(wait)] = self._before.waits.get(wait, wait)
             self._reported.waits[known] = known

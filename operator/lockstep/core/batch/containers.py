@@ -14,7 +14,7 @@ from lockstep.slurm.submission.batch import Row
 def images_of_steps(script: str, job_image: str, *, said: bool) -> Iterator[Row]:
     """A row for each that is not the job's. ``said``: the job's is one that options name, so that a file, if all steps
     name the same, may be what that was made of."""
-    steps = pyxis.said(script, pyxis.IMAGE)
+    steps = pyxis.step_options(script, pyxis.IMAGE)
     for step in steps:
         handling, words = REFUSED, (
             f"the job runs in {job_image}, and its steps have no other image; have one image hold what all steps need, "
@@ -34,7 +34,7 @@ def images_of_steps(script: str, job_image: str, *, said: bool) -> Iterator[Row]
 
 def mounts_of_steps(script: str, job_mounts: Sequence[str], where: str) -> Iterator[Row]:
     """A row for each path inside that no volume has. ``where``: which ones there are, in words."""
-    for step in pyxis.said(script, pyxis.MOUNTS):
+    for step in pyxis.step_options(script, pyxis.MOUNTS):
         paths = insides(step.filled)
         for path in paths:
             if not re.search(r"[$`()]", path) and not is_below(path, job_mounts):

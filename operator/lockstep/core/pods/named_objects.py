@@ -87,7 +87,7 @@ def _shown(named: NamedObject) -> str:
     return f"key {named.key} of {named.kind} {named.name}" if named.key else f"{named.kind} {named.name}"
 
 
-def look_again_after(waited: float) -> float:
+def retry_after(waited: float) -> float:
     """Seconds until what was missing is looked up again, ``waited`` seconds after it first was: soon while somebody is
     there who mends it, and seldom where nobody does."""
     return min(max(_AGAIN_FIRST, waited * _SHARE), _AGAIN_LAST)

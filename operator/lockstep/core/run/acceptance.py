@@ -21,10 +21,10 @@ from lockstep.core.model.test_only import is_test_only
 from lockstep.core.pods.gang import dry_run_body
 from lockstep.core.pods.named_objects import (
     absent_problems,
-    look_again_after,
     missing_account,
     named_objects,
     reason_of,
+    retry_after,
     unknown_words,
 )
 from lockstep.core.pods.plain_pods import plain_dry_run_body
@@ -99,7 +99,7 @@ def _report_refused(plan: PlanBuilder, answer: DryRunResult) -> None:
     plan.condition(ConditionType.ACCEPTED, False, reason, "; ".join(words))
     told = find(plan.status, ConditionType.ACCEPTED)
     waited = answer.at - told.last_transition_time if told is not None else 0.0
-    if plan.reached(answer.at + (look_again_after(waited) if missing else DRY_RUN_AGAIN_AFTER)):
+    if plan.reached(answer.at + (retry_after(waited) if missing else DRY_RUN_AGAIN_AFTER)):
         asked = _dry_run(plan)
         plan.dry_run = replace(asked, body=None) if answer.accepted else asked
 

@@ -18,7 +18,7 @@ from lockstep.core.model.reasons import ActionWord, AttemptCause, EventReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.pods.launchers import may_join
 from lockstep.core.run.attendance import stands_ready
-from lockstep.core.run.replacement import keep_off, replace
+from lockstep.core.run.replacement import exclude_node, replace
 from lockstep.core.run.spares import is_ready
 
 
@@ -34,7 +34,7 @@ def go_on_without(plan: PlanBuilder, lost: list[Loss], replaceable: Sequence[Los
     for loss in replaceable:
         if loss.kind is LossKind.NODE:  # when it is back it is not to be trusted
             plan.status = remember_first_failure(plan.status, loss.node, AttemptCause.NODE_LOST, plan.stamp)
-            keep_off(plan, loss, plan.tunables.excluded_node_seconds)
+            exclude_node(plan, loss, plan.tunables.excluded_node_seconds)
     return []
 
 

@@ -62,7 +62,7 @@ from lockstep.core.model.run_state import RunState
 from lockstep.core.run.backoff import allowed_without_progress, backoff
 from lockstep.core.run.joining import go_on_without
 from lockstep.core.run.replacement import (
-    keep_off,
+    exclude_node,
     no_other_node_is_left,
     replace,
     replace_before_start,
@@ -369,7 +369,7 @@ def _begin_next(plan: PlanBuilder, cause: Cause, action: Action, case: Case, los
         replace(plan, [*lost, *leaving], cause.condition)
     for loss in lost:
         if loss.slot in action.slots and loss.kind is LossKind.NODE:  # when it is back it is not to be trusted
-            keep_off(plan, loss, tunables.excluded_node_seconds)
+            exclude_node(plan, loss, tunables.excluded_node_seconds)
     if not lost:
         reason = EventReason.ROLLING_BACK if action.verb is Verb.ROLL_BACK else EventReason.RESTARTING_IN_PLACE
         reason = reason if plan.has_workers else EventReason.REPLACING_GANG

@@ -39,7 +39,7 @@ from lockstep.core.model.reasons import (
 from lockstep.core.model.run_state import RunState
 from lockstep.core.run.backoff import allowed_without_progress
 from lockstep.core.run.roll_back import saved_step
-from lockstep.core.run.spares import seat_spares
+from lockstep.core.run.spares import promote_spares
 from lockstep.core.run.stopping import begin_stop
 
 FOR_GOOD = math.inf
@@ -134,7 +134,7 @@ def replace(plan: PlanBuilder, lost: Sequence[Loss], condition: str = "") -> lis
         if seconds:
             given_up.append(loss)
             lasting = loss.kind is not LossKind.LEFT or seconds == FOR_GOOD
-            keep_off(plan, loss, seconds, "" if lasting else condition)
+            exclude_node(plan, loss, seconds, "" if lasting else condition)
     assignment = plan.status.assignment
     if stay:
         assignment = slots.advanced(assignment, stay)
@@ -162,7 +162,7 @@ def replace(plan: PlanBuilder, lost: Sequence[Loss], condition: str = "") -> lis
             warning=loss.kind is not LossKind.DRAINED,
             node=loss.node if elsewhere else "",
         )
-    seat_spares(plan)
+    promote_spares(plan)
     _count_refusals(plan, refused, may_not_avoid)
     return given_up
 
@@ -256,7 +256,7 @@ def _count_loss(plan: PlanBuilder, loss: Loss) -> float | None:
     return 0.0 if why_closed(plan, plan.snapshot.nodes.get(loss.node)) else None
 
 
-def keep_off(plan: PlanBuilder, loss: Loss, seconds: float, condition: str = "") -> None:
+def exclude_node(plan: PlanBuilder, loss: Loss, seconds: float, condition: str = "") -> None:
     """Exclude the node of a loss, unless too many are excluded already."""
     enough = excluded_enough(plan)
     if enough:

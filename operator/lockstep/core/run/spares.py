@@ -23,7 +23,7 @@ SETTLED_AFTER = 2.0
 """Seconds without news of a spare after which their number is worth a write."""
 
 
-def seat_spares(plan: PlanBuilder) -> None:
+def promote_spares(plan: PlanBuilder) -> None:
     """Give the ranks that have no node to spares that are ready, those in the rack of a neighbour first."""
     joins = plan.phase is Phase.RUNNING and may_join(plan.run.spec)
     if plan.phase not in (Phase.LAUNCHING, Phase.RECOVERING) and not joins:

@@ -29,7 +29,7 @@ class StepOption(NamedTuple):
         return not re.search(r"[$`()]", self.filled)
 
 
-def said(script: str, option: str) -> List[StepOption]:
+def step_options(script: str, option: str) -> List[StepOption]:
     """What the steps of a script say of an option, in the order of its lines; each once."""
     joined = _joined(script)
     known: Dict[str, str] = {}
@@ -43,7 +43,7 @@ def said(script: str, option: str) -> List[StepOption]:
 def hoisted(script: str) -> Optional[str]:
     """The ``--container-image`` of the script's first step that names one. None: none does. Raises ValueError when its
     name is only known once the script runs."""
-    first = next(iter(said(script, IMAGE)), None)
+    first = next(iter(step_options(script, IMAGE)), None)
     if first is None:
         return None
     if not first.is_known:

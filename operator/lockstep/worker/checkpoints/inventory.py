@@ -197,7 +197,7 @@ class CommitWatch:
         if self._seen_valid or launch.resume_path:
             return Commits(rows, begun)
         left += self._as_copied.values()
-        self._settling.look_again()
+        self._settling.begin_look()
         rank, number, since = launch.rank, launch.attempt, self._started
         if over:
             left += being_saved(settings, rank, number, since)

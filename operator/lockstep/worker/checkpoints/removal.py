@@ -208,7 +208,7 @@ def finish(root: str, troubles: _Troubles, after_each: Callable[[float], None]) 
     return freed
 
 
-def make_room(settings: Settings) -> None:
+def free_space(settings: Settings) -> None:
     """Finish what an earlier life of the worker had begun, at once, where the disk is full without it.
 
     Never raises OSError.

@@ -96,7 +96,7 @@ class Settling:
         self._before: Dict[str, Tuple[float, int]] = {}
         self._now: Dict[str, Tuple[float, int]] = {}
 
-    def look_again(self) -> None:
+    def begin_look(self) -> None:
         """What was found until now was found before."""
         self._before, self._now = self._now, {}
 

@@ -61,7 +61,7 @@ def _offer_modules(settings: Settings) -> None:
         os.rename(path + ".tmp", path)
 
 
-def make_room(settings: Settings) -> None:
+def free_space(settings: Settings) -> None:
     """Remove what earlier attempts have left, but for their directories: those say that the attempts have run.
 
     Only while no process of them lives. Never raises OSError.

@@ -15,10 +15,10 @@ from typing import List, NamedTuple, Optional, Sequence
 
 from lockstep.worker.checkpoints.inventory import At, at_nothing, survey
 from lockstep.worker.checkpoints.previous import previous_saves
-from lockstep.worker.checkpoints.removal import make_room as make_room_locally
+from lockstep.worker.checkpoints.removal import free_space as free_local_space
 from lockstep.worker.checkpoints.unrecognised import bounded, left_behind
 from lockstep.worker.child.processes import end_other_processes, output_of
-from lockstep.worker.child.scratch import make_room
+from lockstep.worker.child.scratch import free_space
 from lockstep.worker.errors import trouble
 from lockstep.worker.settings import JSON, LOCAL, SHARED, Settings, attempt_directory
 
@@ -73,7 +73,7 @@ def prepare(
         if not problem:
             if LOCAL in settings.tiers:
                 at(f"the {LOCAL} checkpoint tier {settings.tiers[LOCAL].root}")
-                make_room_locally(settings)
+                free_local_space(settings)
             inventory = survey(settings, attempt, rank, world, at)
             unrecognised = bounded(left_behind(settings, rank))
             if not inventory and rank <= 0:  # all see the same tier; a spare may become the one that is asked
@@ -144,7 +144,7 @@ def scratch_problem(settings: Settings, synced: bool = True) -> str:
     probe = os.path.join(settings.scratch, ".probe")
     words = _write_problem(probe, synced)
     if words:
-        make_room(settings)  # a program may have filled it
+        free_space(settings)  # a program may have filled it
         words = _write_problem(probe, synced)
     return f"the scratch volume is not writable: {words}" if words else ""
 

@@ -20,7 +20,7 @@ def run(arguments: Sequence[str]) -> int:
         at = shimmed.here(os.environ)
         command = pdsh.parse(arguments, os.environ, at.targets, os.environ.get("USER", ""), _text_of)
         if isinstance(command, ShimAnswer):
-            return shimmed.said(command)
+            return shimmed.print_answer(command)
         asked, lines = pdsh.request(command, at.targets)
         shimmed.say(lines)
         outcomes = shimmed.run(asked, at, command.timeout) if asked.parts else {}

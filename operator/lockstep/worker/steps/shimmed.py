@@ -105,7 +105,7 @@ def _task(task: ShimTask, stdin: str, pid_in: str) -> TaskAsked:
     )  # fmt: skip
 
 
-def said(answer: ShimAnswer) -> int:
+def print_answer(answer: ShimAnswer) -> int:
     """Say what a shim has to say by itself; its exit code."""
     os.write(1, answer.out.encode("utf-8", "replace"))
     os.write(2, answer.err.encode("utf-8", "replace"))

@@ -16,12 +16,12 @@ def run(arguments: Sequence[str]) -> int:
     """Its exit code."""
     command = ssh.parse(arguments)
     if isinstance(command, ShimAnswer):
-        return shimmed.said(command)
+        return shimmed.print_answer(command)
     try:
         at = shimmed.here(os.environ)
         asked = ssh.request(command, at.targets)
         if isinstance(asked, ShimAnswer):
-            return shimmed.said(asked)
+            return shimmed.print_answer(asked)
         (outcome,) = shimmed.run(asked, at).values()
     except (CredentialError, OSError) as error:
         shimmed.say(f"ssh: {error}\n")

@@ -19,7 +19,7 @@ from lockstep.core.admission.engine_adapter import (
     job_of,
     left_no_type,
     lengths_of,
-    others,
+    other_jobs,
     running_of,
     unsettled,
 )
@@ -208,7 +208,7 @@ def test_nodes_that_nobody_known_holds_are_held_by_somebody_all_the_same(
 ) -> None:
     floor = CycleState(snapshot, Tunables(), NOW, CycleMemory())
     known = [running_of(view, floor, NOW) for view in snapshot.runs]
-    found = [*others(floor, known, NOW)]
+    found = [*other_jobs(floor, known, NOW)]
     assert [(*floor.index.names(each.nodes), each.ends, each.limited) for each in found] == left
 
 
@@ -229,7 +229,7 @@ def test_a_run_that_has_ended_is_named_for_what_its_pods_hold_and_is_nobody_who_
 ) -> None:
     over = run("a", 2, status=OVER | status)
     floor = cycle(over, pods=[pod(over, 0, "n0", phase)])
-    found = [*others(floor, [], NOW)]
+    found = [*other_jobs(floor, [], NOW)]
     assert [(each.left_by, floor.index.names(each.nodes), each.ends, each.limited) for each in found] == left
     assert {(each.uid, each.queue, each.count) for each in found} <= {("", "", 0)}
 

@@ -11,10 +11,10 @@ from lockstep.core.model.snapshot import DryRunResult
 from lockstep.core.pods.named_objects import (
     MOST_LOOKED_UP,
     absent_problems,
-    look_again_after,
     missing_account,
     named_objects,
     reason_of,
+    retry_after,
     unknown_words,
 )
 from support.admission import run
@@ -270,4 +270,4 @@ def test_what_nobody_could_look_for_is_said() -> None:
 
 @pytest.mark.parametrize(("waited", "pause"), [(0.0, 5.0), (20.0, 5.0), (80.0, 20.0), (240.0, 60.0), (1e6, 60.0)])
 def test_it_is_looked_for_again_soon_at_first_and_then_once_a_minute(waited: float, pause: float) -> None:
-    assert look_again_after(waited) == pause
+    assert retry_after(waited) == pause

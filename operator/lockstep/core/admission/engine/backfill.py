@@ -94,7 +94,7 @@ def backfill(
     foreseen: Mapping[str, Foreseen] = _NOTHING,
     groups: Sequence[object] | None = None,
 ) -> CycleResult:
-    """Try ``askers`` in order. The waits of the outlook are in that order too.
+    """Try ``askers`` in order. The waits of the result are in that order too.
 
     Claims whose owner is among them are held for it: unless it can start elsewhere now, it waits for just these nodes.
     All others are maintenance windows. Nodes that are expected back are part of ``free`` and claimed until then.

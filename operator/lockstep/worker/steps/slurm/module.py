@@ -15,7 +15,7 @@ _SAID = "module-said"
 
 def run(arguments: Sequence[str]) -> int:
     """Its exit code."""
-    return shimmed.said(module.answer(arguments, _said_before(os.environ.get(VARIABLE, ""))))
+    return shimmed.print_answer(module.answer(arguments, _said_before(os.environ.get(VARIABLE, ""))))
 
 
 def _said_before(directory: str) -> bool:

@@ -35,7 +35,7 @@ def run(arguments: Sequence[str]) -> int:
         said = Printed(1, err=str(error))
     except (CredentialError, OSError) as error:
         said = Printed(1, err=f"scontrol: error: {error}\n")
-    return shimmed.said(ShimAnswer(*said))
+    return shimmed.print_answer(ShimAnswer(*said))
 
 
 def _of_job(command: ScontrolCommand, here: JobHere) -> Printed:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from lockstep.controller.web.threads import LONGEST_REST, REST, Aside
+from lockstep.controller.web.threads import LONGEST_REST, REST, WorkerThreads
 from support.manual_clock import ManualClock
 
 
@@ -16,7 +16,7 @@ class Bench:
         self.clock = ManualClock()
         self.cost = 0.5
         self.used = 0.0
-        self.aside = Aside(self.clock, lambda: self.used)
+        self.aside = WorkerThreads(self.clock, lambda: self.used)
         self.made: list[int] = []
 
     def ask(self, number: int) -> asyncio.Task[int]:
