@@ -201,7 +201,9 @@ def _as_exit(state: RunState, at: float, slot: int, told_by: int, end: StepEnd) 
     if end.reason == OUT_OF_MEMORY:
         reason = OUT_OF_MEMORY
     exit_report = ExitReport(end.code or 0, end.signal or 0, at, reason, end.stderr_tail)
-    follows = end.step == _BY_MPIRUN and end.code == _MPI_ERR_UNKNOWN
+    # A daemon that nobody killed breaks off for what its processes, or its peers, did.
+    broke_off = end.program in _DAEMONS and not _was_killed(end)
+    follows = broke_off or (end.step == _BY_MPIRUN and end.code == _MPI_ERR_UNKNOWN)
     return FailedExit(slot, state.status.assignment.nodes[slot], exit_report, f": {_named(end)}", follows=follows)
 
 

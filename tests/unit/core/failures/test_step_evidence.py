@@ -156,6 +156,17 @@ def test_ranks_that_open_mpi_ends_after_another_are_its_victims() -> None:
     assert (entry.cause, entry.rank, entry.exit_code) == (AttemptCause.APPLICATION, 2, 3)
 
 
+def test_daemons_of_mpirun_that_break_off_after_a_rank_was_killed_are_its_victims() -> None:
+    w = gang(**MPI)
+    w.end_step("one", 0, code=7, ago=0.6, program="hydra_pmi_proxy", stderr="demux engine error")  # clocks are apart
+    w.end_step("one", 0, signal=9, ago=0.5, program="", step="mpirun", node_rank=2)
+    w.exit_child("one", 0, 255)
+    w.now += 1.0
+    w.settle()
+    entry = w.status("one").attempts[0]
+    assert (entry.cause, entry.rank, entry.exit_code) == (AttemptCause.APPLICATION, 2, 137)
+
+
 @pytest.mark.parametrize(
     ("node_rank", "where"), [(2, [2, 0]), (0, [0, 0]), (3, [0])], ids=["another node", "its own", "none of the gang"]
 )
