@@ -350,6 +350,8 @@ _LIES: Sequence[_Lie] = (
                 rng.choice((None, 0, 9, 255)),
                 rng.choice(("", "Traceback: x", "é" * 1024)),
                 rng.choice((True, False)),
+                rng.choice((None, 0, 1, 2, 2**31 - 1)),
+                rng.choice(("", "NodeUnreachable", "OOMKilled", "x")),
             )
             for _ in range(rng.choice((1, 2, 16)))
         )
