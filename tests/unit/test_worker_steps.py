@@ -351,6 +351,24 @@ def test_a_task_may_have_files_of_its_node_for_its_streams(gang: StepGang, tmp_p
     assert {row["task"]: row["stderrTail"] for row in gang.nodes[1].ends()}[0] == "e\n"
 
 
+def test_what_a_task_wrote_to_a_file_of_its_own_is_searched_for_signs_at_its_end(
+    gang: StepGang, tmp_path: Path
+) -> None:
+    (tmp_path / "old").write_text("NVRM: Xid (PCI:0000:3b:00): 48, of an earlier task\n")
+    tasks = [
+        TaskAsked(0, {}, stdout="out-0", stderr="err-0"),
+        TaskAsked(1, {}, stdout="old", stderr="old", append=True),
+        TaskAsked(2, {}),
+    ]
+    says = "head -c 100000 /dev/zero >&2; echo >&2; printf 'RuntimeError: CUDA out of memory, task %s' $TASK >&2"
+    request = shell(1, says, directory=str(tmp_path))
+    tasks = [task._replace(environment={"TASK": str(task.identity)}) for task in tasks]
+    gang.nodes[1].rows()
+    run(gang, request._replace(tasks=tasks))
+    told = sorted(row["line"] for row in gang.nodes[1].rows() if "line" in row)
+    assert told == [f"RuntimeError: CUDA out of memory, task {task}" for task in range(3)]
+
+
 def test_one_task_alone_may_be_the_one_that_reads(gang: StepGang) -> None:
     read, write = os.pipe()
     with os.fdopen(write, "wb") as stream:

@@ -286,7 +286,7 @@ class Session:
         self._left_open |= set(task.streams)
         task.streams.clear()
         task.give_no_more()
-        for line in task.signs.rest():
+        for line in task.last_lines():
             tell(self._node.ends, line_row(line))
         status = task.status or 0
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0

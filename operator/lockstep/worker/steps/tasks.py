@@ -20,6 +20,7 @@ from lockstep.worker.steps.told import TAIL_BYTES
 
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, which Python before 3.10 has no name for
 _PIPE_BYTES = 256 << 10
+_SIGN_BYTES = 64 << 10  # at the end of a file that a task writes its stderr to
 
 
 class RunningTask:
@@ -44,6 +45,7 @@ class RunningTask:
             raise RefusedError(NOT_STARTED, "DirectoryNotFound", f"{directory}: there is no such directory")
         files = _Files(asked, directory or os.getcwd())
         self._says_into = files.path(asked.stderr) if asked.stderr else ""
+        self._says_from = files.size("stderr")
         reads = subprocess.PIPE if request.stdin and asked.reads else subprocess.DEVNULL
         own = {**environment, **asked.environment}
         try:
@@ -137,11 +139,19 @@ class RunningTask:
 
     def last_words(self) -> bytes:
         """The end of its stderr."""
-        if self._says_into:
-            with contextlib.suppress(OSError), open_plain(self._says_into) as stream:
-                stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
-                return stream.read(TAIL_BYTES)
-        return self.tail
+        return self._end_of_file(TAIL_BYTES) if self._says_into else self.tail
+
+    def last_lines(self) -> List[bytes]:
+        """Those of its stderr that may be signs, and could not be told as they came: all of a file's, for one."""
+        in_file = self.signs.feed(self._end_of_file(_SIGN_BYTES)) if self._says_into else []
+        return [*in_file, *self.signs.rest()]
+
+    def _end_of_file(self, most: int) -> bytes:
+        """What it wrote there, or others of the same file meanwhile."""
+        with contextlib.suppress(OSError), open_plain(self._says_into) as stream:
+            stream.seek(max(self._says_from, os.fstat(stream.fileno()).st_size - most))
+            return stream.read(most)
+        return b""
 
 
 def _knowing_its_pid(command: Sequence[str], environment: Mapping[str, str], variable: str) -> Callable[[], None]:
@@ -181,6 +191,10 @@ class _Files:
     def path(self, name: str) -> str:
         """Where it is."""
         return os.path.join(self._directory, name)
+
+    def size(self, stream: str) -> int:
+        """Bytes that are in it already."""
+        return os.fstat(self.opened[stream]).st_size if stream in self.opened else 0
 
     def close(self) -> None:
         """The task has its own."""
