@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.training import NAMESPACE, TRAINER, TrainingRun, TrainingSite
+from harness.training import CLAIM, NAMESPACE, TRAINER, TrainingRun, TrainingSite
 from localcluster.api import MERGE_PATCH, Request
 from localcluster.errors import ApiError
 from lockstep.cli.main import main
@@ -90,3 +90,17 @@ def test_a_run_that_failed_by_its_program_goes_on_from_its_checkpoint_under_its_
     last.wait_until_succeeded(SLOW)
     assert last.attempts[0]["resumeStep"] == 60
     assert [each["uid"] for each in last.status["previous"]] == [asked.uid]
+
+
+def test_with_a_path_of_its_own_a_run_that_is_made_anew_asks_too_and_another_name_does_not(
+    site: TrainingSite,
+) -> None:
+    saving = {"format": "Manifest", "shared": {"claimName": CLAIM, "path": "team/llama"}}
+    first = site.train("anew", 2, 20, "--step-delay=0", checkpoint=saving)
+    first.wait_until_succeeded(SLOW)
+    site.world.cluster.api.send(Request("DELETE", first.path))
+    asked = site.train("anew", 2, 30, "--step-delay=0", checkpoint=saving)
+    asked.wait_until_finished(SLOW)
+    assert asked.condition("Succeeded")["reason"] == "PreviousSaves"
+    assert f"{{path: team/llama/{first.uid}}}" in asked.condition("Succeeded")["message"]
+    site.train("another", 2, 10, "--step-delay=0", checkpoint=saving).wait_until_succeeded(SLOW)

@@ -420,7 +420,7 @@ def test_who_reads_what_is_printed_may_go_away(words: list[str], tmp_path: Path)
     """As with `| head`: it ends in silence."""
     run = sample.run("llama", status={})
     body = run | {"items": [run] * 2000} if words[0] in ("queue", "events") else run
-    with answering(says(200, body)) as server:
+    with answering(has(sample.running()) if words[0] == "logs" else says(200, body)) as server:
         config = kubeconfig(tmp_path / "config", server)
         reading, writing = os.pipe()
         os.close(reading)

@@ -390,6 +390,21 @@ def test_a_catastrophic_pattern_of_the_user_delays_neither_output_nor_heartbeats
     assert kinds <= {"Rule:fox", "Watch:Problem"}
 
 
+def test_steps_in_lines_of_the_runs_own_form_are_reported_and_its_last_one_too(
+    operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
+) -> None:
+    script = f"""
+        echo 'batch 7 of 90: error=2.5'; until [ -e {tmp_path}/go ]; do sleep 0.05; done
+        printf 'batch 8 of 90: error=2.25' >&2"""
+    launch("sh", "-c", script)
+    ready(operator, 1)
+    operator.run(1, progressPattern=r"batch (?P<step>\d+) of (?P<total>\d+): error=(?P<loss>\S+)")
+    operator.wait_for(lambda s: s.get("progress") and s["progress"]["step"] == 7)
+    (tmp_path / "go").touch()
+    last = exited(operator, 1)["progress"]
+    assert (last["step"], last["loss"], last["totalSteps"]) == (8, "2.25", 90)
+
+
 def test_a_rule_is_matched_with_what_a_program_prints_right_before_its_end(
     operator: FakeOperator, launch: LaunchWorker
 ) -> None:
