@@ -128,6 +128,8 @@ def test_a_program_that_fails_everywhere_leaves_nothing_on_nodes_and_no_number_i
     assert run.status["goodput"].get("stepsLost", 0) >= 0
     last = run.attempts[-1]
     assert last["resumeStep"] <= max(line["step"] for line in run.lineage(1, 0)), "what is saved was trained"
+    told = [each.get("lastStep", 0) for each in run.attempts[:-1]]
+    assert last["resumeStep"] <= max(told), "and is told to have been"
 
 
 def test_what_hung_on_the_way_is_told_of_a_run_that_succeeded(site: TrainingSite, types: Types) -> None:

@@ -111,7 +111,9 @@ def _unreported(state: RunState, saved: Sequence[SavedCheckpoint]) -> list[int]:
     # Of what does not say whose it is nobody knows whether it was rolled back from.
     own = [each.step for each in saved if each.attempt == number or (each.attempt is None and ceiling is None)]
     reports = [report for report in _of_attempt(state) if report.progress is not None]
-    if not reports or max(own, default=0) <= _highest_step(state):
+    if not reports:  # no other count to differ from
+        return [each.step for each in saved if each.attempt == number]
+    if max(own, default=0) <= _highest_step(state):
         return []
     seconds, extra = _step_seconds(state, reports)
     done = max(

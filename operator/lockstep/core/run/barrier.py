@@ -171,7 +171,7 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
     )
     status = record_start(status, choice.step if choice is not None else None)
     plan.status = changed(status, start=start, totals=changed(totals, attempts=totals.attempts + 1))
-    report_steps_lost(plan, choice.step if choice else 0)
+    report_steps_lost(plan, choice.step if choice else 0, choice.attempt if choice else 0)
     begun = changed(
         plan.attempt(attempt), started_at=plan.stamp, admitted_at=plan.status.last_admitted, nodes=plan.world
     )

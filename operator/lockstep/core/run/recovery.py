@@ -136,11 +136,17 @@ def recheck_root_cause(plan: PlanBuilder) -> bool:
     return _correct_root_cause(plan, ended, first)
 
 
-def report_steps_lost(plan: PlanBuilder, resumed: int) -> None:
-    """Where the next attempt begins is known: how many steps the end of the last one cost."""
+def report_steps_lost(plan: PlanBuilder, resumed: int, saved_by: int = 0) -> None:
+    """Where the next attempt begins is known: how many steps the end of the last one cost. A save of that one
+    (``saved_by``: the attempt) may be heard of only at the barrier, and be of more steps than it had reported."""
     ended = last_end(plan)
-    if ended is not None and ended.last_step is not None:
-        plan.put_attempt(changed(plan.attempt(ended.number), steps_lost=max(0, ended.last_step - resumed)))
+    if ended is None:
+        return
+    own = resumed if saved_by == ended.number else None
+    last = max((step for step in (ended.last_step, own) if step is not None), default=None)
+    if last is not None:
+        lost = max(0, last - resumed)
+        plan.put_attempt(changed(plan.attempt(ended.number), last_step=last, steps_lost=lost))
 
 
 def _of_ranks(state: RunState, lost: Sequence[Loss]) -> list[Loss]:

@@ -419,6 +419,17 @@ def test_a_save_of_the_program_s_own_has_been_trained_where_there_was_time_for_i
     assert last_trained(w.plan("one")) == trained
 
 
+@pytest.mark.parametrize(("attempt", "trained"), [(1, 11), (None, None), (2, None)])
+def test_where_nothing_was_reported_a_save_of_the_attempt_is_what_is_known(
+    attempt: int | None, trained: int | None
+) -> None:
+    w = training()
+    for slot, report in w.reports["uid-one"].items():
+        w.reports["uid-one"][slot] = replace(report, progress=None)
+    latest = (SavedCheckpoint(tier="shared", step=11, path="/shared/x", attempt=attempt),)
+    assert last_trained(w.plan("one"), latest) == trained
+
+
 def test_progress_shows_no_fewer_steps_than_are_saved() -> None:
     w = training()
     w.now += w.tunables.progress_write_interval + 1

@@ -114,6 +114,19 @@ def test_what_the_end_cost_is_known_once_it_is_known_where_the_next_begins(resum
     assert plan.attempt(1).steps_lost == lost
 
 
+@pytest.mark.parametrize(("resumed", "saved_by", "last"), [(9, 1, 9), (9, 0, 5), (3, 1, 5), (0, 0, 5)])
+def test_a_save_that_is_heard_of_at_the_barrier_was_trained_by_the_attempt_that_made_it(
+    resumed: int, saved_by: int, last: int
+) -> None:
+    w = world_with_gang(2)
+    w.train("one", 5)
+    w.work_reports_only()
+    failed(w).reconcile("one")
+    plan = w.plan("one")
+    report_steps_lost(plan, resumed, saved_by)
+    assert plan.attempt(1).last_step == last
+
+
 def test_the_history_has_no_fewer_steps_than_the_save_that_the_next_attempt_begins_from() -> None:
     w = world_with_gang(2, checkpoint={"shared": {"claimName": "lustre"}})
     w.train("one", 5)
