@@ -25,7 +25,7 @@ SEED = 1
 CASES = [("history", 16), ("edits", 2), ("specs", 16), ("reports", 8), ("wide", 1)]
 PARTS = 4
 FIRST_STEPS = ",".join(map(str, range(12)))
-ENOUGH = 16
+ENOUGH = 64
 """Histories in which a defect shows that any one run may meet with."""
 
 
