@@ -99,6 +99,7 @@ def said_by(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     return said
 
 
+@pytest.mark.slow
 def test_the_last_line_shows_both_traces_and_is_the_same_for_the_same_seed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

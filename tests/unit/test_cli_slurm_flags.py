@@ -23,6 +23,7 @@ def not_ours(app: typer.Typer) -> list[str]:
     return [flag for flag in names_of_slurm() if flag not in ours and flag not in ("-h", "--help")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("verb", "flag"),
     [

@@ -248,6 +248,7 @@ async def test_heads_that_never_end_hold_no_more_than_there_is_room_for_and_othe
             each.transport.abort()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_pieces", [False, True], ids=["at once", "in pieces"])
 @pytest.mark.parametrize(
     ("said", "answer"),

@@ -41,6 +41,7 @@ EDITS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("part", "changes"), EDITS)
 def test_what_was_emptied_by_hand_is_restored_from_what_lives_and_training_goes_on(
     part: str, changes: dict[str, Any]

@@ -465,6 +465,7 @@ async def test_what_cannot_be_written_as_json_is_refused_as_the_server_would(kub
     assert refusal.value.is_verdict
 
 
+@pytest.mark.slow
 async def test_a_lease_is_renewed_while_every_other_request_waits_for_its_answer(
     server: TestServer, kube: KubeClient, fake: FakeServer
 ) -> None:

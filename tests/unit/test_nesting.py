@@ -112,6 +112,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_levels_are_counted_without_decoding_whatever_is_in_strings(text: bytes) -> None:
     began = time.process_time()

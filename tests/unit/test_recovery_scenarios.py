@@ -747,6 +747,7 @@ class RefusingWorld(World):
         super().kubelets()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("worker", ["Enabled", "Disabled"])
 @pytest.mark.parametrize("nodes", [3, 12])
 def test_a_run_that_every_kubelet_refuses_waits_with_their_words_makes_few_pods_and_starts_once_they_take_it(

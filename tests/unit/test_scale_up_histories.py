@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
@@ -168,6 +169,7 @@ ONTO_A_PLACEHOLDER = [("wait", "large"), ("suspend", "small"), ("resume", "small
 HISTORY = st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from([*SIZES])), max_size=14)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(by_request=st.booleans(), history=HISTORY)
 @example(by_request=False, history=ONTO_A_PLACEHOLDER)

@@ -49,6 +49,7 @@ def replaced(w: World) -> set[int]:
     return {slot for slot, count in enumerate(w.status("one").assignment.incarnations) if count > 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stage", "deadline", "step"), STAGES)
 def test_a_launch_that_takes_five_times_the_deadline_in_waves_starts_in_its_first_attempt(
     stage: int, deadline: float, step: float
@@ -63,6 +64,7 @@ def test_a_launch_that_takes_five_times_the_deadline_in_waves_starts_in_its_firs
     assert find(status, "ClusterDisruption") is None, "it is over"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stage", "deadline", "step"), STAGES[1:])
 def test_in_a_slow_launch_the_few_that_are_dead_are_replaced_once_all_others_are_there(
     stage: int, deadline: float, step: float

@@ -42,6 +42,7 @@ def test_the_words_of_a_line_stay_together(monkeypatch: pytest.MonkeyPatch) -> N
     assert found == [b"step 12\n", b"the rest"]
 
 
+@pytest.mark.slow
 def test_what_stays_without_an_end_is_passed_on_after_a_moment() -> None:
     assert passed_on(b"password: ", 1.0, b"x\n") == [b"password: ", b"x\n"]
 

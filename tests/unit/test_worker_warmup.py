@@ -55,6 +55,7 @@ def nodes(count: int, deaf: Sequence[int] = ()) -> Iterator[Nodes]:
         made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Ring", "Pairwise"])
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 def test_healthy_nodes_find_nothing(kind: str, count: int) -> None:

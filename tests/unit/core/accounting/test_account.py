@@ -74,6 +74,7 @@ def test_the_time_of_a_whole_life_is_told() -> None:
     assert float(goodput(w).goodput) > float(goodput(w).ettr)
 
 
+@pytest.mark.slow
 def test_the_account_is_closed_with_the_run() -> None:
     w = world()
     life(w)
@@ -139,6 +140,7 @@ def test_an_attempt_that_ends_before_a_step_is_heard_of_says_of_none() -> None:
     assert w.status("llama").attempts[0].first_step_at is None
 
 
+@pytest.mark.slow
 def test_a_suspended_run_is_neither_waiting_nor_wasting() -> None:
     w = world()
     w.roll_out("llama", spec(2))
@@ -179,6 +181,7 @@ def test_a_status_without_an_account_begins_one_that_still_adds_up() -> None:
     assert told["productive"] >= 60
 
 
+@pytest.mark.slow
 def test_a_waiting_run_costs_no_writes() -> None:
     w = world()
     w.apply("llama", spec(9))
@@ -189,6 +192,7 @@ def test_a_waiting_run_costs_no_writes() -> None:
     assert goodput(w).time is None
 
 
+@pytest.mark.slow
 def test_what_is_held_is_counted_and_priced() -> None:
     w = world(gpu_rates=RATES, gpu_types={"H100": {}})
     w.apply("llama", spec(2, gpusPerNode=8, placement={"gpuTypes": ["H100"]}))

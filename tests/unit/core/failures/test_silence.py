@@ -59,6 +59,7 @@ def test_a_worker_never_heard_by_a_new_leader_is_lost_once_it_had_time_to_regist
     assert w.status("one").attempt == 2
 
 
+@pytest.mark.slow
 def test_those_a_new_leader_has_not_heard_are_waited_for_while_others_still_find_it() -> None:
     w = running(24, spare=8)
     w.train("one", 5)
@@ -95,6 +96,7 @@ def forget_start(w: World, ranks: int) -> None:
         worker.phase, worker.attempt, worker.ready_for = WorkerPhase.PREPARING, 0, 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("leads", "lost"),
     [
@@ -126,6 +128,7 @@ def test_where_a_new_leader_is_the_first_to_release_all_have_their_whole_time() 
     assert w.status("one").attempt == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "held"), [(2, False), (3, True), (9, True)])
 def test_many_that_do_not_begin_an_attempt_at_once_are_slow_for_five_times_its_limit(ranks: int, held: bool) -> None:
     w = running(10, spare=10)
@@ -197,6 +200,7 @@ def fall_silent(w: World, ranks: int, seconds: float) -> None:
     only_beats(w, seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "held"), [(2, False), (3, True), (9, True)])
 def test_many_workers_on_ready_nodes_that_are_silent_at_once_are_slow_for_a_while(ranks: int, held: bool) -> None:
     w = running(10, spare=10)
@@ -231,6 +235,7 @@ def test_a_loop_that_stands_still_again_and_again_hides_no_dead_worker() -> None
     assert is_silent(state, state.report(0))
 
 
+@pytest.mark.slow
 def test_leaders_that_follow_each_other_do_not_wait_for_silent_workers_without_end() -> None:
     w = running(10, spare=10)
     w.train("one", 5)

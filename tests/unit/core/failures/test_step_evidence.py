@@ -375,6 +375,7 @@ def test_a_node_lost_before_the_end_is_found_out_after_it_and_the_attempt_has_fa
     assert w.status("one").attempt == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [0, 5])
 def test_a_worker_that_stays_silent_on_a_ready_node_does_not_hold_up_the_end_for_ever(steps: int) -> None:
     w = running(3, spare=1, **MPI)
@@ -522,6 +523,7 @@ def lose(w: World, rank: int, *, by: int = 0) -> None:
     w.work()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pairs", "left"),
     [([(0, 2)], []), ([(0, 2), (0, 2)], ["n2"]), ([(0, 1), (0, 2)], ["n0"]), ([(0, 2), (1, 2)], ["n2"])],

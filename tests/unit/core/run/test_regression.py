@@ -141,6 +141,7 @@ LIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told_by", [(0,), (0, 1)], ids=str)
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
 def test_looks_come_to_rest_whatever_start_a_worker_claims(lie: dict[str, Any], told_by: tuple[int, ...]) -> None:

@@ -157,6 +157,7 @@ ENDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dies_at", range(5))
 @pytest.mark.parametrize("worker", ["Enabled", "Disabled"])
 @pytest.mark.parametrize(("wish", "phase", "reason"), ENDS, ids=lambda value: getattr(value, "__name__", ""))
