@@ -53,7 +53,7 @@ CHECKS := check-unit check-types check-generated check-contracts check-lint chec
 # $(call quietly,COMMANDS): one line when all is well, else all that was said.
 quietly = @said=$$({ $(1); } 2>&1) && echo "ok      $@, $$SECONDS s" || { echo "$$said"; echo "FAILED  make $@"; exit 1; }
 
-check: setup ## Format, lint, types, contracts, generated files and the quick unit tests: in under a minute
+check: setup ## Format, lint, types, contracts, generated files and the quick unit tests: in little more than a minute
 	@told=$$(mktemp) && trap 'rm -f "$$told"' EXIT && set -o pipefail && \
 		if ! $(MAKE) --jobs --keep-going --output-sync=target --silent --no-print-directory $(CHECKS) 2>&1 | tee "$$told"; then \
 			printf '\nAgain, each alone as named; a test: .venv/bin/pytest tests/unit/...::...\n\n'; \
