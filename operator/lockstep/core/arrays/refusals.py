@@ -14,6 +14,7 @@ from lockstep.core.model.ranges import format_ranges
 
 _FIRST, _LONGEST = 2.0, 300.0  # seconds until the next try: doubled each time
 _MOST = 64  # tried for the first time after one wait
+_MOST_TRIES = 10**6  # counted; what is beyond the CRD's numbers would never be written
 _WORDS = 900
 
 
@@ -45,7 +46,7 @@ def refusal_after(
         indices=format_ranges(refused),
         last=heard[-1],
         message=news[heard[-1]][:_WORDS],
-        tries=tries + 1,
+        tries=min(tries + 1, _MOST_TRIES),
         retry_at=float(int(now + wait)),
     )
 

@@ -32,6 +32,7 @@ def after(before: SetRefusal | None, *news: int, left: Any = range(10), taken: A
         (refusal(tries=1), (5,), {}, ("3,5", 5, 2, 4.0)),
         (refusal(tries=4), (7,), {}, ("3,5,7", 7, 5, 32.0)),
         (refusal(tries=30), (5,), {}, ("3,5", 5, 31, 300.0)),
+        (refusal(tries=2**63 - 1), (5,), {}, ("3,5", 5, 10**6, 300.0)),  # which somebody has written there
         # One that was refused has been taken: the others may be as well, and the waits begin anew.
         (refusal(tries=9), (7,), {"taken": {3}, "left": {5, 7}}, ("7", 7, 1, 2.0)),
         (refusal(tries=9), (), {"taken": {3}, "left": {5, 7}}, None),
