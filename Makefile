@@ -12,11 +12,14 @@ export PYTHONPATH := operator:e2e
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
+# The parts of `make nightly`: each is a job of its own in the workflow.
+NIGHTLY := outages faults launchers kind random formats fresh benches
+
 .PHONY: help setup setup-demo check lint coverage build monitoring test test-nodes test-cluster test-others audit \
 	test-outages test-unit test-more fuzz nightly fresh generate image e2e e2e-all cluster-up cluster-down cluster-status demo demo-scale playground \
 	formats formats-ready formats-record mpi-ready mpi-all-ready slurm-ready ray-ready faults faults-all bench-launch bench-recover bench-recover-full \
 	bench-admission bench-admission-full bench-failover bench-overload bench-overload-full bench-schedule bench-steps \
-	screenshots clean
+	screenshots clean $(NIGHTLY:%=nightly-%)
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -179,16 +182,29 @@ fuzz: setup ## A million decisions, 100,000 specs and worker reports by random n
 
 WITH_ALL_MPIS := tests/nodes/test_training_mpi.py tests/nodes/test_training_slurm.py tests/unit/test_mpi_launchers.py
 
-nightly: ## What is not worth every run: long outages, every fault, all of kind, a million fuzzed decisions, real formats, full benchmarks
-	$(MAKE) test-outages faults-all mpi-all-ready slurm-ready ray-ready formats-ready
+nightly: ## What is not worth every run, all of it; nightly-faults one part, and so on for each of NIGHTLY
+	@$(MAKE) --keep-going --no-print-directory $(NIGHTLY:%=nightly-%)
+
+nightly-outages: test-outages
+
+nightly-faults: faults-all
+
+nightly-launchers: mpi-all-ready slurm-ready ray-ready formats-ready
 	.venv/bin/pytest tests/cluster tests/nodes tests/unit -m nightly
 	.venv/bin/pytest $(WITH_ALL_MPIS) -m "not nightly"
-	$(MAKE) e2e-all
-	$(MAKE) test-more ROUNDS=1
-	$(MAKE) fuzz
-	$(MAKE) formats
-	$(MAKE) fresh
-	$(MAKE) bench-failover bench-launch bench-recover-full bench-admission-full bench-overload-full bench-steps
+
+nightly-kind: e2e-all
+
+nightly-random: fuzz
+	@$(MAKE) --no-print-directory test-more ROUNDS=1
+
+nightly-formats: formats
+
+nightly-fresh: fresh
+
+nightly-benches:
+	$(MAKE) --keep-going --no-print-directory bench-failover bench-launch bench-recover-full bench-admission-full \
+		bench-overload-full bench-steps
 
 generate: setup ## Write crds/, the generated docs, and what is made from the chart
 	$(RUN) -m lockstep.api.codegen.crdgen

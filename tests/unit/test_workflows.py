@@ -51,6 +51,14 @@ def test_a_workflow_makes_only_what_the_makefile_has(path: Path) -> None:
     assert set(said) <= targets()
 
 
+def test_each_part_of_the_nightly_run_is_a_job_of_its_own() -> None:
+    named = re.search(r"^NIGHTLY := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert named
+    parts = named[1].split()
+    assert read(ROOT / ".github/workflows/nightly.yml")["jobs"]["nightly"]["strategy"]["matrix"]["part"] == parts
+    assert {f"nightly-{part}" for part in parts} <= targets()
+
+
 @by_workflow
 def test_a_workflow_may_only_read_but_for_jobs_that_publish(path: Path) -> None:
     workflow = read(path)
