@@ -254,6 +254,12 @@ def test_without_the_right_to_read_the_cluster_nothing_is_made_up(hidden: str) -
         admission(serving(hidden), sample.pending())
 
 
+def test_the_rules_of_a_queue_that_cannot_be_read_are_left_to_the_operator_which_may_know_its_last() -> None:
+    queue = {"metadata": about("other"), "spec": {"stopPolicy": "Perhaps"}}
+    with pytest.raises(NotLive, match="the operator alone knows the rules of queue other, whose spec cannot be read"):
+        admission(serving(nodes=nodes(4), trainingqueues=[queue], trainingruns=[sample.pending()]), sample.pending())
+
+
 ON_B300 = sample.pending() | {"spec": sample.SPEC | {"placement": {"gpuTypes": ["B300"]}}}
 IN_SPINES = sample.pending() | {"spec": sample.SPEC | {"placement": {"topology": [{"level": "spine"}]}}}
 
