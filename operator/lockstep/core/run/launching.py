@@ -20,7 +20,7 @@ from lockstep.core.model.reasons import LossReason, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import TOLD_AFTER, PodView
 from lockstep.core.pods.gang import ca_config_map, template_for, worker_config_map
-from lockstep.core.pods.launchers import launcher_of, may_join
+from lockstep.core.pods.launchers import may_join, takes_steps
 from lockstep.core.pods.pod_groups import group_for, is_held_by_group
 from lockstep.core.run.attendance import stands_ready
 from lockstep.core.run.replacement import no_other_node_is_left, replace_before_start, replace_spares
@@ -248,7 +248,7 @@ def _late_moves(state: RunState) -> tuple[float, float]:
         if report is not None and pod.started_at is not None:
             due = _prepares_since(state, pod.started_at) + limits.registered
             heard = [(report.registered_at, due)]
-            if stands_ready(report, state.status.attempt):
+            if stands_ready(report, state.status.attempt, takes_steps=takes_steps(state.run.spec)):
                 heard.append((report.since, due + limits.ready))
             moves += [(at, due) for at, due in heard if at > rejoined]
         for at, due in moves:
@@ -342,16 +342,12 @@ def _stage(state: RunState, slot: int) -> SlotStage:
     if report is None or report.pod_uid != pod.uid:
         return SlotStage(slot, Stage.REGISTERING, _due(state, pod.started_at, limits.registered))
     problem = report.problem
-    if stands_ready(report, state.status.attempt):
-        if report.steps_port or not _has_steps(state):
-            return SlotStage(slot, Stage.READY, None)
+    if stands_ready(report, state.status.attempt, takes_steps=takes_steps(state.run.spec)):
+        return SlotStage(slot, Stage.READY, None)
+    if stands_ready(report, state.status.attempt, takes_steps=False):
         problem = NO_STEPS_PORT  # of another release it has none, and a pod that is made again has one of this
     since = _prepares_since(state, pod.started_at)
     return SlotStage(slot, Stage.PREPARING, _due(state, since, limits.registered + limits.ready), problem)
-
-
-def _has_steps(state: RunState) -> bool:
-    return state.run.spec is not None and launcher_of(state.run.spec).steps(state.run.spec)
 
 
 def _due(state: RunState, since: float, limit: float) -> float:
