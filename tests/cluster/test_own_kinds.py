@@ -27,6 +27,28 @@ def manifest(name: str, template: str, command: str = "train") -> bytes:
     return text.replace(b"COMMAND", command.encode("latin-1"))
 
 
+def test_a_queue_that_nobody_can_read_says_so_and_admits_nothing(site: Site, namespace: str, tmp_path: Path) -> None:
+    kubectl, name = site.cluster.kubectl, f"deep-{namespace}"
+    volume = {"name": "deep", "mountPath": "/deep", "projected": "DEEP"}
+    body = {"apiVersion": names.API_VERSION, "kind": names.QUEUE_KIND, "metadata": {"name": name}}
+    text = json.dumps(body | {"spec": {"batch": {"volumes": [volume]}}})
+    file = tmp_path / name
+    file.write_text(text.replace('"DEEP"', '{"sources":' + "[" * 9_000 + "]" * 9_000 + "}"))
+    kubectl("create", "--raw", f"/apis/{names.API_VERSION}/{names.QUEUES}", "-f", str(file))
+
+    def told(kind: str) -> str:
+        path = f'{{.status.conditions[?(@.type=="{kind}")]'
+        return kubectl("get", names.QUEUES, name, "-o", f"jsonpath={path}.reason}} {path}.message}}")
+
+    words = f"InvalidSpec spec.batch.volumes.0.projected: {TOO_DEEP}; until it is mended, nothing is admitted"
+    wait_for("the queue says so", lambda: told("Valid") == words, seconds=60, last_seen=site.operator.log_tail)
+    assert told("Active").startswith("InvalidSpec ")
+    merge = json.dumps({"spec": {"batch": None}})
+    kubectl("patch", names.QUEUES, name, "--type=merge", "-p", merge)
+    wait_for("it is mended", lambda: told("Valid").strip() == "Valid", seconds=60, last_seen=site.operator.log_tail)
+    kubectl("delete", names.QUEUES, name)
+
+
 def test_hostile_runs_neither_end_the_operator_nor_hold_up_others(site: Site, namespace: str, tmp_path: Path) -> None:
     kubectl = site.cluster.kubectl
     path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/{names.RUNS}"

@@ -6,14 +6,13 @@ import json
 import os
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from lockstep.api.base import names
 from lockstep.cli import arrays, runs
 from lockstep.cli.actions import change
-from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.cli.main import main
 from lockstep.cli.options import Chosen
@@ -23,6 +22,7 @@ from lockstep.cli.views import array_status, queue
 from lockstep.core.model.own_objects import parse_run_set
 from lockstep.present.arrays import folded
 from support import sample_runs as sample
+from support.cli_server import CliServer
 from support.sample_runs import NOW
 
 GOLDEN = Path(__file__).parent / "golden" / "cli"
@@ -248,32 +248,14 @@ def test_a_problem_of_the_template_is_named_where_it_stands() -> None:
 # -- cancel and the like ------------------------------------------------------------------------
 
 
-class Server:
-    """One set and one of its runs; ``conflicts`` patches meet a newer version."""
-
-    namespace = "team"
-
-    def __init__(self, conflicts: int = 0, **spec: Any) -> None:
-        self.objects = {"trainingrunsets/sweep": sweep(AT_WORK, **spec), "trainingruns/sweep-43": RUNS[0]}
-        self.patches: list[tuple[str, dict[str, Any]]] = []
-        self.conflicts = conflicts
-
-    def get(self, path: str, **query: Any) -> dict[str, Any]:
-        place = "/".join(path.split("/")[-2:])
-        if place not in self.objects:
-            raise ApiServerError(404, f'"{place}" not found', name=place.partition("/")[2])
-        return self.objects[place]
-
-    def merge_patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
-        if self.conflicts:
-            self.conflicts -= 1
-            raise ApiServerError(409, "the object has been modified", name="x")
-        self.patches.append(("/".join(path.split("/")[-2:]), patch))
-        return self.get(path)
+def with_sweep(conflicts: int = 0, refusals: dict[str, BaseException] | None = None, **spec: Any) -> CliServer:
+    """One set and one of its runs."""
+    there = {"trainingrunsets/sweep": sweep(AT_WORK, **spec), "trainingruns/sweep-43": RUNS[0]}
+    return CliServer(there, conflicts=conflicts, refusals=refusals)
 
 
-def apply(server: Server, word: str, what: change.Change = change.CANCEL) -> None:
-    change.apply(cast(Cluster, server), Chosen([word]), what)
+def apply(server: CliServer, word: str, what: change.Change = change.CANCEL) -> None:
+    change.apply(server, Chosen([word]), what)
 
 
 @pytest.mark.parametrize(
@@ -289,14 +271,14 @@ def apply(server: Server, word: str, what: change.Change = change.CANCEL) -> Non
     ],
 )
 def test_what_a_word_names_is_changed(word: str, what: change.Change, place: str, spec: dict[str, Any]) -> None:
-    server = Server()
+    server = with_sweep()
     apply(server, word, what)
     [(patched, body)] = server.patches
     assert (patched, body["spec"]) == (place, spec)
 
 
 def test_of_an_ended_run_and_an_array_of_one_name_the_array_is_meant() -> None:
-    server = Server()
+    server = with_sweep()
     server.objects["trainingruns/sweep"] = sample.run(
         "sweep", status={"conditions": [sample.condition("Finished", "True", "Succeeded")]}
     )
@@ -320,20 +302,20 @@ def test_of_an_ended_run_and_an_array_of_one_name_the_array_is_meant() -> None:
     ],
 )
 def test_a_run_and_an_array_do_not_get_one_name(manifest: dict[str, Any], words: str) -> None:
-    server = Server()
+    server = with_sweep()
     server.objects["trainingruns/big"] = sample.run("big")
     server.objects["trainingruns/ended"] = sample.run(
         "ended", status={"conditions": [sample.condition("Finished", "True", "Succeeded")]}
     )
     body = {"apiVersion": names.API_VERSION, "kind": manifest["kind"], "metadata": {"name": manifest["name"]}}
     with pytest.raises(CliError, match=words) if words else nullcontext():
-        refuse_taken(cast(Cluster, server), body)
+        refuse_taken(server, body)
 
 
 def test_indices_that_are_cancelled_already_stay_so_whoever_writes_meanwhile(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    server = Server(conflicts=2, cancelIndices="1,5")
+    server = with_sweep(conflicts=2, cancelIndices="1,5")
     apply(server, "sweep_[3-6:2]")
     assert server.patches[0][1] == {"metadata": {"resourceVersion": "9"}, "spec": {"cancelIndices": "1,3,5"}}
     assert capsys.readouterr().out == "trainingrunset.lockstep.dev/sweep cancelled 3,5\n"
@@ -353,14 +335,14 @@ def test_indices_that_are_cancelled_already_stay_so_whoever_writes_meanwhile(
     ],
 )
 def test_what_a_word_cannot_mean_is_said(word: str, what: change.Change, said: str) -> None:
-    server = Server()
+    server = with_sweep()
     with pytest.raises((CliError, UsageError), match=said):
         apply(server, word, what)
     assert server.patches == []
 
 
 def test_cancelled_indices_that_cannot_be_read_are_named_and_kept() -> None:
-    server = Server(cancelIndices="5-3")
+    server = with_sweep(cancelIndices="5-3")
     with pytest.raises(CliError, match=r"spec.cancelIndices of sweep cannot be read: 5-3: a range goes up"):
         apply(server, "sweep_[3]")
     assert server.patches == []
@@ -368,60 +350,53 @@ def test_cancelled_indices_that_cannot_be_read_are_named_and_kept() -> None:
 
 def test_a_verb_for_runs_says_that_it_met_an_array() -> None:
     with pytest.raises(CliError, match="sweep is a TrainingRunSet"):
-        runs.fetch(cast(Cluster, Server()), "sweep")
+        runs.fetch(with_sweep(), "sweep")
 
 
 @pytest.mark.parametrize("word", ["sweep_7", "sweep_[3-5]", "sweep_[1-"])
 def test_a_verb_for_runs_says_how_the_run_of_an_index_is_called(word: str) -> None:
     with pytest.raises(CliError, match="is no name of a run") as raised:
-        runs.fetch(cast(Cluster, Server()), word)
+        runs.fetch(with_sweep(), word)
     assert "sweep-7" in (raised.value.remedy or "")
 
 
-class Labelled(Server):
+def labelled(refusals: dict[str, BaseException] | None = None, held: bool = False) -> CliServer:
     """The set and two of its runs have the label, and so has a run of no set; ``held``: its user holds one."""
-
-    def __init__(self, sets: int | None = None, held: bool = False) -> None:
-        super().__init__()
-        self.refusal = sets
-        members = [RUNS[0], RUNS[3] | {"spec": RUNS[3]["spec"] | {"suspend": held}}]
-        for raw in (*members, sample.pending("other")):
-            self.objects[f"trainingruns/{raw['metadata']['name']}"] = raw
-
-    def list(self, path: str, **query: Any) -> dict[str, Any]:
-        assert query == {"labelSelector": "team=nlp"}
-        resource = path.rpartition("/")[2]
-        if resource == names.RUN_SETS and self.refusal is not None:
-            raise ApiServerError(self.refusal, "trainingrunsets is forbidden")
-        return {"items": [raw for place, raw in self.objects.items() if place.startswith(f"{resource}/")]}
+    server = with_sweep(refusals=refusals)
+    members = [RUNS[0], RUNS[3] | {"spec": RUNS[3]["spec"] | {"suspend": held}}]
+    server.objects |= {f"trainingruns/{raw['metadata']['name']}": raw for raw in (*members, sample.pending("other"))}
+    for place, raw in server.objects.items():
+        server.objects[place] = raw | {"metadata": raw["metadata"] | {"labels": {"team": "nlp"}}}
+    return server
 
 
-def by_label(server: Server, what: change.Change) -> list[str]:
-    change.apply(cast(Cluster, server), Chosen(selector="team=nlp"), what)
+def by_label(server: CliServer, what: change.Change) -> list[str]:
+    change.apply(server, Chosen(selector="team=nlp"), what)
     return [place for place, _ in server.patches]
 
 
 def test_a_selector_means_arrays_too_and_an_array_speaks_for_its_runs() -> None:
-    assert by_label(Labelled(), change.CANCEL) == ["trainingrunsets/sweep", "trainingruns/other"]
-    assert by_label(Labelled(), change.SUSPEND) == ["trainingrunsets/sweep", "trainingruns/other"]
+    assert by_label(labelled(), change.CANCEL) == ["trainingrunsets/sweep", "trainingruns/other"]
+    assert by_label(labelled(), change.SUSPEND) == ["trainingrunsets/sweep", "trainingruns/other"]
 
 
 def test_resuming_by_label_lets_go_of_runs_of_an_array_that_their_user_holds() -> None:
-    assert by_label(Labelled(held=True), change.RESUME) == ["trainingrunsets/sweep", "trainingruns/sweep-45"]
+    assert by_label(labelled(held=True), change.RESUME) == ["trainingrunsets/sweep", "trainingruns/sweep-45"]
 
 
 def test_a_selector_finds_runs_where_arrays_are_not_known_or_may_not_be_read(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     every = ["trainingruns/sweep-43", "trainingruns/sweep-45", "trainingruns/other"]
-    assert by_label(Labelled(404), change.CANCEL) == every
+    unknown, hidden = (ApiServerError(status, "trainingrunsets is forbidden") for status in (404, 403))
+    assert by_label(labelled({"list trainingrunsets": unknown}), change.CANCEL) == every
     assert capsys.readouterr().err == ""
-    assert by_label(Labelled(403), change.CANCEL) == every
+    assert by_label(labelled({"list trainingrunsets": hidden}), change.CANCEL) == every
     assert "arrays are left out: trainingrunsets is forbidden" in capsys.readouterr().err
 
 
 def test_a_selector_that_nothing_has_is_said() -> None:
-    server = Labelled()
+    server = labelled()
     server.objects.clear()
     with pytest.raises(CliError, match="no run and no array in namespace team has the labels team=nlp"):
         by_label(server, change.CANCEL)
@@ -429,20 +404,16 @@ def test_a_selector_that_nothing_has_is_said() -> None:
 
 @pytest.mark.parametrize("word", ["nosuch", "nosuch-1"])
 def test_a_name_of_nothing_is_said_to_be_that_also_to_those_who_may_not_read_arrays(word: str) -> None:
-    class Closed(Server):
-        def get(self, path: str, **query: Any) -> dict[str, Any]:
-            if f"/{names.RUN_SETS}/" in path:
-                raise ApiServerError(403, "trainingrunsets is forbidden", name=word)
-            return super().get(path, **query)
-
+    refusal = ApiServerError(403, "trainingrunsets is forbidden", name=word)
+    closed = with_sweep(refusals={"get trainingrunsets": refusal})
     with pytest.raises(CliError, match=f"there is no run {word} in namespace team"):
-        apply(Closed(), word)
+        apply(closed, word)
     with pytest.raises(CliError, match="forbidden"):
-        apply(Closed(), "sweep_[3]")
+        apply(closed, "sweep_[3]")
 
 
 def test_an_array_that_has_finished_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    server = Server()
+    server = with_sweep()
     over = AT_WORK | {"conditions": [sample.condition("Finished", "True", "SomeFailed")], "reason": "SomeFailed"}
     server.objects["trainingrunsets/sweep"] = sweep(over)
     apply(server, "sweep")
@@ -451,18 +422,11 @@ def test_an_array_that_has_finished_is_left_alone(capsys: pytest.CaptureFixture[
 
 
 def test_a_cluster_without_the_kind_has_no_arrays() -> None:
-    class Without(Server):
-        def list(self, path: str, **query: Any) -> dict[str, Any]:
-            raise ApiServerError(404, "the server could not find the requested resource")
-
-    assert arrays.listed(cast(Cluster, Without()), everywhere=False, selector="", queue="") == []
+    without = CliServer(refusals={"list": ApiServerError(404, "the server could not find the requested resource")})
+    assert arrays.listed(without, everywhere=False, selector="", queue="") == []
 
 
 def test_a_set_is_found_by_its_queue() -> None:
-    class With(Server):
-        def list(self, path: str, **query: Any) -> dict[str, Any]:
-            return {"items": [sweep(AT_WORK)]}
-
-    server = cast(Cluster, With())
+    server = with_sweep()
     assert len(arrays.listed(server, everywhere=False, selector="", queue="default")) == 1
     assert arrays.listed(server, everywhere=False, selector="", queue="other") == []

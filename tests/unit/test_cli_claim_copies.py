@@ -10,75 +10,36 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import yaml
 
 from lockstep.api.base import names
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiServerError, CliError, ExitCode, UsageError
 from lockstep.cli.main import main
 from lockstep.cli.submission import claim_copies, code, unpack
 from lockstep.cli.submission.claim_copies import PART_BYTES, destination, is_copy, refuse_unfit, wanted_place
 from lockstep.cli.submission.packing import ON_A_CLAIM, Destination
+from support.cli_server import CliServer
 
 FILES = [("pkg/net.py", b"x = 1\n"), ("train.py", b"import pkg.net\n"), ("weights.bin", os.urandom(2 * PART_BYTES))]
 TO = Destination("data", "lockstep-code/hello-0123456789ab")
 SPEC: dict[str, Any] = {"image": "lab/train:1", "nodes": 2, "command": ["python", "train.py"]}
-MADE_AT = "2026-01-01T12:00:00Z"
+CLAIM = "persistentvolumeclaims/data"
 
 
-class Server:
-    """Keeps ConfigMaps and pods, of which each look shows the next status."""
+def with_claim(*statuses: Any, modes: Any = ("ReadWriteMany",)) -> CliServer:
+    """Each look at a pod shows the next status; without a list of modes the claim is answered with an error."""
+    refused = isinstance(modes, int)
+    claim = ApiServerError(modes, "no", name="data") if refused else {"spec": {"accessModes": list(modes)}}
+    return CliServer({CLAIM: claim}, statuses=statuses or [{"phase": "Succeeded"}])
 
-    namespace = "team"
 
-    def __init__(self, *statuses: Any, modes: Any = ("ReadWriteMany",)) -> None:
-        self.statuses = list(statuses) or [{"phase": "Succeeded"}]
-        self.modes = modes
-        self.objects: dict[str, dict[str, Any]] = {}
-        self.seen: list[dict[str, Any]] = []
-        self.deleted: list[str] = []
-
-    def create(self, path: str, body: dict[str, Any], **_: Any) -> dict[str, Any]:
-        name = f"{body['metadata']['generateName']}{len(self.seen)}"
-        made = body | {"metadata": body["metadata"] | {"name": name, "uid": name, "creationTimestamp": MADE_AT}}
-        self.objects[f"{path}/{name}"] = made
-        self.seen.append(made)
-        return made
-
-    def get(self, path: str) -> dict[str, Any]:
-        if "persistentvolumeclaims" in path:
-            if isinstance(self.modes, int):
-                raise ApiServerError(self.modes, "no", name=path.rpartition("/")[2])
-            return {"spec": {"accessModes": list(self.modes)}}
-        found = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
-        if isinstance(found, BaseException):
-            raise found
-        return self.objects[path] | {"status": found}
-
-    def list(self, path: str, labelSelector: str) -> dict[str, Any]:  # noqa: N803
-        key, _, value = labelSelector.partition("=")
-        below = [raw for at, raw in self.objects.items() if at.startswith(path)]
-        return {"items": [raw for raw in below if raw["metadata"]["labels"].get(key) == value]}
-
-    def delete(self, path: str, uid: str) -> None:
-        self.deleted.append(uid)
-        self.objects = {
-            at: raw
-            for at, raw in self.objects.items()
-            if raw["metadata"]["uid"] != uid and not self._is_owned(raw, uid)
-        }
-
-    def _is_owned(self, raw: dict[str, Any], uid: str) -> bool:
-        return any(owner["uid"] == uid for owner in raw["metadata"].get("ownerReferences") or ())
-
-    @property
-    def pod(self) -> dict[str, Any]:
-        [found] = [raw for raw in self.seen if raw["kind"] == "Pod"]
-        return found
+def pod(server: CliServer) -> dict[str, Any]:
+    [found] = [raw for raw in server.created if raw["kind"] == "Pod"]
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -90,15 +51,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
     return lambda: now[0]
 
 
-def copy(server: Server, spec: dict[str, Any] = SPEC) -> None:
-    claim_copies.copy(cast(Cluster, server), FILES, TO, spec, "hello")
+def copy(server: CliServer, spec: dict[str, Any] = SPEC) -> None:
+    claim_copies.copy(server, FILES, TO, spec, "hello")
 
 
-def parts_of(server: Server, folder: Path) -> Path:
+def parts_of(server: CliServer, folder: Path) -> Path:
     """As the kubelet shows them to the pod."""
     folder.mkdir()
-    volume = server.pod["spec"]["volumes"][0]
-    data = {raw["metadata"]["name"]: raw.get("binaryData") for raw in server.seen}
+    volume = pod(server)["spec"]["volumes"][0]
+    data = {raw["metadata"]["name"]: raw.get("binaryData") for raw in server.created}
     for source in volume["projected"]["sources"]:
         [item] = source["configMap"]["items"]
         (folder / item["path"]).write_bytes(base64.b64decode(data[source["configMap"]["name"]][item["key"]]))
@@ -107,11 +68,11 @@ def parts_of(server: Server, folder: Path) -> Path:
 
 
 def test_what_arrives_on_the_claim_is_what_was_sent_and_nothing_of_the_way_stays(tmp_path: Path) -> None:
-    server = Server({"phase": "Pending"}, {"phase": "Running"}, {"phase": "Succeeded"})
+    server = with_claim({"phase": "Pending"}, {"phase": "Running"}, {"phase": "Succeeded"})
     copy(server)
-    assert server.objects == {}
-    assert all(len(base64.b64decode(raw["binaryData"]["part"])) <= PART_BYTES for raw in server.seen[:-1])
-    *_, target, digest, uid = server.pod["spec"]["containers"][0]["command"]
+    assert [*server.objects] == [CLAIM]
+    assert all(len(base64.b64decode(raw["binaryData"]["part"])) <= PART_BYTES for raw in server.created[:-1])
+    *_, target, digest, uid = pod(server)["spec"]["containers"][0]["command"]
     assert target == f"/lockstep-claim/{TO.path}"
     assert uid == "$(POD_UID)"
     there = tmp_path / "claim" / TO.path
@@ -124,9 +85,9 @@ def test_what_arrives_on_the_claim_is_what_was_sent_and_nothing_of_the_way_stays
 
 @pytest.mark.process
 def test_the_program_in_the_pod_needs_python_and_nothing_else_and_says_what_is_wrong_in_a_line(tmp_path: Path) -> None:
-    server = Server()
+    server = with_claim()
     copy(server)
-    python, *flags, _, target, digest, _ = server.pod["spec"]["containers"][0]["command"]
+    python, *flags, _, target, digest, _ = pod(server)["spec"]["containers"][0]["command"]
     assert (python, flags[:3]) == ("python3", ["-I", "-B", "-c"])
     assert "$" not in flags[3], "Kubernetes would expand it"
     ast.parse(flags[3], feature_version=(3, 8))
@@ -142,10 +103,10 @@ def test_the_program_in_the_pod_needs_python_and_nothing_else_and_says_what_is_w
 
 def made_parts(folder: Path) -> tuple[str, str]:
     folder.mkdir(exist_ok=True)
-    server = Server()
+    server = with_claim()
     copy(server)
     parts = str(parts_of(server, folder / "parts"))
-    return parts, server.pod["spec"]["containers"][0]["command"][-2]
+    return parts, pod(server)["spec"]["containers"][0]["command"][-2]
 
 
 def test_a_copy_that_is_there_is_used_again(tmp_path: Path) -> None:
@@ -245,7 +206,7 @@ def test_a_copy_is_named_by_its_content_alone() -> None:
 def test_a_claim_that_cannot_have_the_code_is_told_before(
     modes: Any, nodes: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server = cast(Cluster, Server(modes=modes))
+    server = with_claim(modes=modes)
     if words:
         with pytest.raises(CliError, match=words):
             refuse_unfit(server, "data", nodes)
@@ -286,21 +247,21 @@ LATE = {"phase": "Failed", "reason": "DeadlineExceeded", "message": "Pod was act
     ],
 )
 def test_a_copy_that_fails_says_why_and_leaves_nothing(status: Any, words: str, code: ExitCode) -> None:
-    server = Server(status)
+    server = with_claim(status)
     with pytest.raises(CliError, match=words) as raised:
         copy(server)
     assert raised.value.exit_code is code
-    assert server.objects == {}
+    assert [*server.objects] == [CLAIM]
 
 
 def test_a_copy_is_done_when_its_container_is_whatever_runs_beside_it(clock: Callable[[], float]) -> None:
     done = {"name": "copy", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
-    copy(Server({"phase": "Running", "containerStatuses": [BESIDE, done]}))
+    copy(with_claim({"phase": "Running", "containerStatuses": [BESIDE, done]}))
     assert clock() == 0
 
 
 def test_what_a_copy_waits_for_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    copy(Server(*[WAITS] * 20, *[PULLS] * 3, {"phase": "Succeeded"}))
+    copy(with_claim(*[WAITS] * 20, *[PULLS] * 3, {"phase": "Succeeded"}))
     said = capsys.readouterr().err
     assert said.count("waits: 0/4 nodes fit") == 1
     assert said.count("waits: ImagePullBackOff") == 1
@@ -308,32 +269,33 @@ def test_what_a_copy_waits_for_is_told_once(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ApiServerError(403, "no")])
 def test_an_interrupt_leaves_nothing(error: BaseException) -> None:
-    server = Server(error)
+    server = with_claim()
+    server.refusals["get pods"] = error
     with pytest.raises(type(error)):
         copy(server)
-    assert server.objects == {}
+    assert [*server.objects] == [CLAIM]
 
 
 def test_what_a_command_left_that_was_killed_is_removed_by_the_next_by_the_servers_clock() -> None:
-    server = Server()
+    server = with_claim()
     for name, made in (("dead", "2026-01-01T10:59:00Z"), ("alive", "2026-01-01T11:59:00Z")):
         metadata = {"name": name, "uid": name, "labels": {claim_copies.LABEL: "first"}, "creationTimestamp": made}
-        server.objects[f"/api/v1/namespaces/team/configmaps/{name}"] = {"kind": "ConfigMap", "metadata": metadata}
+        server.objects[f"configmaps/{name}"] = {"kind": "ConfigMap", "metadata": metadata}
     copy(server)
-    assert [raw["metadata"]["name"] for raw in server.objects.values()] == ["alive"]
+    assert [*server.objects] == [CLAIM, "configmaps/alive"]
 
 
 def test_all_of_it_belongs_to_the_first_part_and_the_pod_ends_by_itself() -> None:
-    server = Server()
+    server = with_claim()
     copy(server)
-    first, *others = server.seen
+    first, *others = server.created
     for raw in others:
         [owner] = raw["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"]) == ("ConfigMap", first["metadata"]["uid"])
     assert "ownerReferences" not in first["metadata"]
-    assert server.pod["spec"]["activeDeadlineSeconds"] == 600
-    assert server.pod["spec"]["restartPolicy"] == "Never"
-    assert server.deleted[0] == server.pod["metadata"]["uid"]
+    assert pod(server)["spec"]["activeDeadlineSeconds"] == 600
+    assert pod(server)["spec"]["restartPolicy"] == "Never"
+    assert server.deleted[0] == pod(server)["metadata"]["uid"]
 
 
 def test_the_pod_may_what_the_runs_pods_may_and_no_more() -> None:
@@ -350,9 +312,9 @@ def test_the_pod_may_what_the_runs_pods_may_and_no_more() -> None:
         "imagePullSecrets": [{"name": "reg"}],
         "gpuResource": "amd.com/gpu",
     }
-    server = Server()
+    server = with_claim()
     copy(server, spec)
-    made = server.pod["spec"]
+    made = pod(server)["spec"]
     [container] = made["containers"]
     assert (container["image"], container["securityContext"]) == ("lab/train:1", {"runAsUser": 7})
     assert made["securityContext"] == {"fsGroup": 5}
@@ -408,11 +370,11 @@ def small(folder: Path) -> Path:
 )
 def test_a_run_that_is_only_asked_about_copies_nothing(tmp_path: Path, dry_run: bool, keep: bool, copies: bool) -> None:
     run: dict[str, Any] = {"metadata": {"name": "hello"}, "spec": dict(SPEC)}
-    server = Server()
+    server = with_claim()
     packed = code.packed_for([run], program(tmp_path), "data")
-    with code.sent_along(cast(Cluster, server), run, packed, dry_run=dry_run, keep=keep):
-        assert bool(server.seen) is copies
-    assert server.objects == {}
+    with code.sent_along(server, run, packed, dry_run=dry_run, keep=keep):
+        assert bool(server.created) is copies
+    assert [*server.objects] == [CLAIM]
 
 
 def test_an_array_on_a_claim_for_one_node_is_refused(tmp_path: Path) -> None:
@@ -424,7 +386,7 @@ def test_an_array_on_a_claim_for_one_node_is_refused(tmp_path: Path) -> None:
         "spec": {"indices": "0-3", "template": template},
     }
     packed = code.packed_for([array], program(tmp_path), "data")
-    server = cast(Cluster, Server(modes=["ReadWriteOnce"]))
+    server = with_claim(modes=["ReadWriteOnce"])
     with (
         pytest.raises(CliError, match="only one node at a time has it"),
         code.sent_along(server, array, packed, dry_run=True, keep=True),
@@ -455,7 +417,7 @@ def test_a_client_dry_run_says_that_nothing_is_copied(tmp_path: Path, capsys: py
 
 
 def test_the_digest_in_the_pod_is_that_of_what_is_sent() -> None:
-    server = Server()
+    server = with_claim()
     copy(server)
-    sent = b"".join(base64.b64decode(raw["binaryData"]["part"]) for raw in server.seen if raw["kind"] == "ConfigMap")
-    assert server.pod["spec"]["containers"][0]["command"][-2] == hashlib.sha256(sent).hexdigest()
+    sent = b"".join(base64.b64decode(raw["binaryData"]["part"]) for raw in server.created if raw["kind"] == "ConfigMap")
+    assert pod(server)["spec"]["containers"][0]["command"][-2] == hashlib.sha256(sent).hexdigest()

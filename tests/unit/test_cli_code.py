@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import yaml
 
 from lockstep.api.base import names
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.cli.client import Cluster
-from lockstep.cli.errors import ApiServerError, CliError, UsageError
+from lockstep.cli.errors import CliError, UsageError
 from lockstep.cli.main import main
 from lockstep.cli.submission import code, packing
 from lockstep.cli.submission.packing import IN_A_CONFIG_MAP, pack
+from support.cli_server import CliServer
 
 
 @pytest.fixture
@@ -117,32 +117,9 @@ def test_a_client_dry_run_prints_what_kubectl_would_apply(program: Path, capsys:
     assert run["spec"]["command"] == ["python", "train.py"]
 
 
-class Server:
-    """Keeps ConfigMaps."""
-
-    namespace = "team"
-
-    def __init__(self) -> None:
-        self.maps: dict[str, dict[str, Any]] = {}
-
-    def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
-        name = f"{body['metadata']['generateName']}abcde"
-        made = body | {"metadata": body["metadata"] | {"name": name, "uid": "m", "resourceVersion": "1"}}
-        if "dryRun" not in query:
-            self.maps[name] = made
-        return made
-
-    def get(self, path: str) -> dict[str, Any]:
-        try:
-            return self.maps[path.rpartition("/")[2]]
-        except KeyError:
-            raise ApiServerError(404, "not found", name="x") from None
-
-    def delete(self, path: str, uid: str) -> None:
-        self.maps.pop(path.rpartition("/")[2])
-
-    def merge_patch(self, path: str, patch: dict[str, Any]) -> None:
-        self.maps[path.rpartition("/")[2]]["metadata"] |= patch["metadata"]
+def owners(server: CliServer) -> list[str]:
+    [made] = server.objects.values()
+    return [owner["uid"] for owner in made["metadata"]["ownerReferences"]]
 
 
 def manifest() -> dict[str, Any]:
@@ -151,30 +128,29 @@ def manifest() -> dict[str, Any]:
 
 
 def test_the_code_goes_with_the_run_that_mounts_it(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    server, run = Server(), manifest()
+    server, run = CliServer(), manifest()
     packed = code.packed_for([run], str(program))
-    with code.sent_along(cast(Cluster, server), run, packed, dry_run=False, keep=True):
+    with code.sent_along(server, run, packed, dry_run=False, keep=True):
         run["metadata"] |= {"uid": "u", "namespace": "team"}
-        code.adopt(cast(Cluster, server), run)
-    [(name, made)] = server.maps.items()
-    assert name == "hello-code-abcde"
+        code.adopt(server, run)
+    made = server.objects["configmaps/hello-code-00000"]
     assert made["metadata"]["ownerReferences"] == [
         {"apiVersion": "lockstep.dev/v1alpha1", "kind": "TrainingRun", "name": "hello", "uid": "u"}
     ]
     again = run | {"metadata": {"name": "hello", "uid": "v"}}
-    code.adopt(cast(Cluster, server), again)
-    assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == ["u", "v"], "a run that takes it over"
+    code.adopt(server, again)
+    assert owners(server) == ["u", "v"], "a run that takes it over"
 
 
 @pytest.mark.parametrize(("keep", "fails"), [(False, False), (True, True)])
 def test_nothing_stays_where_no_run_came_of_it(program: Path, keep: bool, fails: bool) -> None:
-    server, run = Server(), manifest()
+    server, run = CliServer(), manifest()
     packed = code.packed_for([run], str(program))
     refusal = CliError("refused")
 
     def create() -> None:
-        with code.sent_along(cast(Cluster, server), run, packed, dry_run=False, keep=keep):
-            assert server.maps
+        with code.sent_along(server, run, packed, dry_run=False, keep=keep):
+            assert server.objects
             if fails:
                 raise refusal
 
@@ -183,38 +159,36 @@ def test_nothing_stays_where_no_run_came_of_it(program: Path, keep: bool, fails:
             create()
     else:
         create()
-    assert not server.maps
+    assert not server.objects
 
 
 def test_the_code_outlives_a_run_that_is_deleted_for_the_next_one(program: Path) -> None:
-    server, run = Server(), manifest()
+    server, run = CliServer(), manifest()
     packed = code.packed_for([run], str(program))
-    with code.sent_along(cast(Cluster, server), run, packed, dry_run=False, keep=True):
+    with code.sent_along(server, run, packed, dry_run=False, keep=True):
         run["metadata"] |= {"uid": "u", "namespace": "team"}
-        code.adopt(cast(Cluster, server), run)
-    [made] = server.maps.values()
-    code.hold_on_to(cast(Cluster, server), run)
-    assert made["metadata"]["ownerReferences"] == [], "it would go with the old run"
-    code.adopt(cast(Cluster, server), run | {"metadata": {"name": "hello", "uid": "v"}})
-    assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == ["v"]
+        code.adopt(server, run)
+    code.hold_on_to(server, run)
+    assert owners(server) == [], "it would go with the old run"
+    code.adopt(server, run | {"metadata": {"name": "hello", "uid": "v"}})
+    assert owners(server) == ["v"]
 
 
 def test_a_run_that_only_asks_leaves_the_code_of_another_as_it_is(program: Path) -> None:
-    server, run = Server(), manifest()
+    server, run = CliServer(), manifest()
     packed = code.packed_for([run], str(program))
-    with code.sent_along(cast(Cluster, server), run, packed, dry_run=False, keep=True):
+    with code.sent_along(server, run, packed, dry_run=False, keep=True):
         run["metadata"] |= {"uid": "u", "namespace": "team"}
-        code.adopt(cast(Cluster, server), run)
+        code.adopt(server, run)
     asks = {names.ANNOTATION_TEST_ONLY: "true"}
-    code.adopt(cast(Cluster, server), run | {"metadata": {"name": "hello-test-x", "uid": "v", "annotations": asks}})
-    [made] = server.maps.values()
-    assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == ["u"]
+    code.adopt(server, run | {"metadata": {"name": "hello-test-x", "uid": "v", "annotations": asks}})
+    assert owners(server) == ["u"]
 
 
 def test_code_that_goes_along_anew_takes_the_place_of_what_did_before(program: Path) -> None:
-    server, run = Server(), manifest()
+    server, run = CliServer(), manifest()
     packed = code.packed_for([run], str(program))
-    with code.sent_along(cast(Cluster, server), run, packed, dry_run=False, keep=True):
+    with code.sent_along(server, run, packed, dry_run=False, keep=True):
         pass
     code.packed_for([run], str(program))
     [volume] = run["spec"]["volumes"]

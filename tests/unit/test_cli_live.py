@@ -4,48 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import yaml
 
 from lockstep.api.base import names
 from lockstep.cli import live, runs
-from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiServerError
 from lockstep.cli.views import explain
 from lockstep.core.admission.queueing.fair_share import UsageBook
 from lockstep.present.amounts import local_time
 from lockstep.present.explanation import LiveAdmission, NotLive
 from support import sample_runs as sample
+from support.cli_server import CliServer
 from support.sample_runs import NOW
-
-
-class Server:
-    """Lists what it was given; ``hidden`` resources may not be read. ``kept``: the operator's own ConfigMaps."""
-
-    namespace = "team"
-
-    def __init__(
-        self, hidden: str = "", kept: Mapping[str, dict[str, str]] | None = None, **lists: list[dict[str, Any]]
-    ) -> None:
-        self.hidden = hidden
-        self.kept = kept or {}
-        self.lists = lists
-
-    def get(self, path: str) -> dict[str, Any]:
-        name = path.removeprefix("/api/v1/namespaces/lockstep-system/configmaps/")
-        if self.hidden == "configmaps":
-            raise ApiServerError(403, "forbidden", name=name)
-        if name not in self.kept:
-            raise ApiServerError(404, "not found", name=name)
-        return {"data": self.kept[name]}
-
-    def list(self, path: str, **query: Any) -> dict[str, Any]:
-        resource = path.rpartition("/")[2]
-        if resource == self.hidden:
-            raise ApiServerError(403, "forbidden")
-        return {"metadata": {}, "items": self.lists.get(resource, [])}
 
 
 def node(name: str) -> dict[str, Any]:
@@ -66,8 +39,16 @@ def daemon(on: str, gpus: str) -> dict[str, Any]:
     }
 
 
-def admission(server: Server, raw: dict[str, Any]) -> LiveAdmission:
-    return live.admission(cast(Cluster, server), runs.view(raw), NOW)
+def serving(
+    hidden: str = "", kept: Mapping[str, dict[str, str]] | None = None, **lists: list[dict[str, Any]]
+) -> CliServer:
+    """Lists what it was given; ``hidden`` resources may not be read. ``kept``: the operator's own ConfigMaps."""
+    maps = {f"lockstep-system/configmaps/{name}": {"data": data} for name, data in (kept or {}).items()}
+    return CliServer(maps, lists=lists, refusals={hidden: ApiServerError(403, "forbidden", name=hidden)})
+
+
+def admission(server: CliServer, raw: dict[str, Any]) -> LiveAdmission:
+    return live.admission(server, runs.view(raw), NOW)
 
 
 def settings(**config: Any) -> dict[str, dict[str, str]]:
@@ -94,7 +75,7 @@ def holder() -> dict[str, Any]:
 
 def test_holders_of_nodes_and_what_lacks_are_computed_by_the_admission_pass() -> None:
     nodes = [node(f"gpu-{n}") for n in (1, 2, 10, 11, 12)]
-    found = admission(Server(nodes=nodes, trainingruns=[sample.pending(), holder()]), sample.pending())
+    found = admission(serving(nodes=nodes, trainingruns=[sample.pending(), holder()]), sample.pending())
     assert found.queue.reason == "Resources"
     assert found.queue.message.startswith("needs 4 nodes, 1 fit")
     assert found.holders == (("team/holder", ("gpu-1", "gpu-2", "gpu-10", "gpu-11")),)
@@ -104,11 +85,11 @@ def test_holders_of_nodes_and_what_lacks_are_computed_by_the_admission_pass() ->
 def test_holders_that_report_steps_are_named_with_their_end_by_that_pace() -> None:
     nodes, paced = [node(f"gpu-{n}") for n in (1, 2, 10, 11, 12)], holder()
     paced["status"]["progress"] |= {"stepMicroseconds": 500_000, "expectedEnd": sample.at(-2400)}
-    found = admission(Server(nodes=nodes, trainingruns=[sample.pending(), paced]), sample.pending())
+    found = admission(serving(nodes=nodes, trainingruns=[sample.pending(), paced]), sample.pending())
     assert found.ends["team/holder"].startswith("at its pace ends in 40m (")
     assert found.queue.estimated_start is None, "it has no limit: by its pace nothing is promised"
     assert "which at its pace ends in 40m" in "".join(explain.explanation(runs.view(sample.pending()), found, NOW))
-    nothing = admission(Server(nodes=nodes, trainingruns=[sample.pending(), holder()]), sample.pending())
+    nothing = admission(serving(nodes=nodes, trainingruns=[sample.pending(), holder()]), sample.pending())
     assert nothing.ends == {}
 
 
@@ -133,21 +114,21 @@ def test_holders_that_may_end_before_their_limit_are_named_with_what_comes_first
     if pace_in is not None:
         limited["status"]["progress"] |= {"stepMicroseconds": 500_000, "expectedEnd": sample.at(-pace_in)}
     nodes = [node(f"gpu-{n}") for n in (1, 2, 10, 11, 12)]
-    found = admission(Server(nodes=nodes, trainingruns=[sample.pending(), limited]), sample.pending())
+    found = admission(serving(nodes=nodes, trainingruns=[sample.pending(), limited]), sample.pending())
     save, over, pace = (local_time(NOW + left) for left in (save_in or 0, 3600, pace_in or 0))
     assert found.ends.get("team/holder", "") == words.format(save=save, over=over, pace=pace)
 
 
 def test_who_waits_is_told_the_time_that_its_queue_will_give_it() -> None:
     queue = {"metadata": about("default"), "spec": {"limits": {"defaultTimeLimit": "1h"}}}
-    found = admission(Server(trainingqueues=[queue], trainingruns=[sample.pending()]), sample.pending())
+    found = admission(serving(trainingqueues=[queue], trainingruns=[sample.pending()]), sample.pending())
     told = "\n".join(explain.explanation(runs.view(sample.pending()), found, NOW))
     assert "Its time is to be 1h with its nodes; after 50m all ranks are asked to save, " in told
 
 
 def test_what_pods_of_others_use_is_counted() -> None:
     nodes = [node(f"gpu-{n}") for n in range(4)]
-    server = Server(nodes=nodes, pods=[daemon("gpu-2", "1")], trainingruns=[sample.pending()])
+    server = serving(nodes=nodes, pods=[daemon("gpu-2", "1")], trainingruns=[sample.pending()])
     assert "short of nvidia.com/gpu (gpu-2: " in admission(server, sample.pending()).queue.message
 
 
@@ -155,7 +136,7 @@ def test_nodes_whose_gpus_are_away_are_named_to_who_waits_for_them() -> None:
     nodes = [node(f"gpu-{n}") for n in range(4)]
     nodes[3]["status"]["capacity"] = dict(nodes[3]["status"]["allocatable"])
     nodes[3]["status"]["allocatable"]["nvidia.com/gpu"] = "0"
-    found = admission(Server(nodes=nodes, trainingruns=[sample.pending()]), sample.pending())
+    found = admission(serving(nodes=nodes, trainingruns=[sample.pending()]), sample.pending())
     assert found.queue.reason == "DevicesNotOffered"
     (sentence, *_) = [
         words for words in explain.explanation(runs.view(sample.pending()), found, NOW) if "waits" in words
@@ -169,9 +150,9 @@ def test_what_counts_as_gpus_is_what_the_operator_says() -> None:
     for each in nodes:
         each["status"]["allocatable"]["example.com/npu"] = each["status"]["allocatable"].pop("nvidia.com/gpu")
     lists: Any = {"nodes": nodes, "trainingruns": [sample.pending()]}
-    assert "short of nvidia.com/gpu" in admission(Server(**lists), sample.pending()).queue.message
+    assert "short of nvidia.com/gpu" in admission(serving(**lists), sample.pending()).queue.message
     told = settings(accelerators=[{"resource": "example.com/npu"}])
-    assert admission(Server(kept=told, **lists), sample.pending()).queue.reason == ""
+    assert admission(serving(kept=told, **lists), sample.pending()).queue.reason == ""
 
 
 def test_what_only_holds_a_place_for_the_run_is_in_nobodys_way() -> None:
@@ -188,21 +169,21 @@ def test_what_only_holds_a_place_for_the_run_is_in_nobodys_way() -> None:
     }
     place["spec"]["priority"] = -10
     nodes = [node(f"gpu-{n}") for n in range(4)]
-    assert admission(Server(nodes=nodes, pods=[place], trainingruns=[raw]), raw).queue.reason == ""
+    assert admission(serving(nodes=nodes, pods=[place], trainingruns=[raw]), raw).queue.reason == ""
     del raw["status"]["scaleUp"]
-    assert admission(Server(nodes=nodes, pods=[place], trainingruns=[raw]), raw).queue.reason != ""
+    assert admission(serving(nodes=nodes, pods=[place], trainingruns=[raw]), raw).queue.reason != ""
 
 
 def test_a_run_whose_nodes_are_free_waits_for_nothing() -> None:
     nodes = [node(f"gpu-{n}") for n in range(4)]
-    assert admission(Server(nodes=nodes, trainingruns=[sample.pending()]), sample.pending()).queue.reason == ""
+    assert admission(serving(nodes=nodes, trainingruns=[sample.pending()]), sample.pending()).queue.reason == ""
 
 
 def test_who_is_in_front_is_named_with_what_it_lacks() -> None:
     first = sample.pending("first", position=1)
     first["metadata"] |= {"uid": "first", "creationTimestamp": sample.at(9000)}
     nodes = [node("gpu-1"), node("gpu-2"), node("gpu-10"), node("gpu-11")]
-    found = admission(Server(nodes=nodes, trainingruns=[sample.pending(), first, holder()]), sample.pending())
+    found = admission(serving(nodes=nodes, trainingruns=[sample.pending(), first, holder()]), sample.pending())
     assert found.queue.reason == "Priority"
     assert [(key, queue.reason) for key, queue in found.ahead] == [("team/first", "Resources")]
 
@@ -218,7 +199,7 @@ def test_runs_that_have_ended_stand_in_front_of_nobody_whatever_place_they_had()
     first["metadata"] |= {"uid": "first", "creationTimestamp": sample.at(9000)}
     everybody = [sample.pending(), first, ended, suspended, holder()]
     found = admission(
-        Server(nodes=[node(f"gpu-{n}") for n in (1, 2, 10, 11)], trainingruns=everybody), sample.pending()
+        serving(nodes=[node(f"gpu-{n}") for n in (1, 2, 10, 11)], trainingruns=everybody), sample.pending()
     )
     assert found.queue.position == 2
     assert [key for key, _ in found.ahead] == ["team/first"]
@@ -227,7 +208,7 @@ def test_runs_that_have_ended_stand_in_front_of_nobody_whatever_place_they_had()
 def test_what_is_said_of_one_run_goes_with_what_is_said_of_the_others_however_lately_either_was_told() -> None:
     """Its status would be written again only seconds later."""
     stale = sample.pending(position=1, message="needs 4 nodes, 3 fit: 1 booked by runs", updated=sample.at(1))
-    found = admission(Server(nodes=[node(f"gpu-{n}") for n in (1, 2, 10, 11)], trainingruns=[stale, holder()]), stale)
+    found = admission(serving(nodes=[node(f"gpu-{n}") for n in (1, 2, 10, 11)], trainingruns=[stale, holder()]), stale)
     assert found.queue.message.startswith("needs 4 nodes, 0 fit: 4 booked by runs")
 
 
@@ -240,7 +221,7 @@ def test_an_estimate_is_the_number_that_status_tells_unless_that_would_be_told_a
     busy["status"] |= until
     said = {} if told is None else {"estimatedStart": sample.at(-told), "updated": sample.at(0)}
     mine = sample.pending(position=1, **said)
-    found = admission(Server(nodes=[node(f"gpu-{n}") for n in (1, 2, 10, 11)], trainingruns=[mine, busy]), mine)
+    found = admission(serving(nodes=[node(f"gpu-{n}") for n in (1, 2, 10, 11)], trainingruns=[mine, busy]), mine)
     assert found.queue.estimated_start == NOW + shown
 
 
@@ -257,11 +238,11 @@ def test_classes_labels_and_shares_count_as_they_do_for_the_operator() -> None:
     urgent = sample.pending("urgent", position=1)
     urgent["spec"] = sample.SPEC | {"priorityClassName": "production"}
     urgent["metadata"] |= {"uid": "urgent", "creationTimestamp": sample.at(60)}
-    found = admission(Server(**lists, trainingruns=[mine, urgent]), mine)
+    found = admission(serving(**lists, trainingruns=[mine, urgent]), mine)
     assert found.queue.position == 2
     assert found.queue.factors["fairShare"] == 100
     lists["namespaces"] = [{"metadata": {"name": "team"}}]
-    assert admission(Server(**lists, trainingruns=[mine, urgent]), mine).queue.reason == "NamespaceNotAllowed"
+    assert admission(serving(**lists, trainingruns=[mine, urgent]), mine).queue.reason == "NamespaceNotAllowed"
 
 
 @pytest.mark.parametrize(
@@ -270,7 +251,13 @@ def test_classes_labels_and_shares_count_as_they_do_for_the_operator() -> None:
 )
 def test_without_the_right_to_read_the_cluster_nothing_is_made_up(hidden: str) -> None:
     with pytest.raises(NotLive, match="you may not read the"):
-        admission(Server(hidden), sample.pending())
+        admission(serving(hidden), sample.pending())
+
+
+def test_the_rules_of_a_queue_that_cannot_be_read_are_left_to_the_operator_which_may_know_its_last() -> None:
+    queue = {"metadata": about("other"), "spec": {"stopPolicy": "Perhaps"}}
+    with pytest.raises(NotLive, match="the operator alone knows the rules of queue other, whose spec cannot be read"):
+        admission(serving(nodes=nodes(4), trainingqueues=[queue], trainingruns=[sample.pending()]), sample.pending())
 
 
 ON_B300 = sample.pending() | {"spec": sample.SPEC | {"placement": {"gpuTypes": ["B300"]}}}
@@ -299,23 +286,23 @@ IN_SPINES = sample.pending() | {"spec": sample.SPEC | {"placement": {"topology":
 @pytest.mark.parametrize("hidden", ["", "configmaps"])
 def test_what_only_the_operator_knows_is_left_to_it(raw: dict[str, Any], hidden: str) -> None:
     with pytest.raises(NotLive, match="operator"):
-        admission(Server(hidden, nodes=nodes(4), trainingruns=[raw]), raw)
+        admission(serving(hidden, nodes=nodes(4), trainingruns=[raw]), raw)
 
 
 def test_names_that_only_the_operator_knows_count_whoever_uses_them() -> None:
     queue = {"metadata": about("other"), "spec": {"quotas": [{"gpuType": "B300", "nominalNodes": 8}]}}
     with pytest.raises(NotLive, match="B300 is a name of the operator's settings, and there is no ConfigMap"):
-        admission(Server(nodes=nodes(4), trainingqueues=[queue], trainingruns=[sample.pending()]), sample.pending())
+        admission(serving(nodes=nodes(4), trainingqueues=[queue], trainingruns=[sample.pending()]), sample.pending())
     ON_B300["metadata"] = ON_B300["metadata"] | {"uid": "other", "name": "other"}
     with pytest.raises(NotLive, match="B300"):
-        admission(Server(nodes=nodes(4), trainingruns=[sample.pending(), ON_B300]), sample.pending())
+        admission(serving(nodes=nodes(4), trainingruns=[sample.pending(), ON_B300]), sample.pending())
 
 
 class TestSettingsOfTheOperator:
     def test_where_they_may_be_read_names_of_them_are_known(self) -> None:
         kept = settings(gpuTypes={"B300": {"gpu": "b300"}})
         queue = {"metadata": about("default"), "spec": {"quotas": [{"gpuType": "B300", "nominalNodes": 8}]}}
-        server = Server(kept=kept, nodes=nodes(4, gpu="b300"), trainingqueues=[queue], trainingruns=[sample.pending()])
+        server = serving(kept=kept, nodes=nodes(4, gpu="b300"), trainingqueues=[queue], trainingruns=[sample.pending()])
         assert admission(server, sample.pending()).queue.reason == ""
         server.lists["nodes"] = nodes(4, gpu="other")
         found = admission(server, sample.pending())
@@ -325,24 +312,24 @@ class TestSettingsOfTheOperator:
         window = {"name": "firmware", "start": sample.at(-3600), "duration": "2h"}
         raw = sample.pending(reason="Window")
         lists = {"nodes": nodes(4), "trainingruns": [raw]}
-        assert admission(Server(kept=settings(admission={"windows": [window]}), **lists), raw).queue.reason == "Window"
-        assert admission(Server(kept=settings(), **lists), raw).queue.reason == ""
+        assert admission(serving(kept=settings(admission={"windows": [window]}), **lists), raw).queue.reason == "Window"
+        assert admission(serving(kept=settings(), **lists), raw).queue.reason == ""
 
     def test_where_they_may_be_read_the_mode_is_what_they_say(self) -> None:
         raw = sample.pending(reason="ReportOnly")
         lists = {"nodes": nodes(4), "trainingruns": [raw]}
-        assert admission(Server(kept=settings(mode="ReportOnly"), **lists), raw).queue.reason == "ReportOnly"
+        assert admission(serving(kept=settings(mode="ReportOnly"), **lists), raw).queue.reason == "ReportOnly"
         with pytest.raises(NotLive, match="mode"):  # it was told another by its environment, or long ago
-            admission(Server(kept=settings(mode="Active"), **lists), raw)
+            admission(serving(kept=settings(mode="Active"), **lists), raw)
 
     def test_runs_in_namespaces_that_the_operator_does_not_look_after_are_no_part_of_it(self) -> None:
         theirs = sample.pending("theirs")
         theirs["metadata"] |= {"namespace": "other", "uid": "theirs", "creationTimestamp": sample.at(9000)}
         lists = {"nodes": nodes(4), "trainingruns": [sample.pending(), theirs]}
-        assert admission(Server(**lists), sample.pending()).queue.reason == "Resources"
-        assert admission(Server(kept=settings(namespaces=["team"]), **lists), sample.pending()).queue.reason == ""
+        assert admission(serving(**lists), sample.pending()).queue.reason == "Resources"
+        assert admission(serving(kept=settings(namespaces=["team"]), **lists), sample.pending()).queue.reason == ""
         with pytest.raises(NotLive, match="does not look after namespace team"):
-            admission(Server(kept=settings(namespaces=["other"]), **lists), sample.pending())
+            admission(serving(kept=settings(namespaces=["other"]), **lists), sample.pending())
 
     @pytest.mark.parametrize(
         ("hidden", "kept", "why"),
@@ -356,12 +343,12 @@ class TestSettingsOfTheOperator:
     )
     def test_else_that_is_said_and_nothing_is_promised(self, hidden: str, kept: Any, why: str) -> None:
         raw = sample.pending()
-        found = admission(Server(hidden, kept, nodes=nodes(4), trainingruns=[raw]), raw)
+        found = admission(serving(hidden, kept, nodes=nodes(4), trainingruns=[raw]), raw)
         assert found.queue.reason == ""
         said = " ".join(explain.explanation(runs.view(raw), found, NOW))
         assert f"unless a setting of its own forbids it ({found.unread})" in said
         with pytest.raises(NotLive, match=why):
-            admission(Server(hidden, kept, nodes=nodes(4), trainingruns=[ON_B300]), ON_B300)
+            admission(serving(hidden, kept, nodes=nodes(4), trainingruns=[ON_B300]), ON_B300)
 
     def test_what_users_used_is_read_from_its_book_or_else_from_what_it_last_told(self) -> None:
         mine = sample.pending(factors={"age": 1}, updated=sample.at(500))
@@ -370,12 +357,12 @@ class TestSettingsOfTheOperator:
         lacking = sample.running() | {"metadata": newer["metadata"] | {"uid": "lacking", "name": "lacking"}}
         lacking["status"]["queue"] = {"reason": "Resources", "updated": sample.at(1)}
         lists = {"nodes": nodes(3), "trainingruns": [mine, newer, lacking]}
-        assert admission(Server(**lists), mine).queue.factors["fairShare"] == 4000
+        assert admission(serving(**lists), mine).queue.factors["fairShare"] == 4000
         book = UsageBook(NOW, {("default", "team", ""): 3600.0, ("default", "other", ""): 3600.0})
         kept = {"lockstep-usage": {"usage.json": json.dumps(book.dump())}}
-        assert admission(Server(kept=kept, **lists), mine).queue.factors["fairShare"] == 3535  # both have used half
+        assert admission(serving(kept=kept, **lists), mine).queue.factors["fairShare"] == 3535  # both have used half
         kept = {"lockstep-usage": {"usage.json": "{}"}}
-        assert admission(Server(kept=kept, **lists), mine).queue.factors["fairShare"] == 4000
+        assert admission(serving(kept=kept, **lists), mine).queue.factors["fairShare"] == 4000
 
 
 class TestGpuHours:
@@ -384,7 +371,7 @@ class TestGpuHours:
         status = {} if used is None else {"gpuHoursLastDay": used}
         queue = {"metadata": about("default"), "spec": spec, "status": status}
         raw = sample.pending(reason=told)
-        server = Server(nodes=nodes(12), trainingqueues=[queue], trainingruns=[raw])
+        server = serving(nodes=nodes(12), trainingqueues=[queue], trainingruns=[raw])
         return admission(server, raw).queue.reason
 
     @pytest.mark.parametrize("used", [None, 10, 1000])  # the queue may have said so long ago
@@ -414,7 +401,7 @@ class TestArrays:
     def test_who_waits_for_the_width_of_its_array_is_told_so(self) -> None:
         mine = self.member(2, reason="MaxRunning", position=0)
         runs_of = [self.member(1), mine]
-        server = Server(nodes=nodes(20), trainingrunsets=[self.sweep(maxRunning=1)], trainingruns=runs_of)
+        server = serving(nodes=nodes(20), trainingrunsets=[self.sweep(maxRunning=1)], trainingruns=runs_of)
         assert admission(server, mine).queue.reason == "MaxRunning"
         server.lists["trainingrunsets"] = [self.sweep(maxRunning=2)]
         assert admission(server, mine).queue.reason == ""
@@ -424,7 +411,7 @@ class TestArrays:
 
     def test_what_an_array_says_to_its_runs_holds_here_too(self) -> None:
         first, mine = self.member(1), self.member(2)
-        server = Server(nodes=nodes(4), trainingrunsets=[self.sweep()], trainingruns=[first, mine])
+        server = serving(nodes=nodes(4), trainingrunsets=[self.sweep()], trainingruns=[first, mine])
         assert admission(server, mine).queue.reason == "Resources"
         server.lists["trainingrunsets"] = [self.sweep(cancelIndices="1")]
         assert admission(server, mine).queue.reason == ""
@@ -433,7 +420,7 @@ class TestArrays:
 def test_where_it_cannot_be_read_what_is_kept_for_a_run_nothing_is_made_up() -> None:
     raw = sample.pending(reason="Preempting")
     raw["status"]["reservation"] = {"configMap": "large", "hash": "h", "time": sample.at(9), "deadline": sample.at(-9)}
-    server = Server(nodes=nodes(4), trainingruns=[raw])
+    server = serving(nodes=nodes(4), trainingruns=[raw])
     with pytest.raises(NotLive, match="what is kept for it could not be read"):
         admission(server, raw)
 
@@ -441,15 +428,15 @@ def test_where_it_cannot_be_read_what_is_kept_for_a_run_nothing_is_made_up() -> 
 def test_who_is_not_tried_for_now_is_in_nobodys_way() -> None:
     refused = sample.pending("first", reason="AdmissionRefused", estimatedStart=sample.at(-60))
     refused["metadata"] |= {"uid": "first", "creationTimestamp": sample.at(9000)}
-    found = admission(Server(nodes=nodes(4), trainingruns=[sample.pending(), refused]), sample.pending())
+    found = admission(serving(nodes=nodes(4), trainingruns=[sample.pending(), refused]), sample.pending())
     assert found.queue.reason == ""
     refused["status"]["queue"] = {"reason": "Undecidable"}
-    found = admission(Server(nodes=nodes(4), trainingruns=[sample.pending(), refused]), sample.pending())
+    found = admission(serving(nodes=nodes(4), trainingruns=[sample.pending(), refused]), sample.pending())
     assert found.queue.reason == ""
 
 
 def test_nodes_that_may_not_be_read_are_simply_not_shown() -> None:
-    assert live.readable_nodes(cast(Cluster, Server("nodes"))) == {}
+    assert live.readable_nodes(serving("nodes")) == {}
 
 
 @pytest.mark.parametrize(("debug_until", "wait"), [(None, "2m"), (sample.at(-3600), "62m")])
@@ -469,7 +456,7 @@ def test_nodes_that_pods_of_an_ended_run_still_hold_are_said_to_be_until_when(
     }
     pod["metadata"] = about("holder-other-0-1", namespace="team", ownerReferences=[owner])
     machines = [node(f"gpu-{number}") for number in (1, 2, 10)]
-    server = Server(nodes=machines, pods=[pod], trainingruns=[sample.pending(), ended])
+    server = serving(nodes=machines, pods=[pod], trainingruns=[sample.pending(), ended])
     found = admission(server, sample.pending())
     told = list(explain.explanation(runs.view(sample.pending()), found, NOW))
     assert f"  1 node held by team/holder, which has ended; its pods are deleted in {wait} at the latest: gpu-1" in told

@@ -12,46 +12,27 @@ from lockstep.cli.main import main
 from lockstep.cli.options import Target
 from lockstep.cli.submission.flags import Flags
 from lockstep.cli.submission.queue_defaults import batch_of, filled, put_into
+from support.cli_server import CliServer
 
 HOME = {"name": "home", "mountPath": "/home", "persistentVolumeClaim": {"claimName": "home"}}
-MADE = {"uid": "u1", "resourceVersion": "1", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
-BATCH = {"image": "lab/train:3", "volumes": [HOME], "env": [{"name": "HF_HOME", "value": "/home/hf"}]}
+BATCH: dict[str, Any] = {"image": "lab/train:3", "volumes": [HOME], "env": [{"name": "HF_HOME", "value": "/home/hf"}]}
 
 
-class Server:
-    """Knows one queue, and keeps what is created."""
-
-    namespace = "team"
-
-    def __init__(self, batch: Any = None, status: int = 0) -> None:
-        self.batch, self.status = batch, status
-        self.created: list[Any] = []
-
-    def get(self, path: str, **_: Any) -> Any:
-        if self.status:
-            raise ApiServerError(self.status, "no", name="research")
-        if "trainingqueues/research" not in path:
-            raise ApiServerError(404, "none", name="x")
-        return {"spec": {"batch": self.batch} if self.batch else {}}
-
-    def metadata(self, path: str, **_: Any) -> Any:
-        return {"metadata": {}}
-
-    def create(self, path: str, body: Any, **_: Any) -> Any:
-        if "selfsubjectreviews" in path:
-            return {"status": {"userInfo": {"username": "ada"}}}
-        self.created.append(copy.deepcopy(body))
-        return body | {"metadata": {"name": "one", "namespace": "team", **MADE}}
+def with_queue(batch: Any = None, refusal: int = 0) -> CliServer:
+    refusals = {"trainingqueues": ApiServerError(refusal, "no", name="research")} if refusal else {}
+    queue = {"spec": {"batch": batch} if batch else {}}
+    there = {"trainingqueues/research": queue, "persistentvolumeclaims/home": {}, "persistentvolumeclaims/lustre": {}}
+    return CliServer(there, refusals=refusals)
 
 
 @pytest.mark.parametrize(("status", "found"), [(0, BATCH), (403, {}), (404, {})])
 def test_a_queue_that_is_absent_or_may_not_be_read_has_nothing(status: int, found: Any) -> None:
-    assert batch_of(Server(BATCH, status), "research") == found  # type: ignore[arg-type]
+    assert batch_of(with_queue(BATCH, status), "research") == found
 
 
 def test_another_refusal_is_told() -> None:
     with pytest.raises(ApiServerError):
-        batch_of(Server(BATCH, 401), "research")  # type: ignore[arg-type]
+        batch_of(with_queue(BATCH, 401), "research")
 
 
 @pytest.mark.parametrize(("own", "queues", "image"), [(None, "b", "b"), ("a", "b", "a"), ("a", None, "a"), (None,) * 3])
@@ -120,7 +101,7 @@ def test_a_queue_without_defaults_changes_nothing() -> None:
     assert manifest == {"spec": {"nodes": 1}}
 
 
-def types(server: Server, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+def types(server: CliServer, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     monkeypatch.setattr(Target, "connect", lambda self: server)
     with pytest.raises(SystemExit) as ended:
         main(["submit", "--no-wait", "--name", "one", *words])
@@ -130,7 +111,7 @@ def types(server: Server, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 def test_flags_without_an_image_get_the_queues_and_what_was_added_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server = Server(BATCH)
+    server = with_queue(BATCH)
     assert types(server, monkeypatch, "-q", "research", "--", "torchrun", "train.py") == 0
     assert "queue research adds image lab/train:3, volume home, env HF_HOME" in capsys.readouterr().err
     (created,) = server.created
@@ -140,7 +121,7 @@ def test_flags_without_an_image_get_the_queues_and_what_was_added_is_told(
 def test_launcher_and_claim_of_the_queue_are_in_the_run_and_what_rests_on_them_is_judged_with_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server = Server({"image": "lab", "launcher": "Torchrun", "checkpointClaim": "lustre"})
+    server = with_queue({"image": "lab", "launcher": "Torchrun", "checkpointClaim": "lustre"})
     words = ("-q", "research", "--checkpoint-format", "Orbax", "--", "train.py")
     assert types(server, monkeypatch, *words) == 0
     (created,) = server.created
@@ -151,7 +132,7 @@ def test_launcher_and_claim_of_the_queue_are_in_the_run_and_what_rests_on_them_i
 
 
 def test_each_run_of_an_array_gets_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(BATCH)
+    server = with_queue(BATCH)
     assert types(server, monkeypatch, "-q", "research", "-a", "0-3", "--image", "mine", "--", "train") == 0
     template = server.created[0]["spec"]["template"]["spec"]
     assert (template["image"], template["volumes"]) == ("mine", [HOME])
@@ -163,7 +144,7 @@ def test_a_manifest_is_what_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path: A
         "apiVersion: lockstep.dev/v1alpha1\nkind: TrainingRun\nmetadata: {name: one}\n"
         "spec: {nodes: 1, queue: research, image: mine, command: [train]}\n"
     )
-    server = Server(BATCH | {"launcher": "Torchrun", "checkpointClaim": "lustre"})
+    server = with_queue(BATCH | {"launcher": "Torchrun", "checkpointClaim": "lustre"})
     assert types(server, monkeypatch, str(file)) == 0
     assert server.created[0]["spec"].keys() == {"nodes", "queue", "image", "command"}
 
@@ -171,5 +152,5 @@ def test_a_manifest_is_what_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path: A
 def test_without_a_default_the_image_is_asked_for_as_before(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert types(Server(), monkeypatch, "-q", "research", "--", "train.py") == 2
+    assert types(with_queue(), monkeypatch, "-q", "research", "--", "train.py") == 2
     assert "no --image is given" in capsys.readouterr().err

@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from lockstep.api.base import names
-from lockstep.cli.client import Cluster
 from lockstep.cli.commands import retry as command
 from lockstep.cli.commands import submit as submitting
 from lockstep.cli.errors import ApiServerError, CliError, Unreachable, UsageError
@@ -19,6 +18,7 @@ from lockstep.cli.options import Target
 from lockstep.cli.submission import going_on, retry
 from lockstep.cli.submission.flags import Creation, Flags, Schedule
 from support import sample_runs as sample
+from support.cli_server import USER, CliServer
 
 SAVED = {
     "latest": [{"tier": "shared", "step": 400, "path": f"/shared-checkpoints/team/llama/{sample.UID}/a2/step-400"}]
@@ -36,69 +36,22 @@ def ended(
     return raw
 
 
-MADE = {"uid": "new", "resourceVersion": "1", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
+def with_run(raw: dict[str, Any], **more: Any) -> CliServer:
+    there = {"persistentvolumeclaims/lustre": {}, "persistentvolumeclaims/nfs": {}}
+    return CliServer({"trainingruns/llama": raw, **there}, **more)
 
 
-class Server:
-    """Holds one run of a name; what is done to it is written down."""
-
-    namespace = "team"
-
-    def __init__(self, run: dict[str, Any] | None) -> None:
-        self.run = run
-        self.done: list[str] = []
-        self.made: dict[str, Any] = {}
-        self.fails: dict[str, BaseException] = {}
-        self.answer: dict[str, Any] = {}
-
-    def get(self, path: str, **query: Any) -> dict[str, Any]:
-        if "/namespaces/team" in path and "/trainingruns/" not in path and "/trainingrunsets" not in path:
-            return {"metadata": {"labels": {}}}
-        if self.run is None or not path.endswith("/" + self.run["metadata"]["name"]):
-            raise ApiServerError(404, "not found", name="llama")
-        return self.run
-
-    def list(self, path: str, **query: Any) -> dict[str, Any]:
-        return {"items": [], "metadata": {}}
-
-    def metadata(self, path: str, **query: Any) -> dict[str, Any]:
-        return {"metadata": {}}
-
-    def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
-        if "selfsubjectreviews" in path:
-            return {"status": {"userInfo": {"username": "alice"}}}
-        if path.endswith("/configmaps"):
-            return body | {"metadata": {"name": f"{body['metadata']['generateName']}abcde"}}
-        step = "ask" if query.get("dryRun") else "create"
-        self.done.append(step)
-        if step in self.fails:
-            raise self.fails[step]
-        if self.run is not None and body["metadata"].get("name") == self.run["metadata"]["name"]:
-            raise ApiServerError(409, "already exists", name="llama")
-        self.made = body
-        metadata = {"namespace": "team", "name": body["metadata"].get("generateName", "")} | MADE | body["metadata"]
-        return body | {"metadata": metadata} | ({"status": self.answer} if self.answer else {})
-
-    def delete(self, path: str, uid: str) -> dict[str, Any]:
-        self.done.append("delete")
-        if "delete" in self.fails:
-            raise self.fails["delete"]
-        assert self.run is not None
-        if path.endswith("-test-"):
-            return {}
-        assert uid == self.run["metadata"]["uid"]
-        self.run = None
-        return {}
+Retried = Callable[..., CliServer]
 
 
 @pytest.fixture
-def retried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Server]:
+def retried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Retried:
     """Types `lockstep retry llama`."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(retry.tempfile, "gettempdir", lambda: str(tmp_path))
 
-    def types(server: Server, **given: Any) -> Server:
-        monkeypatch.setattr(Target, "connect", lambda self: cast(Cluster, server))
+    def types(server: CliServer, **given: Any) -> CliServer:
+        monkeypatch.setattr(Target, "connect", lambda self: server)
         flags = given.pop("flags", Flags())
         schedule = given.pop("schedule", Schedule())
         verb = cast(Any, command.retry).__wrapped__
@@ -116,15 +69,15 @@ def kept() -> list[Path]:
 
 
 def test_a_new_run_takes_the_place_of_the_old_one_and_goes_on_from_its_newest_checkpoint(
-    retried: Callable[..., Server], capsys: pytest.CaptureFixture[str]
+    retried: Retried, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server = retried(Server(ended(spec={"cancel": True})))
+    server = retried(with_run(ended(spec={"cancel": True})))
     assert server.done == ["ask", "delete", "create"]
     assert server.made["spec"] == sample.SPEC | {
         "checkpoint": {"shared": {"claimName": "lustre"}, "start": {"path": OLD}},
     }
     assert server.made["metadata"]["name"] == "llama"
-    assert server.made["metadata"]["annotations"][names.ANNOTATION_USER] == "alice"
+    assert server.made["metadata"]["annotations"][names.ANNOTATION_USER] == USER
     (record,) = json.loads(server.made["metadata"]["annotations"][names.ANNOTATION_PREVIOUS])
     assert (record["uid"], record["outcome"], record["saved"]) == (sample.UID, "Failed", 400)
     said = capsys.readouterr()
@@ -135,52 +88,48 @@ def test_a_new_run_takes_the_place_of_the_old_one_and_goes_on_from_its_newest_ch
 
 @pytest.mark.parametrize("form", ["name", "json"])
 def test_it_is_told_when_it_is_asked_to_save_before_its_limit_as_submit_tells_it(
-    retried: Callable[..., Server], capsys: pytest.CaptureFixture[str], form: str
+    retried: Retried, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
-    retried(Server(ended()), schedule=Schedule(time="30m"), output=form)
+    retried(with_run(ended()), schedule=Schedule(time="30m"), output=form)
     assert "Its time: 30m with its nodes; after 20m all ranks are asked to save, " in capsys.readouterr().err
 
 
-def test_where_an_array_has_the_name_by_now_the_old_run_is_not_deleted(retried: Callable[..., Server]) -> None:
-    class Taken(Server):
-        def get(self, path: str, **query: Any) -> dict[str, Any]:
-            if "/trainingrunsets/" in path:
-                spec = {"indices": "0-3", "template": {"spec": sample.SPEC}}
-                return {"metadata": sample.run("llama")["metadata"], "spec": spec}
-            return super().get(path, **query)
-
-    server = Taken(ended())
+def test_where_an_array_has_the_name_by_now_the_old_run_is_not_deleted(retried: Retried) -> None:
+    server = with_run(ended())
+    spec = {"indices": "0-3", "template": {"spec": sample.SPEC}}
+    server.objects["trainingrunsets/llama"] = {"metadata": sample.run("llama")["metadata"], "spec": spec}
     with pytest.raises(CliError, match="there is an array llama"):
         retried(server)
     assert server.done == []
 
 
-def test_it_is_mended_by_flags_a_command_or_a_file(retried: Callable[..., Server], tmp_path: Path) -> None:
+def test_it_is_mended_by_flags_a_command_or_a_file(retried: Retried, tmp_path: Path) -> None:
     old = ended(spec={"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]})
-    made = retried(Server(old), flags=Flags(image="new", env=["B=3", "C=4"]), schedule=Schedule(time="2h")).made["spec"]
+    made = retried(with_run(old), flags=Flags(image="new", env=["B=3", "C=4"]), schedule=Schedule(time="2h")).created[
+        0
+    ]["spec"]
     assert (made["nodes"], made["image"], made["timeLimit"]) == (4, "new", "2h")
     assert {each["name"]: each["value"] for each in made["env"]} == {"A": "1", "B": "3", "C": "4"}
-    assert retried(Server(old), command=["train.py", "--lr", "1e-4"]).made["spec"]["command"][-1] == "1e-4"
+    assert retried(with_run(old), command=["train.py", "--lr", "1e-4"]).made["spec"]["command"][-1] == "1e-4"
     file = tmp_path / "mended.yaml"
     spec = {"nodes": 2, "image": "x", "command": ["a"], "checkpoint": {"shared": {"claimName": "lustre"}}}
     file.write_text(
         yaml.safe_dump({"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "metadata": {}, "spec": spec})
     )
-    server = retried(Server(old), file=str(file))
+    server = retried(with_run(old), file=str(file))
     assert server.made["metadata"]["name"] == "llama"
     assert server.made["spec"] == spec | {"checkpoint": {"shared": {"claimName": "lustre"}, "start": {"path": OLD}}}
 
 
 @pytest.mark.parametrize("name", [None, "second"])
 def test_what_a_retry_would_go_on_from_and_when_it_would_start_is_asked_and_nothing_is_changed(
-    retried: Callable[..., Server], capsys: pytest.CaptureFixture[str], name: str | None
+    retried: Retried, capsys: pytest.CaptureFixture[str], name: str | None
 ) -> None:
-    server = Server(ended())
     answer = {"at": sample.at(0), "observedGeneration": 1, "priority": 12, "start": sample.at(0), "nodes": ["gpu-1"]}
-    server.answer = {"conditions": [sample.ACCEPTED], "testOnly": answer}
+    server = with_run(ended(), statuses=[{"conditions": [sample.ACCEPTED], "testOnly": answer}])
     retried(server, test_only=True, name=name)
     assert server.done == ["create", "delete"], "the question, and the question alone, is deleted"
-    assert server.run is not None
+    assert "trainingruns/llama" in server.objects
     assert server.made["metadata"]["generateName"] == f"{name or 'llama'}-test-"
     assert server.made["metadata"]["annotations"][names.ANNOTATION_TEST_ONLY] == "true"
     start = {"run": "llama"} if name else {"path": OLD}
@@ -191,26 +140,25 @@ def test_what_a_retry_would_go_on_from_and_when_it_would_start_is_asked_and_noth
     assert kept() == []
 
 
-def test_a_retry_that_would_be_refused_is_said_before_the_old_run_is_touched(retried: Callable[..., Server]) -> None:
-    server = Server(ended())
+def test_a_retry_that_would_be_refused_is_said_before_the_old_run_is_touched(retried: Retried) -> None:
     refusal = sample.ACCEPTED | {"status": "False", "message": "spec.queue: there is no such queue"}
-    server.answer = {"conditions": [refusal]}
+    server = with_run(ended(), statuses=[{"conditions": [refusal]}])
     with pytest.raises(CliError, match=r"would not be accepted: spec\.queue"):
         retried(server, test_only=True)
-    assert server.run is not None
+    assert "trainingruns/llama" in server.objects
     assert server.done == ["create", "delete"]
 
 
 @pytest.mark.parametrize("words", [{"wait": True}, {"dry_run": "server"}])
-def test_a_question_starts_nothing_and_waits_for_no_end(retried: Callable[..., Server], words: dict[str, Any]) -> None:
+def test_a_question_starts_nothing_and_waits_for_no_end(retried: Retried, words: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="--test-only starts nothing"):
-        retried(Server(ended()), test_only=True, **words)
+        retried(with_run(ended()), test_only=True, **words)
 
 
-def test_with_a_name_of_its_own_the_old_run_stays_and_is_named(retried: Callable[..., Server]) -> None:
-    server = retried(Server(ended()), name="llama-2")
+def test_with_a_name_of_its_own_the_old_run_stays_and_is_named(retried: Retried) -> None:
+    server = retried(with_run(ended()), name="llama-2")
     assert server.done == ["create"]
-    assert server.run is not None
+    assert "trainingruns/llama" in server.objects
     assert server.made["spec"]["checkpoint"]["start"] == {"run": "llama"}
 
 
@@ -230,20 +178,18 @@ EARLIER = {"uid": "u-1", "step": 30, "path": "/shared-checkpoints/team/llama/u-1
         (SAVED, {"checkpoint": {"shared": {"claimName": "lustre"}, "layout": "Shared"}}, {}, "nothing"),
     ],
 )
-def test_what_it_starts_from(
-    retried: Callable[..., Server], checkpoint: Any, spec: Any, given: Any, start: Any
-) -> None:
-    made = retried(Server(ended(checkpoint=checkpoint, spec=spec)), **given).made["spec"]["checkpoint"].get("start")
+def test_what_it_starts_from(retried: Retried, checkpoint: Any, spec: Any, given: Any, start: Any) -> None:
+    made = retried(with_run(ended(checkpoint=checkpoint, spec=spec)), **given).made["spec"]["checkpoint"].get("start")
     if start == "nothing":
         assert not made
     else:
         assert made == (start or {"path": OLD, "mode": "Require"})
 
 
-def test_one_that_saved_nothing_itself_is_tried_from_where_it_was_to_start(retried: Callable[..., Server]) -> None:
+def test_one_that_saved_nothing_itself_is_tried_from_where_it_was_to_start(retried: Retried) -> None:
     resolved = {"startRoot": "/shared-checkpoints/team/base/u-0", "startRun": "base", "startRunUid": "u-0"}
     spec = {"checkpoint": {"shared": {"claimName": "lustre"}, "start": {"run": "base", "step": 12}}}
-    server = retried(Server(ended(checkpoint={}, spec=spec, resolved=resolved)))
+    server = retried(with_run(ended(checkpoint={}, spec=spec, resolved=resolved)))
     assert server.made["spec"]["checkpoint"]["start"] == {"path": "team/base/u-0", "step": 12}
 
 
@@ -264,9 +210,9 @@ def test_one_that_saved_nothing_itself_is_tried_from_where_it_was_to_start(retri
     ],
 )
 def test_what_cannot_be_gone_on_from_is_said_and_nothing_is_deleted(
-    retried: Callable[..., Server], raw: dict[str, Any], given: dict[str, Any], words: str
+    retried: Retried, raw: dict[str, Any], given: dict[str, Any], words: str
 ) -> None:
-    server = Server(raw)
+    server = with_run(raw)
     with pytest.raises(CliError, match=words) as refused:
         retried(server, **given)
     assert refused.value.remedy
@@ -277,30 +223,26 @@ def test_what_cannot_be_gone_on_from_is_said_and_nothing_is_deleted(
     "text",
     ["metadata: [1]", "spec: [1]", "spec: {checkpoint: [1]}", "spec: {checkpoint: {start: [1], shared: 1}}", "{}"],
 )
-def test_a_file_that_makes_no_sense_is_refused_without_a_traceback(
-    retried: Callable[..., Server], tmp_path: Path, text: str
-) -> None:
+def test_a_file_that_makes_no_sense_is_refused_without_a_traceback(retried: Retried, tmp_path: Path, text: str) -> None:
     file = tmp_path / "odd.yaml"
     head = f"apiVersion: {names.API_VERSION}\nkind: {names.RUN_KIND}\n" if text != "{}" else ""
     file.write_text(head + text + "\n")
-    server = Server(ended())
+    server = with_run(ended())
     with pytest.raises(CliError):
         retried(server, file=str(file))
     assert server.done == []
 
 
-def test_a_run_of_an_array_is_not_replaced(retried: Callable[..., Server]) -> None:
+def test_a_run_of_an_array_is_not_replaced(retried: Retried) -> None:
     raw = ended()
     raw["metadata"] = raw["metadata"] | {"ownerReferences": [{"kind": names.RUN_SET_KIND, "uid": "s", "name": "sweep"}]}
     with pytest.raises(UsageError, match="is a run of an array") as refused:
-        retried(Server(raw))
+        retried(with_run(raw))
     assert "--name" in refused.value.remedy
 
 
 @pytest.mark.parametrize("mended", [False, True])
-def test_a_run_of_an_array_is_retried_with_its_index(
-    retried: Callable[..., Server], tmp_path: Path, mended: bool
-) -> None:
+def test_a_run_of_an_array_is_retried_with_its_index(retried: Retried, tmp_path: Path, mended: bool) -> None:
     shape = {names.ANNOTATION_ARRAY: "index=3 count=10 min=0 max=9", names.ANNOTATION_ARRAY_JOB: "job=12 step=1"}
     raw = ended()
     raw["metadata"] = raw["metadata"] | {"annotations": shape, "labels": {names.LABEL_INDEX: "3"}}
@@ -308,7 +250,7 @@ def test_a_run_of_an_array_is_retried_with_its_index(
     file.write_text(
         yaml.safe_dump({"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "metadata": {}, "spec": sample.SPEC})
     )
-    made = retried(Server(raw), name="llama-r2", file=str(file) if mended else None).made["metadata"]
+    made = retried(with_run(raw), name="llama-r2", file=str(file) if mended else None).made["metadata"]
     assert shape.items() <= made["annotations"].items(), "its program reads it"
     assert names.LABEL_INDEX not in made.get("labels", {}), "it is none of the array"
 
@@ -326,19 +268,18 @@ def test_a_run_of_an_array_is_retried_with_its_index(
     ],
 )
 def test_whatever_fails_the_manifest_is_kept_and_the_next_command_named(
-    retried: Callable[..., Server],
+    retried: Retried,
     capsys: pytest.CaptureFixture[str],
     step: str,
     failure: BaseException,
     is_lost: bool,
 ) -> None:
-    server = Server(ended())
-    server.fails[step] = failure
+    server = with_run(ended(), refusals={step: failure})
     with pytest.raises(type(failure)):
         retried(server)
     assert bool(kept()) is is_lost
     if not is_lost:
-        assert server.run is not None
+        assert "trainingruns/llama" in server.objects
         return
     (file,) = kept()
     assert file.stat().st_mode & 0o077 == 0, "there may be secrets in it"
@@ -353,40 +294,33 @@ def test_whatever_fails_the_manifest_is_kept_and_the_next_command_named(
 
 
 @pytest.mark.parametrize("name", ["ll**ama", "a/../b", "[x"])
-def test_an_odd_name_is_just_one_that_there_is_not(retried: Callable[..., Server], name: str) -> None:
+def test_an_odd_name_is_just_one_that_there_is_not(retried: Retried, name: str) -> None:
     with pytest.raises(CliError, match="there is no run"):
-        retried(Server(None), run=name)
+        retried(CliServer(), run=name)
 
 
 def test_a_server_that_does_not_answer_says_nothing_of_a_run(
-    retried: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+    retried: Retried,
 ) -> None:
-    server = Server(ended())
-    server.fails["create"] = KeyboardInterrupt()
+    server = with_run(ended(), refusals={"create": KeyboardInterrupt()})
     with pytest.raises(KeyboardInterrupt):
         retried(server)
     assert kept()
-
-    def unreachable(path: str, **query: Any) -> dict[str, Any]:
-        raise Unreachable("no answer")
-
-    monkeypatch.setattr(server, "get", unreachable)
+    server.refusals["get"] = Unreachable("no answer")
     with pytest.raises(Unreachable):
         retried(server)
 
 
-def test_without_a_place_for_the_manifest_nothing_is_deleted(
-    retried: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_place_for_the_manifest_nothing_is_deleted(retried: Retried, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/none")
     monkeypatch.setattr(retry, "_fallback", lambda: Path("/proc/neither"))
-    server = Server(ended())
+    server = with_run(ended())
     with pytest.raises(CliError, match="can be kept neither in"):
         retried(server)
-    assert server.run is not None
+    assert "trainingruns/llama" in server.objects
 
 
-def test_what_is_over_is_left_out_and_said(retried: Callable[..., Server], capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_over_is_left_out_and_said(retried: Retried, capsys: pytest.CaptureFixture[str]) -> None:
     spec = {
         "dependsOn": [{"name": "base"}],
         "notBefore": sample.at(9000),
@@ -402,7 +336,7 @@ def test_what_is_over_is_left_out_and_said(retried: Callable[..., Server], capsy
             "lockstep.dev/paused": "true",
         },
     }
-    server = retried(Server(raw))
+    server = retried(with_run(raw))
     assert not {*spec} & {*server.made["spec"]}
     assert server.made["metadata"]["labels"] == {"team": "nlp"}
     assert {*server.made["metadata"]["annotations"]} == {"note", names.ANNOTATION_USER, names.ANNOTATION_PREVIOUS}
@@ -417,8 +351,8 @@ def test_submit_from_a_run_names_it_and_takes_its_claim_where_the_new_one_has_no
 
 @pytest.mark.parametrize("array", ["", "0-3"])
 def test_submit_takes_from_as_a_flag_for_runs_and_arrays(monkeypatch: pytest.MonkeyPatch, array: str) -> None:
-    server = Server(ended())
-    monkeypatch.setattr(Target, "connect", lambda self: cast(Cluster, server))
+    server = with_run(ended())
+    monkeypatch.setattr(Target, "connect", lambda self: server)
     verb = cast(Any, submitting.submit).__wrapped__
     words: Any = {
         "flags": Flags(image="x"),
@@ -457,9 +391,9 @@ def test_submit_from_a_run_that_it_cannot_start_from_is_refused(
         going_on.start_from(manifest, raw)
 
 
-def test_code_goes_along_with_a_retry(retried: Callable[..., Server], tmp_path: Path) -> None:
+def test_code_goes_along_with_a_retry(retried: Retried, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print(1)\n")
-    made = retried(Server(ended()), flags=Flags(code=str(tmp_path)), command=["python3", "train.py"]).made["spec"]
+    made = retried(with_run(ended()), flags=Flags(code=str(tmp_path)), command=["python3", "train.py"]).made["spec"]
     assert made["workingDir"] == "/code"
     [source] = made["volumes"][-1]["projected"]["sources"]
     assert [item["path"] for item in source["configMap"]["items"]] == ["train.py"]

@@ -2,83 +2,34 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from lockstep.api.base import names
 from lockstep.cli import client, runs
-from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.cli.main import main
 from lockstep.cli.options import Chosen
 from lockstep.cli.submission import job_numbers
 from support import sample_runs as sample
+from support.cli_server import CliServer
 
 HOME = {"name": "home", "mountPath": "/", "persistentVolumeClaim": {"claimName": "home"}}
+HOME_CLAIM = "persistentvolumeclaims/home"
 BATCH = {"image": "i", "volumes": [{**HOME, "mountPath": "/tmp"}]}
 SCRIPT = "#!/bin/bash\n#SBATCH -N 2\n#SBATCH --job-name=llama\nsrun python train.py\n"
 
 
-class Server:
-    """Has queues, runs and arrays, and gives what is created the statuses of a list, one after the other."""
-
-    namespace = "team"
-
-    def __init__(self, *statuses: dict[str, Any], queues: dict[str, Any] | None = None) -> None:
-        self.statuses = list(statuses) or [{"jobId": 7}]
-        self.queues = {"default": {"batch": BATCH}} if queues is None else queues
-        self.missing: tuple[str, ...] = ()
-        self.listed: dict[str, list[dict[str, Any]]] = {}
-        self.created: list[dict[str, Any]] = []
-        self.deleted: list[str] = []
-
-    def get(self, path: str, **query: Any) -> dict[str, Any]:
-        kind, name = path.split("/")[-2:]
-        if kind == names.QUEUES:
-            found = self.queues.get(name)
-            if isinstance(found, ApiServerError):
-                raise found
-            if found is None:
-                raise ApiServerError(404, "not found", name=name)
-            return {"spec": found}
-        if kind == "namespaces":
-            return {"metadata": {}}
-        return self.version()
-
-    def metadata(self, path: str, *, first: int = 0) -> dict[str, Any]:
-        if path.rpartition("/")[2] in self.missing:
-            raise ApiServerError(404, "not found", name=path.rpartition("/")[2])
-        if first:
-            return {"items": []}
-        return {"metadata": {"name": path.rpartition("/")[2]}}
-
-    def list(self, path: str, **query: Any) -> dict[str, Any]:
-        return {"items": self.listed.get(path.rpartition("/")[2], [])}
-
-    def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
-        if path.endswith("selfsubjectreviews"):
-            return {"status": {"userInfo": {"username": "ada@example.net"}}}
-        if query.get("dryRun"):
-            return body
-        self.created.append(copy.deepcopy(body))
-        return self.version()
-
-    def version(self) -> dict[str, Any]:
-        body = copy.deepcopy(self.created[-1])
-        name = body["metadata"].pop("generateName") + "abcde"
-        body["metadata"] |= sample.run(name)["metadata"]
-        body["status"] = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
-        return body
-
-    def delete(self, path: str, uid: str) -> dict[str, Any]:
-        self.deleted.append(path)
-        return {}
+def serving(*statuses: dict[str, Any], queues: dict[str, Any] | None = None, **more: Any) -> CliServer:
+    """Has queues and the claim; what is created has the statuses."""
+    found = {"default": {"spec": {"batch": BATCH}}} if queues is None else queues
+    there = {f"{names.QUEUES}/{name}": each for name, each in found.items()}
+    return CliServer(there | {HOME_CLAIM: {}}, statuses=statuses or [{"jobId": 7}], **more)
 
 
 Types = Callable[..., tuple[int, str, str]]
@@ -91,7 +42,7 @@ def types(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Captur
     monkeypatch.setenv("PWD", str(tmp_path))
     (tmp_path / "t.sh").write_text(SCRIPT)
 
-    def typed(server: Server | None, *words: str, stdin: str = "") -> tuple[int, str, str]:
+    def typed(server: CliServer | None, *words: str, stdin: str = "") -> tuple[int, str, str]:
         def connect(*_: Any) -> Any:
             if server is None:
                 raise CliError("no usable kubeconfig", "pass --kubeconfig and --context")
@@ -116,7 +67,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_script_is_submitted_as_it_is_and_answered_with_its_number(types: Types, tmp_path: Path) -> None:
-    server = Server({}, {}, {"jobId": 4711})
+    server = serving({}, {}, {"jobId": 4711})
     assert types(server, "--gpus-per-node=8", "t.sh", "--lr", "-3") == (0, "Submitted batch job 4711\n", "")
     [made] = server.created
     assert made["metadata"]["generateName"] == "llama-"
@@ -142,17 +93,17 @@ def test_a_script_is_submitted_as_it_is_and_answered_with_its_number(types: Type
     ],
 )
 def test_it_says_what_clients_of_sbatch_read(types: Types, words: list[str], out: str) -> None:
-    assert types(Server(), *words) == (0, out, "")
+    assert types(serving(), *words) == (0, out, "")
 
 
 def test_a_script_may_come_by_standard_input(types: Types) -> None:
-    server = Server()
+    server = serving()
     assert types(server, stdin=SCRIPT)[:2] == (0, "Submitted batch job 7\n")
     assert server.created[0]["spec"]["launcher"]["batch"]["name"] == "sbatch"
 
 
 def test_a_wrapped_command_is_a_script_of_sh(types: Types) -> None:
-    server = Server()
+    server = serving()
     types(server, "--wrap=echo $HOME", "-J", "x")
     script = server.created[0]["spec"]["launcher"]["batch"]["script"]
     assert script.startswith("#!/bin/sh\n")
@@ -163,7 +114,7 @@ def test_a_script_is_found_in_path_too(types: Types, tmp_path: Path, monkeypatch
     (tmp_path / "bin").mkdir()
     (tmp_path / "t.sh").rename(tmp_path / "bin" / "t.sh")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert types(Server(), "t.sh")[0] == 0
+    assert types(serving(), "t.sh")[0] == 0
 
 
 def test_options_come_from_the_environment_before_those_that_are_typed(
@@ -171,13 +122,13 @@ def test_options_come_from_the_environment_before_those_that_are_typed(
 ) -> None:
     monkeypatch.setenv("SBATCH_TIMELIMIT", "60")
     monkeypatch.setenv("SBATCH_QOS", "low")
-    server = Server()
+    server = serving()
     assert types(server, "-q", "high", "t.sh")[0] == 0
     assert (server.created[0]["spec"]["timeLimit"], server.created[0]["spec"]["priorityClassName"]) == ("1h", "high")
 
 
 def test_an_array_becomes_a_set_with_its_width(types: Types) -> None:
-    server = Server()
+    server = serving()
     assert types(server, "-a", "0-15:5%2", "-A", "llm", "t.sh") == (0, "Submitted batch job 7\n", "")
     [made] = server.created
     assert (made["kind"], made["spec"]["indices"], made["spec"]["maxRunning"]) == ("TrainingRunSet", "0-15:5", 2)
@@ -186,11 +137,11 @@ def test_an_array_becomes_a_set_with_its_width(types: Types) -> None:
 
 
 def test_dependencies_name_jobs_by_their_numbers(types: Types) -> None:
-    server = Server()
-    server.listed = {
+    lists = {
         "trainingruns": [{"metadata": {"name": "first"}, "status": {"jobId": 5}}, {"metadata": {"name": "old"}}],
         "trainingrunsets": [{"metadata": {"name": "sweep"}, "status": {"jobId": 6}}],
     }
+    server = serving(lists=lists)
     assert types(server, "-d", "afterok:5,afterany:6_2", "t.sh")[0] == 0
     assert server.created[0]["spec"]["dependsOn"] == [
         {"name": "first", "condition": "Succeeded"},
@@ -223,7 +174,7 @@ ERRORS: dict[str, tuple[list[str], str, str]] = {
 def test_what_cannot_be_is_said_as_sbatch_says_it_and_nothing_is_created(
     types: Types, words: list[str], stdin: str, said: str
 ) -> None:
-    server = Server()
+    server = serving()
     code, out, err = types(server, *words, stdin=stdin)
     assert (code, out, server.created) == (1, "", [])
     assert said in err
@@ -231,13 +182,13 @@ def test_what_cannot_be_is_said_as_sbatch_says_it_and_nothing_is_created(
 
 
 def test_of_several_partitions_the_first_that_there_is_takes_it(types: Types) -> None:
-    server = Server(queues={"b": {"batch": {**BATCH, "image": "of-b"}}})
+    server = serving(queues={"b": {"spec": {"batch": {**BATCH, "image": "of-b"}}}})
     assert types(server, "-p", "a,b", "t.sh")[0] == 0
     assert (server.created[0]["spec"]["queue"], server.created[0]["spec"]["image"]) == ("b", "of-b")
 
 
 def test_who_may_not_read_queues_names_the_image_by_hand(types: Types) -> None:
-    server = Server(queues={"q": ApiServerError(403, "forbidden", name="q")})
+    server = serving(queues={"q": ApiServerError(403, "forbidden", name="q")})
     code, _, err = types(server, "-p", "q", "t.sh")
     assert code == 1
     assert "no image is named" in err
@@ -245,39 +196,39 @@ def test_who_may_not_read_queues_names_the_image_by_hand(types: Types) -> None:
 
 
 def test_a_queue_that_nobody_has_created_needs_no_object(types: Types) -> None:
-    assert types(Server(queues={}), "--container-image=i", "t.sh")[:2] == (0, "Submitted batch job 7\n")
+    assert types(serving(queues={}), "--container-image=i", "t.sh")[:2] == (0, "Submitted batch job 7\n")
 
 
 def test_what_has_no_effect_here_is_named_unless_it_is_to_be_quiet(types: Types) -> None:
-    _, out, err = types(Server(), "--cpu-freq=high", "t.sh")
+    _, out, err = types(serving(), "--cpu-freq=high", "t.sh")
     assert (out, err) == ("Submitted batch job 7\n", "sbatch: --cpu-freq high: clock rates are the cluster's\n")
-    assert types(Server(), "-Q", "--cpu-freq=high", "t.sh")[1:] == ("", "")
+    assert types(serving(), "-Q", "--cpu-freq=high", "t.sh")[1:] == ("", "")
 
 
 def test_it_is_told_when_its_script_gets_the_signal_before_its_limit_unless_it_is_to_be_quiet(types: Types) -> None:
     own, queues = ["-t", "30", "--signal=USR1@120", "t.sh"], ["--signal=USR1@120", "t.sh"]
     told = "time: 30m with its nodes; after 28m all ranks are asked to save, "
-    assert types(Server(), *own)[2].startswith(f"sbatch: Its {told}")
-    assert types(Server(), "-a", "0-3", *own)[2].startswith(f"sbatch: The {told.replace(': ', ' of each run: ', 1)}")
-    server = Server(queues={"default": {"batch": BATCH, "limits": {"defaultTimeLimit": "30m"}}})
+    assert types(serving(), *own)[2].startswith(f"sbatch: Its {told}")
+    assert types(serving(), "-a", "0-3", *own)[2].startswith(f"sbatch: The {told.replace(': ', ' of each run: ', 1)}")
+    server = serving(queues={"default": {"spec": {"batch": BATCH, "limits": {"defaultTimeLimit": "30m"}}}})
     assert types(server, *queues)[2].startswith(f"sbatch: Its {told}")
     assert types(server, "-Q", *queues)[1:] == ("", "")
 
 
 def test_directives_behind_the_first_command_are_named(types: Types) -> None:
-    _, _, err = types(Server(), stdin="#!/bin/sh\nx\n#SBATCH -N 4\n")
+    _, _, err = types(serving(), stdin="#!/bin/sh\nx\n#SBATCH -N 4\n")
     assert "#SBATCH line 3: stands behind the first command" in err
 
 
 def test_a_path_that_no_volume_has_is_named_before_the_start(types: Types, tmp_path: Path) -> None:
-    _, out, err = types(Server(queues={"default": {"batch": {"image": "i"}}}), "t.sh")
+    _, out, err = types(serving(queues={"default": {"spec": {"batch": {"image": "i"}}}}), "t.sh")
     assert out == "Submitted batch job 7\n"
     assert f"sbatch: path {tmp_path}: is on no volume" in err
 
 
 def test_a_job_that_the_operator_refuses_is_not_left_behind(types: Types) -> None:
     refused = sample.condition("Accepted", "False", "PodRefused", "no such account")
-    server = Server({}, {"conditions": [refused]})
+    server = serving({}, {"conditions": [refused]})
     code, out, err = types(server, "t.sh")
     assert (code, out) == (1, "")
     assert "sbatch: error: Batch job submission failed: no such account" in err
@@ -285,11 +236,11 @@ def test_a_job_that_the_operator_refuses_is_not_left_behind(types: Types) -> Non
 
 
 def test_a_job_that_nobody_numbers_is_named_and_stays(types: Types) -> None:
-    server = Server({})
+    server = serving({})
     code, out, err = types(server, "t.sh")
     assert (code, out, server.deleted) == (124, "", [])
-    assert "llama-abcde is submitted, and has no number after 3 s" in err
-    assert "lockstep info llama-abcde" in err
+    assert "llama-00000 is submitted, and has no number after 3 s" in err
+    assert "lockstep info llama-00000" in err
 
 
 FINISHED = sample.condition("Finished", "True", "x")
@@ -307,7 +258,7 @@ FINISHED = sample.condition("Finished", "True", "x")
     ],
 )
 def test_waiting_ends_with_the_scripts_code(types: Types, end: dict[str, Any], code: int) -> None:
-    assert types(Server({"jobId": 7}, {"jobId": 7}, {"jobId": 7, **end}), "-W", "t.sh") == (
+    assert types(serving({"jobId": 7}, {"jobId": 7}, {"jobId": 7, **end}), "-W", "t.sh") == (
         code,
         "Submitted batch job 7\n",
         "",
@@ -315,7 +266,7 @@ def test_waiting_ends_with_the_scripts_code(types: Types, end: dict[str, Any], c
 
 
 def test_what_becomes_of_each_option_is_explained_without_a_cluster(types: Types) -> None:
-    server = Server()
+    server = serving()
     code, out, err = types(server, "--explain", "--cpu-freq=high", "-L", "x", "t.sh")
     assert (code, err, server.created) == (1, "", [])
     rows = {line.split()[0]: line for line in out.splitlines()}
@@ -332,7 +283,7 @@ def test_the_manifest_can_be_seen_without_a_cluster(types: Types) -> None:
 
 
 def test_who_asks_loudly_gets_the_table_beside_the_answer(types: Types) -> None:
-    _, out, err = types(Server(), "-v", "t.sh")
+    _, out, err = types(serving(), "-v", "t.sh")
     assert out == "Submitted batch job 7\n"
     assert "sbatch: --job-name" in err
 
@@ -354,39 +305,24 @@ def test_what_is_called_otherwise_here_is_named_so(types: Types) -> None:
 
 def test_a_dry_run_of_admission_says_when_it_would_start(types: Types) -> None:
     answer = {"at": sample.at(0), "observedGeneration": 1, "priority": 12, "start": sample.at(0), "nodes": ["gpu-1"]}
-    server = Server({"conditions": [sample.ACCEPTED], "testOnly": answer})
+    server = serving({"conditions": [sample.ACCEPTED], "testOnly": answer})
     code, out, err = types(server, "--test-only", "t.sh")
     assert (code, out, len(server.deleted)) == (0, "", 1)
     assert "sbatch: the job would start now on gpu-1" in err
 
 
 def test_what_is_created_is_plain_json(types: Types) -> None:
-    server = Server()
+    server = serving()
     types(server, "-N", "2-4", "--signal=B:USR1@60", "--export=A=1", "t.sh")
     assert json.loads(json.dumps(server.created[0])) == server.created[0]
 
 
-class Jobs(Server):
-    """Has an array and two runs, one of which is called as if it were a number."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.listed = {
-            "trainingruns": [
-                sample.run("first", status={"jobId": 5}),
-                sample.run("sweep-3", status={"jobId": 7}),
-                sample.run("8", status={"jobId": 9}),
-                sample.run("other", status={"jobId": 8}),
-            ],
-            "trainingrunsets": [{"metadata": {"name": "sweep"}, "status": {"jobId": 6}}],
-        }
-
-    def get(self, path: str, **query: Any) -> dict[str, Any]:
-        name = path.rpartition("/")[2]
-        for raw in self.listed["trainingruns"]:
-            if raw["metadata"]["name"] == name:
-                return raw
-        raise ApiServerError(404, "not found", name=name)
+def jobs() -> CliServer:
+    """Has an array and runs, one of which is called as if it were a number."""
+    numbers = {"first": 5, "sweep-3": 7, "8": 9, "other": 8}
+    there = {f"trainingruns/{name}": sample.run(name, status={"jobId": job}) for name, job in numbers.items()}
+    sweep = {"metadata": {"name": "sweep"}, "status": {"jobId": 6}}
+    return CliServer(there, lists={"trainingrunsets": [sweep]})
 
 
 @pytest.mark.parametrize(
@@ -406,20 +342,20 @@ class Jobs(Server):
     ],
 )
 def test_verbs_take_a_jobs_number_for_its_name(typed: str, name: str) -> None:
-    assert runs.by_number(cast(Cluster, Jobs()), typed) == name
-    [chosen] = runs.named(cast(Cluster, Jobs()), Chosen([typed]))
+    assert runs.by_number(jobs(), typed) == name
+    [chosen] = runs.named(jobs(), Chosen([typed]))
     assert chosen == name
 
 
 def test_a_run_is_found_by_its_number() -> None:
-    assert runs.fetch(cast(Cluster, Jobs()), "5")["metadata"]["name"] == "first"
+    assert runs.fetch(jobs(), "5")["metadata"]["name"] == "first"
     with pytest.raises(CliError, match="there is no run 4711"):
-        runs.fetch(cast(Cluster, Jobs()), "4711")
+        runs.fetch(jobs(), "4711")
 
 
 def test_a_job_that_names_what_is_not_there_is_not_submitted(types: Types) -> None:
-    server = Server()
-    server.missing = ("home",)
+    server = serving()
+    del server.objects[HOME_CLAIM]
     code, out, err = types(server, "t.sh")
     assert (code, out, server.created) == (1, "", [])
     assert (

@@ -2,47 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from lockstep.api.base import names
-from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiServerError, CliError, ExitCode
 from lockstep.cli.submission import submit, test_only
 from support import sample_runs as sample
+from support.cli_server import USER, CliServer
 from support.sample_runs import NOW
 
 MANIFEST: dict[str, Any] = {"metadata": {"name": "llama", "annotations": {"mine": "yes"}}, "spec": sample.SPEC}
-
-
-class Server:
-    """Creates what it is told to, and changes its status as it was given."""
-
-    namespace = "team"
-
-    def __init__(self, *statuses: dict[str, Any]) -> None:
-        self.statuses = list(statuses)
-        self.created: list[dict[str, Any]] = []
-        self.deleted: list[tuple[str, str]] = []
-
-    def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
-        self.created.append(body)
-        return self.version({})
-
-    def version(self, status: dict[str, Any]) -> dict[str, Any]:
-        raw = sample.run("llama-test-abcde", status=status)
-        raw["metadata"]["annotations"] = {names.ANNOTATION_TEST_ONLY: "true"}
-        return raw
-
-    def watch(self, path: str, *, seconds: float, **query: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-        if self.statuses:
-            yield "MODIFIED", self.version(self.statuses.pop(0))
-
-    def delete(self, path: str, uid: str) -> dict[str, Any]:
-        self.deleted.append((path, uid))
-        return {}
 
 
 def answered(**fields: Any) -> dict[str, Any]:
@@ -50,21 +21,20 @@ def answered(**fields: Any) -> dict[str, Any]:
     return {"conditions": [sample.ACCEPTED], "testOnly": answer}
 
 
-def ask(server: Server, seconds: float = 5.0) -> dict[str, Any]:
-    return test_only.ask(cast(Cluster, server), MANIFEST, seconds)
+def ask(server: CliServer, seconds: float = 5.0) -> dict[str, Any]:
+    return test_only.ask(server, MANIFEST, seconds)
 
 
 def test_it_is_asked_under_a_name_of_its_own_and_deleted_with_the_answer() -> None:
-    server = Server({"conditions": [sample.ACCEPTED]}, answered(start=sample.at(0), nodes=["gpu-1"]))
+    statuses = [{"conditions": [sample.ACCEPTED]}, answered(start=sample.at(0), nodes=["gpu-1"])]
+    server = CliServer(statuses=statuses)
     raw = ask(server)
     assert raw["status"]["testOnly"]["nodes"] == ["gpu-1"]
     (body,) = server.created
-    assert body["metadata"] == {
-        "generateName": "llama-test-",
-        "annotations": {"mine": "yes", names.ANNOTATION_TEST_ONLY: "true"},
-    }
+    assert body["metadata"]["generateName"] == "llama-test-"
+    assert body["metadata"]["annotations"] == {"mine": "yes", names.ANNOTATION_TEST_ONLY: "true"}
     assert body["spec"] == sample.SPEC
-    assert [uid for _, uid in server.deleted] == [sample.UID]
+    assert server.deleted == [body["metadata"]["uid"]]
     assert MANIFEST["metadata"]["name"] == "llama"
 
 
@@ -90,14 +60,14 @@ def test_an_answer_about_an_earlier_spec_is_none() -> None:
     ],
 )
 def test_a_refusal_is_told_and_nothing_stays(status: dict[str, Any], words: str) -> None:
-    server = Server(status)
+    server = CliServer(statuses=[status])
     with pytest.raises(CliError, match=words):
         ask(server)
     assert len(server.deleted) == 1
 
 
 def test_an_operator_that_does_not_answer_is_said_and_nothing_stays() -> None:
-    server = Server()
+    server = CliServer()
     with pytest.raises(CliError, match="has not said within 0 s") as refused:
         ask(server, 0.05)
     assert refused.value.exit_code is ExitCode.TIMED_OUT
@@ -149,22 +119,15 @@ def test_a_start_that_nobody_knows_and_one_that_never_comes_are_told_apart() -> 
 
 
 def test_the_user_is_named_as_the_api_server_knows_them_unless_the_manifest_says() -> None:
-    class Reviewing(Server):
-        def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
-            return {"status": {"userInfo": {"username": "alice"}}}
-
     mine: dict[str, Any] = {"metadata": {}}
     theirs: dict[str, Any] = {"metadata": {"annotations": {names.ANNOTATION_USER: "bob"}}}
-    submit.name_user(cast(Cluster, Reviewing()), [mine, theirs])
-    assert mine["metadata"]["annotations"] == {names.ANNOTATION_USER: "alice"}
+    submit.name_user(CliServer(), [mine, theirs])
+    assert mine["metadata"]["annotations"] == {names.ANNOTATION_USER: USER}
     assert theirs["metadata"]["annotations"] == {names.ANNOTATION_USER: "bob"}
 
 
 def test_without_a_review_the_user_is_left_out() -> None:
-    class Old(Server):
-        def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
-            raise ApiServerError(404, "no such resource")
-
     manifest: dict[str, Any] = {"metadata": {"name": "a"}}
-    submit.name_user(cast(Cluster, Old()), [manifest])
+    server = CliServer(refusals={"selfsubjectreviews": ApiServerError(404, "no such resource")})
+    submit.name_user(server, [manifest])
     assert manifest == {"metadata": {"name": "a"}}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import yaml
 
 from lockstep.api.base import names
-from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiServerError, CliError, ExitCode, Unreachable
 from lockstep.cli.main import main
 from lockstep.cli.submission import submit, verdicts
@@ -17,55 +17,10 @@ from lockstep.cli.submission.look_up import missing_problems
 from lockstep.cli.submission.verdicts import tell_verdicts
 from support import sample_runs as sample
 from support.answering_server import answering, kubeconfig, refuses, says
+from support.cli_server import CliServer
 
 GOOD: dict[str, Any] = {"nodes": 2, "image": "i", "command": ["c"]}
 FORBIDDEN = ApiServerError(403, "you may not")
-
-
-class Server:
-    """Has objects by path, and gives a run its statuses one after the other."""
-
-    namespace = "team"
-
-    def __init__(self, *statuses: dict[str, Any] | CliError, there: tuple[str, ...] = ()) -> None:
-        self.statuses, self.there = list(statuses), there
-        self.forbidden: tuple[str, ...] = ()
-        self.judged: CliError | None = None
-        self.asked: list[str] = []
-        self.tried: list[dict[str, Any]] = []
-
-    def get(self, path: str, **_: Any) -> dict[str, Any]:
-        plural, name = path.split("/")[-2:]
-        if plural in ("configmaps", "secrets"):
-            if f"{plural} {name}" not in self.there or plural in self.forbidden:
-                raise FORBIDDEN if plural in self.forbidden else ApiServerError(404, "not found", name=name)
-            return {"metadata": {"name": name}, "data": {"train.py": "x"}, "binaryData": {"model.bin": "AA=="}}
-        if "/trainingruns/" not in path:
-            return {"metadata": {"labels": {}}}
-        status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
-        if isinstance(status, CliError):
-            raise status
-        return sample.run(path.rpartition("/")[2], status=status)
-
-    def metadata(self, path: str, *, first: int = 0) -> dict[str, Any]:
-        plural, name = path.split("/")[-2:]
-        self.asked.append(f"list {name}" if first else f"{plural} {name}")
-        if (name if first else plural) in self.forbidden:
-            raise FORBIDDEN
-        if first:
-            return {
-                "items": [{"metadata": {"name": each.split()[1]}} for each in self.there if each.split()[0] == name]
-            }
-        if f"{plural} {name}" not in self.there:
-            raise ApiServerError(404, "not found", name=name)
-        return {"metadata": {"name": name}}
-
-    def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
-        assert query == {"dryRun": "All"}
-        self.tried.append(body)
-        if self.judged is not None:
-            raise self.judged
-        return body
 
 
 def manifest(**spec: Any) -> dict[str, Any]:
@@ -83,12 +38,19 @@ NAMING = {
     "envFrom": [{"secretRef": {"name": "hf-tokn"}}, {"configMapRef": {"name": "nowhere", "optional": True}}],
     "volumes": [{"name": "code", "mountPath": "/code", "configMap": {"name": "code"}}],
 }
-THERE = ("serviceaccounts trainer", "persistentvolumeclaims lustre", "secrets hf-token", "configmaps code")
+THERE = {
+    place: {
+        "metadata": {"name": place.partition("/")[2]},
+        "data": {"train.py": "x"},
+        "binaryData": {"model.bin": "AA=="},
+    }
+    for place in ("serviceaccounts/trainer", "persistentvolumeclaims/lustre", "secrets/hf-token", "configmaps/code")
+}
 
 
 def test_what_is_missing_is_found_by_ones_own_rights_with_what_may_be_meant() -> None:
-    server = Server(there=THERE)
-    found = missing_problems(cast(Cluster, server), manifest(**NAMING))
+    server = CliServer(THERE)
+    found = missing_problems(server, manifest(**NAMING))
     assert [(field, words.partition("? ")[0]) for field, words in found] == [
         ("spec.serviceAccountName", "there is no ServiceAccount trainr in namespace team; did you mean trainer"),
         ("spec.envFrom[0].secretRef.name", "there is no Secret hf-tokn in namespace team; did you mean hf-token"),
@@ -97,7 +59,7 @@ def test_what_is_missing_is_found_by_ones_own_rights_with_what_may_be_meant() ->
             "there is no PersistentVolumeClaim lustr in namespace team; did you mean lustre",
         ),
     ]
-    assert "configmaps nowhere" not in server.asked
+    assert "configmaps/nowhere" not in server.asked
 
 
 ENTRIES = {
@@ -117,8 +79,8 @@ ENTRIES = {
 
 
 def test_entries_that_config_maps_and_secrets_lack_are_found_by_ones_own_rights_too() -> None:
-    server = Server(there=THERE)
-    assert missing_problems(cast(Cluster, server), manifest(**ENTRIES)) == [
+    server = CliServer(THERE)
+    assert missing_problems(server, manifest(**ENTRIES)) == [
         (
             "spec.env[2].valueFrom.configMapKeyRef.name",
             "there is no ConfigMap nowhere in namespace team; create it, or name another",
@@ -132,36 +94,36 @@ def test_entries_that_config_maps_and_secrets_lack_are_found_by_ones_own_rights_
             "ConfigMap code in namespace team has no key trian.py; did you mean train.py? Else add it, or name another",
         ),
     ]
-    server.forbidden = ("secrets", "configmaps")
-    assert missing_problems(cast(Cluster, server), manifest(**ENTRIES)) == []
-    made = missing_problems(cast(Cluster, Server(there=THERE)), manifest(**ENTRIES), ["code", "nowhere"])
+    server.refusals = dict.fromkeys(("secrets", "configmaps"), FORBIDDEN)
+    assert missing_problems(server, manifest(**ENTRIES)) == []
+    made = missing_problems(CliServer(THERE), manifest(**ENTRIES), ["code", "nowhere"])
     assert [field for field, _ in made] == ["spec.env[0].valueFrom.secretKeyRef.key"], "who makes them knows them"
 
 
 def test_what_one_may_not_see_is_left_to_the_operator_and_what_one_may_not_list_has_no_names() -> None:
-    server = Server(there=THERE)
-    server.forbidden = ("secrets", "serviceaccounts", "persistentvolumeclaims")
-    assert missing_problems(cast(Cluster, server), manifest(**NAMING)) == []
-    assert missing_problems(cast(Cluster, server), manifest(nodes="two")) == [], "what does not parse names nothing"
+    hidden = ("secrets", "serviceaccounts", "persistentvolumeclaims")
+    server = CliServer(THERE, refusals=dict.fromkeys(hidden, FORBIDDEN))
+    assert missing_problems(server, manifest(**NAMING)) == []
+    assert missing_problems(server, manifest(nodes="two")) == [], "what does not parse names nothing"
 
 
 def test_an_arrays_template_is_looked_through_by_its_own_path() -> None:
     wrong = manifest() | {"kind": "TrainingRunSet", "spec": {"indices": "0-3", "template": {"spec": GOOD | NAMING}}}
-    fields = [field for field, _ in missing_problems(cast(Cluster, Server(there=THERE)), wrong)]
+    fields = [field for field, _ in missing_problems(CliServer(THERE), wrong)]
     assert fields[0] == "spec.template.spec.serviceAccountName"
 
 
 def test_all_of_it_is_one_refusal_with_what_the_api_server_has_against_the_rest() -> None:
-    server = Server(there=THERE)
+    server = CliServer(THERE)
     rule = "spec.singleton: is not for arrays"
     causes = (
         ("spec.shmSize", 'Invalid value: "1": write a size as 512Mi'),
         ("spec.nodes", "Required value"),
         ("", rule),
     )
-    server.judged = ApiServerError(422, "", causes=causes)
+    server.refusals["ask"] = ApiServerError(422, "", causes=causes)
     with pytest.raises(CliError) as error:
-        submit.refuse_wrong(cast(Cluster, server), manifest(nodes=0, resourcesPerNode={"gpu": 8}, **NAMING))
+        submit.refuse_wrong(server, manifest(nodes=0, resourcesPerNode={"gpu": 8}, **NAMING))
     lines = str(error.value).splitlines()
     assert lines[0] == "llama is refused:"
     assert [line.split(":")[0].strip() for line in lines[1:]] == [
@@ -178,11 +140,15 @@ def test_all_of_it_is_one_refusal_with_what_the_api_server_has_against_the_rest(
 
 
 def test_a_good_manifest_is_judged_by_its_creation_alone() -> None:
-    server = Server(there=(*THERE, "configmaps there"))
-    submit.refuse_wrong(cast(Cluster, server), manifest())
+    server = CliServer(THERE)
+    submit.refuse_wrong(server, manifest())
     assert (server.tried, server.asked) == ([], [])
-    submit.refuse_wrong(cast(Cluster, server), manifest(**NAMING), look_up=False)
+    submit.refuse_wrong(server, manifest(**NAMING), look_up=False)
     assert (server.tried, server.asked) == ([], [])
+
+
+def looks(name: str, statuses: Sequence[dict[str, Any] | CliError | None]) -> list[Any]:
+    return [sample.run(name, status=each) if isinstance(each, dict) else each for each in statuses]
 
 
 def status(reason: str = "", accepted: str = "True", **fields: Any) -> dict[str, Any]:
@@ -244,32 +210,12 @@ def test_what_becomes_of_a_run_is_told_on_stderr_and_by_the_exit_code(
     now = [0.0]
     monkeypatch.setattr(verdicts.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(verdicts.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
-    server = Server(*statuses)
-    assert tell_verdicts(cast(Cluster, server), [sample.run("llama", status={})]) == code
+    server = CliServer({"trainingruns/llama": looks("llama", statuses)})
+    assert tell_verdicts(server, [sample.run("llama", status={})]) == code
     said = capsys.readouterr()
     assert said.out == ""
     assert words in said.err
     assert now[0] <= verdicts.PATIENCE + 1e-6
-
-
-class Array(Server):
-    """An array that is accepted; ``first`` are the statuses of its first run, None as long as there is none."""
-
-    def __init__(self, *first: dict[str, Any] | CliError | None) -> None:
-        super().__init__({})
-        self.first = list(first)
-
-    def get(self, path: str, **_: Any) -> dict[str, Any]:
-        name = path.rpartition("/")[2]
-        if "/trainingrunsets/" in path:
-            return array(status=status())
-        assert name == "sweep-3", "the first of its indices"
-        found = self.first.pop(0) if len(self.first) > 1 else self.first[0]
-        if isinstance(found, CliError):
-            raise found
-        if found is None:
-            raise ApiServerError(404, "not found", name=name)
-        return sample.run(name, status=found)
 
 
 def array(**fields: Any) -> dict[str, Any]:
@@ -310,7 +256,8 @@ def test_of_an_array_what_becomes_of_its_first_run_is_told(
     now = [0.0]
     monkeypatch.setattr(verdicts.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(verdicts.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
-    assert tell_verdicts(cast(Cluster, Array(*first)), [array()]) == code
+    there = {"trainingrunsets/sweep": array(status=status()), "trainingruns/sweep-3": looks("sweep-3", first)}
+    assert tell_verdicts(CliServer(there), [array()]) == code
     said = capsys.readouterr()
     assert said.out == ""
     assert words in said.err
@@ -319,7 +266,7 @@ def test_of_an_array_what_becomes_of_its_first_run_is_told(
 
 def test_an_array_that_is_held_has_no_first_run_to_wait_for(capsys: pytest.CaptureFixture[str]) -> None:
     held = array(suspend=True, status=status())
-    assert tell_verdicts(cast(Cluster, Server({})), [held]) == ExitCode.OK
+    assert tell_verdicts(CliServer(), [held]) == ExitCode.OK
     assert capsys.readouterr().err == "sweep is held; lockstep release sweep lets it go\n"
 
 
@@ -331,7 +278,8 @@ def test_of_several_runs_each_is_told_within_the_same_two_seconds(
     monkeypatch.setattr(verdicts.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     created = [sample.run(name, status={}) for name in ("one", "two", "three")]
     created[2]["status"] = status("PodRefused", "False")
-    assert tell_verdicts(cast(Cluster, Server({})), created) == ExitCode.REFUSED
+    server = CliServer({f"trainingruns/{name}": sample.run(name) for name in ("one", "two", "three")})
+    assert tell_verdicts(server, created) == ExitCode.REFUSED
     assert [line.split()[0] for line in capsys.readouterr().err.splitlines() if line[0] != " "] == [
         "one",
         "two",

@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from lockstep.cli import runs
 from lockstep.cli.actions import wait
 from lockstep.cli.actions.wait import Goal
-from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiServerError, CliError, ExitCode, Unreachable
 from support import sample_runs as sample
+from support.cli_server import CliServer
 
 
-class Server:
-    """Answers watches one after the other with what it was given; then with silence."""
-
-    namespace = "team"
-
-    def __init__(self, *answers: Any) -> None:
-        self.answers = list(answers)
-        self.versions: list[str] = []
-
-    def watch(self, path: str, *, seconds: float, **query: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-        self.versions.append(query["resourceVersion"])
-        answer = self.answers.pop(0) if self.answers else []
-        if isinstance(answer, Exception):
-            raise answer
-        yield from answer
-
-    def get(self, path: str, **query: Any) -> dict[str, Any]:
-        return sample.running()
+def watched(*watches: Any) -> CliServer:
+    return CliServer({"trainingruns/llama": sample.running()}, watches=watches)
 
 
-def until(server: Server, raw: dict[str, Any], goal: Goal, timeout: float | None = None) -> str:
-    return wait.until(cast(Cluster, server), raw, goal, timeout).status.state
+def until(server: CliServer, raw: dict[str, Any], goal: Goal, timeout: float | None = None) -> str:
+    return wait.until(server, raw, goal, timeout).status.state
 
 
 def finished(succeeded: bool) -> dict[str, Any]:
@@ -76,37 +59,37 @@ def test_a_run_that_failed_can_meet_nothing_any_more(goal: Goal) -> None:
 
 def test_waiting_follows_the_changes_from_the_version_it_knows() -> None:
     bookmark = ("BOOKMARK", {"metadata": {"resourceVersion": "9"}})
-    server = Server([bookmark], [("MODIFIED", sample.running())])
+    server = watched([bookmark], [("MODIFIED", sample.running())])
     assert until(server, sample.pending(), "running") == "Running"
     assert server.versions == ["7", "9"]
 
 
 def test_a_version_that_is_too_old_is_read_anew() -> None:
-    assert until(Server(ApiServerError(410, "too old")), sample.pending(), "running") == "Running"
+    assert until(watched(ApiServerError(410, "too old")), sample.pending(), "running") == "Running"
 
 
 def test_a_server_that_is_away_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    server = Server(Unreachable("no answer"), Unreachable("no answer"), [("MODIFIED", sample.running())])
+    server = watched(Unreachable("no answer"), Unreachable("no answer"), [("MODIFIED", sample.running())])
     assert until(server, sample.pending(), "running") == "Running"
     assert capsys.readouterr().err == "no answer; asking again until it answers.\n"
 
 
 def test_a_deleted_run_ends_the_wait() -> None:
     with pytest.raises(CliError, match="was deleted while it was waited for"):
-        until(Server([("DELETED", sample.pending())]), sample.pending(), "finished")
+        until(watched([("DELETED", sample.pending())]), sample.pending(), "finished")
 
 
 def test_a_new_run_of_the_same_name_is_not_the_one_waited_for() -> None:
     other = sample.running()
     other["metadata"]["uid"] = "another"
     with pytest.raises(CliError, match="deleted and created anew"):
-        until(Server([("MODIFIED", other)]), sample.pending(), "running")
+        until(watched([("MODIFIED", other)]), sample.pending(), "running")
 
 
 def test_when_the_time_is_up_the_exit_code_says_so() -> None:
     with pytest.raises(CliError, match=r"the time is up: llama is Pending \(Resources\)") as failure:
-        until(Server(), sample.pending(), "running", timeout=0.0)
+        until(watched(), sample.pending(), "running", timeout=0.0)
     assert failure.value.exit_code == ExitCode.TIMED_OUT

@@ -20,6 +20,7 @@ from lockstep.core.model.conditions import find
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.worker_report import ProgressReport, Sign, StackReport, TimingReport, WorkerPhase
+from lockstep.core.run.handover import Handover
 from lockstep.core.run.recovery import recover
 from support.world import World
 from support.world import running as gang
@@ -103,7 +104,7 @@ def test_a_suspect_that_was_one_before_takes_all_that_stand_out_with_it_from_the
     before = (FirstFailure(node="n5", time=w.now - 60.0),)
     w.amend("one", recovery=changed(w.status("one").recovery, first_failures=before))
     builder = looked_at(w, 151.0, stepped(w, **waiting), {3: reading, 5: reading})
-    recover(builder, frozenset())
+    recover(builder, Handover())
     assert (builder.status.attempts[-1].node, builder.status.attempts[-1].action) == ("n3", "Replace")
     assert [slot for slot, name in enumerate(builder.status.assignment.nodes) if not name] == [3, 5]
 
@@ -116,7 +117,7 @@ def test_more_suspects_than_may_be_excluded_within_an_hour_keep_their_nodes() ->
     suspected_before = tuple(FirstFailure(node=f"n{i}", time=w.now - 60.0) for i in range(30, 40))
     w.amend("one", recovery=changed(w.status("one").recovery, first_failures=suspected_before))
     builder = looked_at(w, 151.0, stepped(w, **waiting), odd)
-    recover(builder, frozenset())
+    recover(builder, Handover())
     last = builder.status.attempts[-1]
     assert (last.cause, last.action) == ("Hang", "RestartInPlace")
     assert "4 are the most, and these would be 10" in last.message

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.nesting import TOO_DEEP, UNREADABLE
 from lockstep.controller.kube.workqueue import CLUSTER_KEY
+from lockstep.core.model.snapshot import CLOSED_QUEUE
 from support.stored_runs import run
 from support.stored_world import KEY, LEADER, World
 
@@ -63,8 +65,30 @@ async def test_a_queue_that_a_restored_backup_made_older_is_as_it_was_then(world
     assert (queue.resource_version, queue.generation) == ("5", 1)
 
 
-async def test_a_queue_that_does_not_parse_any_more_stays_as_it_was(world: World) -> None:
-    world.store.queues.replace([training_queue(5)], "6")
-    world.store.queues.replace([training_queue(7, spec={"stopPolicy": "Perhaps"})], "8")
-    world.store.queues.apply(training_queue(9, spec={"stopPolicy": "Perhaps"}))
-    assert world.store.snapshot_cluster(LEADER).queues["research"].resource_version == "5"
+DEEP = {"batch": {"volumes": [{"name": "a", "mountPath": "/a", "projected": {"sources": TOO_DEEP}}]}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"stopPolicy": "Perhaps"}, "spec.stopPolicy: Input should be"),
+        (DEEP, f"spec.batch.volumes.0.projected: {TOO_DEEP}"),
+        (UNREADABLE, f"spec: {UNREADABLE}"),
+    ],
+)
+async def test_a_queue_that_cannot_be_read_says_why_and_keeps_the_rules_that_could(
+    world: World, spec: Any, words: str
+) -> None:
+    world.store.queues.replace([training_queue(5, spec={"heldRuns": ["team/llama"]})], "6")
+    world.store.queues.apply(training_queue(7, generation=2, spec=spec))
+    queue = world.store.snapshot_cluster(LEADER).queues["research"]
+    assert (queue.resource_version, queue.generation, queue.spec.held_runs) == ("7", 2, ("team/llama",))
+    assert queue.spec_error.startswith(words)
+    world.store.queues.replace([training_queue(9, generation=3)], "10")
+    assert world.store.snapshot_cluster(LEADER).queues["research"].spec_error == ""
+
+
+async def test_a_queue_that_never_could_be_read_is_there_and_admits_nobody(world: World) -> None:
+    world.store.queues.replace([training_queue(5, spec=UNREADABLE)], "6")
+    queue = world.store.snapshot_cluster(LEADER).queues["research"]
+    assert (queue.spec, queue.spec_error) == (CLOSED_QUEUE, f"spec: {UNREADABLE}")

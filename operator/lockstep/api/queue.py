@@ -254,8 +254,8 @@ class TrainingQueueStatus(StatusModel):
     observed_generation: int = 0
     """The generation of the spec this status is about."""
     conditions: Annotated[tuple[Condition, ...], MapList("type"), Field(max_length=8)] = ()
-    """Active: whether the queue admits. Valid: whether its quotas, cohort and priority classes make sense beside the
-    others and the operator's configuration."""
+    """Active: whether the queue admits. Valid: whether its spec can be read, and its quotas, cohort and priority
+    classes make sense beside the others and the operator's configuration."""
     pending: int = 0
     """Runs that wait."""
     running: int = 0

@@ -180,6 +180,9 @@ def cluster_snapshot(
     ours = {*map(id, gang_pods)}
     strangers = [pod for pod in pods if id(pod) not in ours]
     queues = {raw["metadata"]["name"]: parse_queue(raw) for raw in found["queues"]}
+    for name, queue in queues.items():
+        if queue.spec_error:
+            raise NotLive(f"the operator alone knows the rules of queue {name}, whose spec cannot be read")
     snapshot = ClusterSnapshot(
         runs=tuple(views),
         queues=queues,

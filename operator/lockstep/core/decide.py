@@ -37,7 +37,7 @@ from lockstep.core.run.debug_hold import held_until
 from lockstep.core.run.directive import directive_for
 from lockstep.core.run.drain import leave_drained_nodes
 from lockstep.core.run.elastic import follow_size
-from lockstep.core.run.handover import Gathering, Handover
+from lockstep.core.run.handover import Handover
 from lockstep.core.run.joining import take_in
 from lockstep.core.run.kueue_follow import follow_kueue, leave_for_kueue
 from lockstep.core.run.launching import (
@@ -220,33 +220,33 @@ def follow_plain_pods(plan: PlanBuilder, known: Handover) -> Handover:
     """A gang without workers has steps of its own from here on."""
     if plan.has_workers:
         return known
-    return replace(known, gathering=Gathering(waiting_for=follow_plain_gang(plan)), is_last=True)
+    return replace(follow_plain_gang(plan, known), is_last=True)
 
 
 def recover_what_is_lost(plan: PlanBuilder, known: Handover) -> Handover:
     """Nodes to be left, as planned; what was lost, by the earliest evidence; the smallest remedy that mends it;
     and the size that is left."""
     leave_drained_nodes(plan)
-    stacks = recover(plan, known.leaving)
+    known = recover(plan, known)
     promote_spares(plan)
     follow_size(plan)
-    return replace(known, stacks=stacks, is_last=plan.phase is Phase.STOPPING)
+    return replace(known, is_last=plan.phase is Phase.STOPPING)
 
 
 def gather_the_gang(plan: PlanBuilder, known: Handover) -> Handover:
     """Pods, deadlines, the barrier; with everybody there, the resume choice and START."""
-    gathering = known.gathering
+    gathering, slow = known.gathering, known.slow
     if plan.phase in (Phase.LAUNCHING, Phase.RECOVERING):
         reached = stages_of_ranks(plan)
-        enforce_deadlines(plan, reached)
+        slow = enforce_deadlines(plan, reached) or slow
         if plan.status.stop is None:
             gathering = gather(plan, reached)
     if plan.status.stop is None:
-        replace_late_spares(plan, stages_of_idle(plan))
+        slow = replace_late_spares(plan, stages_of_idle(plan)) or slow
         take_in(plan)
     if plan.status.stop is None:
         desire_pods(plan)
-    return replace(known, gathering=gathering)
+    return replace(known, gathering=gathering, slow=slow)
 
 
 def follow_the_training(plan: PlanBuilder) -> bool:
@@ -265,7 +265,7 @@ def follow_archive(plan: PlanBuilder, known: Handover) -> None:
 
 def report_status(plan: PlanBuilder, known: Handover) -> None:
     """Every condition of the run, its state and reason, from what was decided."""
-    conclude(plan, known.gathering.waiting_for)
+    conclude(plan, known.gathering.waiting_for, known.slow)
 
 
 def remember_on_nodes(plan: PlanBuilder) -> None:

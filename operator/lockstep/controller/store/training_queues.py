@@ -30,7 +30,7 @@ class TrainingQueues:
         return self.cache.version(item.uid) < item.version
 
     def apply(self, raw: Mapping[str, Any]) -> None:
-        """Take in a TrainingQueue. One that does not parse is left as it was before."""
+        """Take in a TrainingQueue. The rules of one whose spec does not parse stay as they were before."""
         item = self._parsed(raw)
         if item is not None:
             self.cache.upsert(item)
@@ -47,11 +47,11 @@ class TrainingQueues:
         self._listed_at = at
 
     def _parsed(self, raw: Mapping[str, Any]) -> Versioned[QueueView] | None:
-        """Of one that does not parse the last that did; None where there was none."""
+        """Of one that cannot be read at all, the last that could; None where there was none."""
         meta = raw["metadata"]
         known = self.cache.get(meta["uid"])
         try:
-            view = parse_queue(raw)
+            view = parse_queue(raw, known)
         except Exception as error:  # whatever it is, it is one object's
             self._left_out.note(names.QUEUES, meta["name"], meta["resourceVersion"], error)
             return None if known is None else Versioned(meta["uid"], self.cache.version(meta["uid"]), known)

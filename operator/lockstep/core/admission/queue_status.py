@@ -124,6 +124,8 @@ def _activity(view: QueueView, figures: _Figures, mode: Mode) -> tuple[bool, Que
     """Whether the queue admits, in a word, and in a sentence."""
     if mode is not Mode.ACTIVE:
         return False, QueueReason(mode.value), mode_words(mode)
+    if view.is_closed:
+        return False, QueueReason.INVALID_SPEC, "its spec cannot be read: nothing new is admitted, what runs goes on"
     match view.spec.stop_policy:
         case "Hold":
             return False, QueueReason.HOLD, "stopPolicy is Hold: nothing new is admitted, what runs goes on"

@@ -17,7 +17,7 @@ from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.kueue import api_names as words
 from lockstep.core.model.quantities import are_quantities
 from lockstep.core.model.ranges import distinct_ranges, parse_order, parse_ranges
-from lockstep.core.model.snapshot import QueueView, RunView
+from lockstep.core.model.snapshot import CLOSED_QUEUE, QueueView, RunView
 
 BEYOND_COUNTS = 2**60
 """Steps end at 2**53, and so do bytes."""
@@ -152,13 +152,14 @@ def parse_run_set(raw: Mapping[str, Any]) -> RunSetView:
     )
 
 
-def parse_queue(raw: Mapping[str, Any]) -> QueueView:
-    """A TrainingQueue. Raises ValueError, field by field, when its spec does not parse."""
-    meta = raw["metadata"]
+def parse_queue(raw: Mapping[str, Any], known: QueueView | None = None) -> QueueView:
+    """A TrainingQueue. Neither spec nor status need parse: of a spec that does not ``spec_error`` says why, field by
+    field, and the rules are those of the one that is ``known``."""
+    meta, spec_error = raw["metadata"], ""
     try:
         spec = TrainingQueueSpec.model_validate(raw.get("spec") or {})
     except ValidationError as error:
-        raise ValueError(_in_words(error)) from error
+        spec, spec_error = known.spec if known is not None else CLOSED_QUEUE, _in_words(error)
     try:
         status = TrainingQueueStatus.load(raw.get("status"))
     except ValidationError:
@@ -171,6 +172,7 @@ def parse_queue(raw: Mapping[str, Any]) -> QueueView:
         generation=meta.get("generation", 0),
         resource_version=meta["resourceVersion"],
         status=status,
+        spec_error=spec_error,
     )
 
 

@@ -250,6 +250,7 @@ class Directive:
     step_nodes: tuple[str, ...] = ()  # what Kubernetes calls the nodes by rank, with ``step_ports``
     batch: BatchOrder | None = None  # with RUN; None: it is no batch job
     has_token: bool = False  # with RUN: its workers share a secret
+    takes_steps: bool = False  # with PREPARE: its workers have to say at which port they take steps
     verify: VerifyRequest | None = None  # with PREPARE
     stop_grace: int = 30
     save: SaveRequest | None = None  # with RUN

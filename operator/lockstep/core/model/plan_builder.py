@@ -64,7 +64,6 @@ class PlanBuilder(RunState):
         self.node_failures: list[RememberFailure | ForgiveFailures] = []
         self.workload: WorkloadWrite | None = None  # the Workload's next write
         self.admission_changed = False
-        self.slow = ""  # empty, or what is late together, for which nobody is replaced
         self.delete_run = False
 
     @property

@@ -283,6 +283,7 @@ class QueueReason(AnyReason):
     NO_NEW_ADMISSIONS = "NoNewAdmissions"
     REPORT_ONLY = "ReportOnly"
     VALID = "Valid"
+    INVALID_SPEC = "InvalidSpec"
     UNKNOWN_GPU_TYPE = "UnknownGpuType"
     DEFAULT_TIME_LIMIT_TOO_LONG = "DefaultTimeLimitTooLong"
     LENDING_LIMIT_TOO_HIGH = "LendingLimitTooHigh"

@@ -196,9 +196,14 @@ class RunView:
         return self.is_paused or self.spec is None or bool(self.spec_error)
 
 
+CLOSED_QUEUE = TrainingQueueSpec(stop_policy="Hold")
+"""Stands for a spec of which nothing is known: nothing new is admitted, and what runs goes on."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """A TrainingQueue."""
+    """A TrainingQueue. Of a spec that does not parse ``spec_error`` says why, and ``spec`` is the last that did, or
+    ``CLOSED_QUEUE``."""
 
     name: str
     spec: TrainingQueueSpec
@@ -207,6 +212,12 @@ class QueueView:
     generation: int = 0
     resource_version: str = ""
     status: TrainingQueueStatus = field(default_factory=TrainingQueueStatus)
+    spec_error: str = ""
+
+    @property
+    def is_closed(self) -> bool:
+        """Nothing is known of its rules."""
+        return bool(self.spec_error) and self.spec == CLOSED_QUEUE
 
 
 @dataclass(frozen=True, slots=True)

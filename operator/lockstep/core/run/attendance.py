@@ -16,9 +16,11 @@ START_REMEMBERED = 0.8
 """What counts of how long an earlier START took, where a later one took less: one that went well is no promise."""
 
 
-def stands_ready(report: WorkerReport, attempt: int) -> bool:
-    """The worker stands at the barrier of the attempt."""
-    return report.phase is WorkerPhase.READY and report.ready_for == attempt
+def stands_ready(report: WorkerReport, attempt: int | None, *, takes_steps: bool) -> bool:
+    """The worker is at the barrier of the attempt (None: of any), and says where it takes steps if its gang does."""
+    if report.phase is not WorkerPhase.READY or attempt not in (None, report.ready_for):
+        return False
+    return report.steps_port > 0 or not takes_steps
 
 
 def is_present(report: WorkerReport | None, now: float, heartbeat: float) -> bool:
@@ -45,7 +47,8 @@ def is_where_wanted(report: WorkerReport, directive: Directive) -> bool:
     if directive.phase is DesiredPhase.RUN:
         return report.attempt == directive.attempt
     is_the_one = report.incarnation == directive.incarnations[report.slot]
-    return is_the_one and stands_ready(report, directive.attempt) and has_read(report, directive.verify)
+    stands = stands_ready(report, directive.attempt, takes_steps=directive.takes_steps)
+    return is_the_one and stands and has_read(report, directive.verify)
 
 
 def is_release(before: Directive | None, directive: Directive) -> bool:

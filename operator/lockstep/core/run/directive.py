@@ -12,7 +12,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DesiredPhase, Directive, SaveRequest
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.start_record import to_record
-from lockstep.core.pods.launchers import has_token, launcher_of
+from lockstep.core.pods.launchers import has_token, takes_steps
 from lockstep.core.run.asks import answers
 from lockstep.core.run.batch_job import batch_order
 from lockstep.core.run.cadence_orders import cadence_order
@@ -46,6 +46,7 @@ def _directed(state: RunState, phase: DesiredPhase, known: Handover) -> Directiv
         phase=phase,
         incarnations=assignment.incarnations[: len(assignment.nodes)],
         slot_ranks=slots.slot_ranks(assignment),
+        takes_steps=phase is DesiredPhase.PREPARE and takes_steps(state.run.spec),
         verify=gathering.verify,
         point=gathering.point,
         warm_up=gathering.warm_up,
@@ -76,7 +77,7 @@ def _released(state: RunState, known: Handover) -> Directive | None:
     spec = state.run.spec  # may have become unreadable while the gang trains
     # Past the barrier, where all of them were known, a port that is lacking holds up nobody: its node is named to whom
     # wants to start something there.
-    has_steps = any(ports) and (spec is None or launcher_of(spec).steps(spec))
+    has_steps = any(ports) and (spec is None or takes_steps(spec))
     batch, nodes = batch_order(state, tuple(by_rank)), state.status.assignment.nodes
     if batch is None and has_job_id(spec):  # its status was lost, and with it its number
         return None

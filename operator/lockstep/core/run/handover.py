@@ -24,5 +24,6 @@ class Handover:
 
     leaving: frozenset[int] = frozenset()  # slots told to leave, which the gang's save is waited for with
     stacks: str = ""  # names the request for the stacks of all ranks
+    slow: str = ""  # in words, what is late together, for which nobody is replaced
     gathering: Gathering = Gathering()
     is_last: bool = False

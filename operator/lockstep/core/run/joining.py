@@ -17,7 +17,6 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, AttemptCause, EventReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.pods.launchers import may_join
-from lockstep.core.run.attendance import stands_ready
 from lockstep.core.run.replacement import exclude_node, replace
 from lockstep.core.run.spares import is_ready
 
@@ -67,4 +66,4 @@ def take_in(plan: PlanBuilder) -> None:
 
 def _has_arrived(state: RunState, slot: int) -> bool:
     report = state.report(slot)
-    return report is not None and stands_ready(report, state.status.attempt) and is_ready(state, slot)
+    return report is not None and report.ready_for == state.status.attempt and is_ready(state, slot)

@@ -20,7 +20,7 @@ from lockstep.core.model.reasons import LossReason, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import TOLD_AFTER, PodView
 from lockstep.core.pods.gang import ca_config_map, template_for, worker_config_map
-from lockstep.core.pods.launchers import launcher_of, may_join
+from lockstep.core.pods.launchers import may_join, takes_steps
 from lockstep.core.pods.pod_groups import group_for, is_held_by_group
 from lockstep.core.run.attendance import stands_ready
 from lockstep.core.run.replacement import no_other_node_is_left, replace_before_start, replace_spares
@@ -128,30 +128,31 @@ def idle_slots(state: RunState) -> list[int]:
     return [slot for slot in state.slot_range() if state.rank(slot) < 0 or is_to_join(state, slot)]
 
 
-def enforce_deadlines(plan: PlanBuilder, reached: list[SlotStage]) -> None:
+def enforce_deadlines(plan: PlanBuilder, reached: list[SlotStage]) -> str:
     """Replace the ranks that took too long; give the nodes back when no replacement can be had.
 
-    Not while the cluster itself looks broken: what is late may all come, and nothing could take its place.
+    Not while the cluster itself looks broken: what is late may all come, and nothing could take its place. Returns in
+    words what is late together, and waited for; empty: nothing.
     """
     if plan.snapshot.leadership.disruption:
-        return
-    late = _judged_alone(plan, _late(plan, reached), reached)
+        return ""
+    late, slow = _judged_alone(plan, _late(plan, reached), reached)
     hopeless = _no_fault_of_a_node([at for at, _, _ in late], reached)
     if hopeless is not None:
         why = hopeless.detail or plan.status.queue.message
         words = f"rank {plan.rank(hopeless.slot)}: {hopeless.stage.value}, too long by now"
         begin_stop(plan, StopReason.NODES_LOST, words + (f" ({why})" if why else ""))
-        return
-    if late:
+    elif late:
         replace_before_start(plan, _losses(plan, late))
+    return slow
 
 
-def replace_late_spares(plan: PlanBuilder, reached: list[SlotStage]) -> None:
+def replace_late_spares(plan: PlanBuilder, reached: list[SlotStage]) -> str:
     """The same for spares, whatever the ranks do meanwhile: nobody waits for one, and nobody is charged."""
     if plan.snapshot.leadership.disruption:
-        return
+        return ""
     late = _late(plan, [at for at in reached if at.stage is not Stage.REFUSED])  # a quota may have room for it later
-    late = _judged_alone(plan, late, reached)
+    late, slow = _judged_alone(plan, late, reached)
     for at in reached:
         report = plan.report(at.slot)
         if report is not None and not report.polling and all(at is not other for other, _, _ in late):
@@ -161,6 +162,7 @@ def replace_late_spares(plan: PlanBuilder, reached: list[SlotStage]) -> None:
             if plan.reached(silent_until):
                 late.append((at, LossReason.LAUNCH_DEADLINE, f"no heartbeat for {plan.now - report.received_at:.0f} s"))
     replace_spares(plan, [loss for loss in _losses(plan, late) if not no_other_node_is_left(plan, loss)])
+    return slow
 
 
 _Late = tuple[SlotStage, LossReason, str]
@@ -180,8 +182,8 @@ def _late(state: RunState, reached: list[SlotStage]) -> list[_Late]:
     return late
 
 
-def _judged_alone(plan: PlanBuilder, late: list[_Late], reached: Sequence[SlotStage]) -> list[_Late]:
-    """Those of the late that are late each for itself; ``plan.slow`` tells of the others.
+def _judged_alone(state: RunState, late: list[_Late], reached: Sequence[SlotStage]) -> tuple[list[_Late], str]:
+    """Those of the late that are late each for itself; and the others in words.
 
     Waited for are those that are late together, until nobody has got further for ``SLOW_TIMES`` the limit of their
     stage; and every one while another that was late has got further within its limit, and for as long as the latest
@@ -189,24 +191,25 @@ def _judged_alone(plan: PlanBuilder, late: list[_Late], reached: Sequence[SlotSt
     """
     slow = [at for at, reason, _ in late if reason is not LossReason.NODE_CHECK_FAILED and at.deadline is not None]
     if not slow or _is_told_why(slow, reached):
-        return late
-    (moved, behind), limits = _late_moves(plan), plan.tunables.breaker
-    together = is_slow(len(slow), plan.world, limits)
+        return late, ""
+    (moved, behind), limits = _late_moves(state), state.tunables.breaker
+    together = is_slow(len(slow), state.world, limits)
     held = set()
     for at in slow:
-        limit = _limit(plan, at)
+        limit = _limit(state, at)
         assert at.deadline is not None
         until = max(moved + limit, at.deadline + behind)
         if together:
             until = max(until, max(moved, at.deadline) + SLOW_TIMES * limit)
-        if limit and not plan.reached(min(until, at.deadline + limits.longest)):
+        if limit and not state.reached(min(until, at.deadline + limits.longest)):
             held.add(at.slot)
+    words = ""
     if held:
         stages = Counter(at.stage.value for at in slow if at.slot in held)
         most, count = stages.most_common(1)[0]
         what = most if count == len(held) else f"{most} ({count})"
-        plan.slow = slow_in_words(len(held), plan.world, what, plan.lag)
-    return [each for each in late if each[0].slot not in held]
+        words = slow_in_words(len(held), state.world, what, state.lag)
+    return [each for each in late if each[0].slot not in held], words
 
 
 def _is_told_why(slow: Sequence[SlotStage], reached: Sequence[SlotStage]) -> bool:
@@ -248,7 +251,7 @@ def _late_moves(state: RunState) -> tuple[float, float]:
         if report is not None and pod.started_at is not None:
             due = _prepares_since(state, pod.started_at) + limits.registered
             heard = [(report.registered_at, due)]
-            if stands_ready(report, state.status.attempt):
+            if stands_ready(report, state.status.attempt, takes_steps=takes_steps(state.run.spec)):
                 heard.append((report.since, due + limits.ready))
             moves += [(at, due) for at, due in heard if at > rejoined]
         for at, due in moves:
@@ -342,16 +345,12 @@ def _stage(state: RunState, slot: int) -> SlotStage:
     if report is None or report.pod_uid != pod.uid:
         return SlotStage(slot, Stage.REGISTERING, _due(state, pod.started_at, limits.registered))
     problem = report.problem
-    if stands_ready(report, state.status.attempt):
-        if report.steps_port or not _has_steps(state):
-            return SlotStage(slot, Stage.READY, None)
+    if stands_ready(report, state.status.attempt, takes_steps=takes_steps(state.run.spec)):
+        return SlotStage(slot, Stage.READY, None)
+    if stands_ready(report, state.status.attempt, takes_steps=False):
         problem = NO_STEPS_PORT  # of another release it has none, and a pod that is made again has one of this
     since = _prepares_since(state, pod.started_at)
     return SlotStage(slot, Stage.PREPARING, _due(state, since, limits.registered + limits.ready), problem)
-
-
-def _has_steps(state: RunState) -> bool:
-    return state.run.spec is not None and launcher_of(state.run.spec).steps(state.run.spec)
 
 
 def _due(state: RunState, since: float, limit: float) -> float:

@@ -4,6 +4,7 @@
 status write, before anything of it is acted on. Quota and nodes are held meanwhile.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 from lockstep.api.base.changes import changed
@@ -60,6 +61,7 @@ from lockstep.core.model.reasons import (
 )
 from lockstep.core.model.run_state import RunState
 from lockstep.core.run.backoff import allowed_without_progress, backoff
+from lockstep.core.run.handover import Handover
 from lockstep.core.run.joining import go_on_without
 from lockstep.core.run.replacement import (
     exclude_node,
@@ -78,18 +80,18 @@ MAY_LEAVE_ITS_NODE = frozenset({AttemptCause.STRAGGLER, AttemptCause.NAN, Attemp
 """Causes of which a rank's node may be the reason although nothing on it failed."""
 
 
-def recover(plan: PlanBuilder, leaving: frozenset[int]) -> str:
-    """Answer losses and bad exits: end the running attempt, or mend the gang that is gathering.
-
-    ``leaving``: the slots that do not count as lost yet. Returns the request for the stacks of all ranks; empty: none.
-    """
+def recover(plan: PlanBuilder, known: Handover) -> Handover:
+    """Answer losses and bad exits: end the running attempt, or mend the gang that is gathering. Slots that are leaving
+    do not count as lost yet. Adds the request for the stacks of all ranks, and what is late together."""
     readmit_mended(plan)
     lift_ceiling(plan)
-    failed = ends(plan, leaving) if plan.phase is Phase.RUNNING else []
-    seen = look_for_losses(plan, leaving, over=bool(failed))
+    failed = ends(plan, known.leaving) if plan.phase is Phase.RUNNING else []
+    seen = look_for_losses(plan, known.leaving, over=bool(failed))
     lost = seen.lost
     if seen.slow:
-        plan.slow = slow_in_words(len(seen.slow), plan.world, late_in_words(seen.slow), plan.lag)
+        known = dataclasses.replace(
+            known, slow=slow_in_words(len(seen.slow), plan.world, late_in_words(seen.slow), plan.lag)
+        )
     replaceable = hold_back_nodes(plan, lost)
     spares = [loss for loss in replaceable if _is_idle(plan, loss)]
     # Nothing else depends on them, and one that may leave its node for nowhere stays.
@@ -102,7 +104,7 @@ def recover(plan: PlanBuilder, leaving: frozenset[int]) -> str:
         found = collected(plan, lost, failed, detected)
         if found:
             _end_attempt(plan, first_cause(found), replaceable)
-        return hang.stacks
+        return dataclasses.replace(known, stacks=hang.stacks)
     ended, beyond = last_end(plan), limit_exceeded_before(plan)
     if ended is not None and beyond is not None:
         _correct_root_cause(plan, ended, beyond)
@@ -111,7 +113,7 @@ def recover(plan: PlanBuilder, leaving: frozenset[int]) -> str:
         others = _blame_earlier_pod(plan, replaceable)
         if others and plan.status.stop is None:
             replace_before_start(plan, others)
-    return ""
+    return known
 
 
 def recheck_root_cause(plan: PlanBuilder) -> bool:

@@ -107,7 +107,7 @@ def _something_was_saved(state: RunState) -> bool:
     )
 
 
-def conclude(plan: PlanBuilder, waiting_for: str) -> None:
+def conclude(plan: PlanBuilder, waiting_for: str, slow: str) -> None:
     """Set every condition of the run, and the words for people. ``waiting_for``: what a complete gang waits for."""
     phase = plan.phase
     plan.status = changed(plan.status, observed_generation=plan.run.generation)
@@ -118,7 +118,7 @@ def conclude(plan: PlanBuilder, waiting_for: str) -> None:
     else:
         report_plain_gang(plan, waiting_for)
     count_spares(plan)
-    _report_slowness(plan)
+    _report_slowness(plan, slow)
     _report_suspended(plan, phase)
     if phase is not Phase.FINISHED:
         plan.condition(ConditionType.FINISHED, False, ConditionReason.NOT_FINISHED, "")
@@ -226,11 +226,11 @@ def rank_or_stage_differs(before: str, now: str) -> bool:
     return before.split(": ")[:3] != now.split(": ")[:3]
 
 
-def _report_slowness(plan: PlanBuilder) -> None:
+def _report_slowness(plan: PlanBuilder, slow: str) -> None:
     """What is late together, as one thing; its figures are written with the count of those that are there."""
     shown = find(plan.status, ConditionType.CLUSTER_DISRUPTION)
     told = shown is not None and shown.reason == ConditionReason.CLUSTER_SLOW
-    if not plan.slow:
+    if not slow:
         if told and not _has_yet_to_hear(plan):
             plan.status = without_condition(plan.status, ConditionType.CLUSTER_DISRUPTION)
         return
@@ -238,9 +238,9 @@ def _report_slowness(plan: PlanBuilder) -> None:
         return
     if shown is not None and not told:
         return  # the breaker says more
-    plan.condition(ConditionType.CLUSTER_DISRUPTION, True, ConditionReason.CLUSTER_SLOW, plan.slow)
+    plan.condition(ConditionType.CLUSTER_DISRUPTION, True, ConditionReason.CLUSTER_SLOW, slow)
     if not told:
-        plan.event(EventReason.CLUSTER_SLOW, plan.slow, action=ActionWord.WAIT, warning=True)
+        plan.event(EventReason.CLUSTER_SLOW, slow, action=ActionWord.WAIT, warning=True)
 
 
 def _has_yet_to_hear(state: RunState) -> bool:

@@ -14,10 +14,9 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.worker_report import WorkerPhase
-from lockstep.core.pods.launchers import may_join
+from lockstep.core.pods.launchers import may_join, takes_steps
 from lockstep.core.pods.requirement import avoided_nodes
-from lockstep.core.run.attendance import is_present
+from lockstep.core.run.attendance import is_present, stands_ready
 
 SETTLED_AFTER = 2.0
 """Seconds without news of a spare after which their number is worth a write."""
@@ -56,12 +55,14 @@ def is_ready(state: RunState, slot: int) -> bool:
     """The spare in ``slot`` stands at the barrier, on a node that nothing speaks against."""
     report, pod = state.report(slot), state.pod(slot)
     node = state.snapshot.nodes.get(state.status.assignment.nodes[slot])
-    if report is None or report.phase is not WorkerPhase.READY or report.problem or report.leaving_by:
+    if report is None or report.problem or report.leaving_by or not is_present(report, state.now, state.silent_after):
+        return False
+    if not stands_ready(report, None, takes_steps=takes_steps(state.run.spec)):
         return False
     if pod is None or pod.is_terminal or pod.deleting or node is None or not node.ready or node.drain:
         return False
     avoided = avoided_nodes(state.status.recovery.excluded_nodes, state.now)
-    return is_present(report, state.now, state.silent_after) and node.name not in {entry.node for entry in avoided}
+    return node.name not in {entry.node for entry in avoided}
 
 
 def count_spares(plan: PlanBuilder) -> None:

@@ -12,7 +12,7 @@ from lockstep.core.admission.admit import admit
 from lockstep.core.admission.queue_status import counted
 from lockstep.core.model.conditions import find
 from lockstep.core.model.plan import ClusterPlan
-from lockstep.core.model.snapshot import ClusterSnapshot, Lag, RunView
+from lockstep.core.model.snapshot import CLOSED_QUEUE, ClusterSnapshot, Lag, RunView
 from lockstep.core.model.tunables import Mode, Tunables
 from support.admission import NOW, held, node, run, world
 from support.admission import after as runs_after
@@ -181,6 +181,18 @@ class TestActive:
     ) -> None:
         snapshot = world(runs, nodes(2), queues={"q": {"stopPolicy": policy}})
         assert condition(told(passed(snapshot, mode=mode)), "Active") == expected
+
+    def test_one_that_cannot_be_read_says_so_and_what_holds_meanwhile(self) -> None:
+        snapshot = world([run("a", 1, queue="q")], nodes(2), queues={"q": {}})
+        unread = replace(snapshot.queues["q"], spec_error="spec: words")
+        status = told(passed(replace(snapshot, queues={"q": unread})))
+        assert (condition(status, "Active"), status.running) == (("True", "Admitting"), 1), "what could be read holds"
+        assert condition(status, "Valid") == ("False", "InvalidSpec")
+        assert not_none(find(status, "Valid")).message == "spec: words; until it is mended, the spec before it holds"
+        closed = replace(unread, spec=CLOSED_QUEUE)
+        plan = passed(replace(snapshot, queues={"q": closed}))
+        assert (condition(told(plan), "Active"), told(plan).running) == (("False", "InvalidSpec"), 0)
+        assert not_none(find(told(plan), "Valid")).message == "spec: words; until it is mended, nothing is admitted"
 
     def test_since_when_it_does_moves_only_when_it_flips(self) -> None:
         snapshot = world([holding("a", "h100-0", queue="q")], nodes(2), queues={"q": {"stopPolicy": "HoldAndDrain"}})

@@ -87,13 +87,17 @@ def test_what_an_operator_writes_into_a_status_is_read_whole() -> None:
     assert parse_run(raw_run(status=written)).status == TrainingRunStatus.load(written)
 
 
-def test_a_queue_that_does_not_parse_names_the_field() -> None:
-    raw = {
-        "metadata": {"name": "research", "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {"stopPolicy": "Drain"},
+def test_a_queue_that_does_not_parse_names_the_field_and_is_closed_unless_its_rules_are_known() -> None:
+    raw: dict[str, Any] = {
+        "metadata": raw_run()["metadata"] | {"name": "research"},
+        "spec": {"visibility": "OwnNamespace"},
     }
-    with pytest.raises(ValueError, match=r"spec\.stopPolicy"):
-        parse_queue(raw)
+    known = parse_queue(raw)
+    assert (known.spec.visibility, known.spec_error, known.is_closed) == ("OwnNamespace", "", False)
+    raw["spec"] = {"stopPolicy": "Drain"}
+    assert parse_queue(raw).spec_error.startswith("spec.stopPolicy: ")
+    assert parse_queue(raw).is_closed
+    assert (parse_queue(raw, known).spec, parse_queue(raw, known).is_closed) == (known.spec, False)
 
 
 @pytest.mark.parametrize(

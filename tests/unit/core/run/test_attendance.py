@@ -1,6 +1,7 @@
 """Everybody is at the barrier, or past START: judged of each report alike, whoever asks."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from lockstep.core.run.attendance import (
     is_release,
     is_where_wanted,
     slots_wanted,
+    stands_ready,
 )
 
 CANDIDATE = VerifyRequest("shared", "/shared/5", 5)
@@ -36,12 +38,35 @@ READY = WorkerReport(
         (READY, RUN, False),
         (replace(READY, attempt=3), RUN, True),
         (replace(READY, attempt=3, phase=WorkerPhase.EXITED), RUN, True),
+        (READY, replace(PREPARE, takes_steps=True), False),
+        (replace(READY, steps_port=5001), replace(PREPARE, takes_steps=True), True),
+        (replace(READY, attempt=3), replace(RUN, takes_steps=True), True),
     ],
 )
 def test_a_worker_is_where_its_directive_wants_the_gang(
     report: WorkerReport, directive: Directive, is_there: bool
 ) -> None:
     assert is_where_wanted(report, directive) is is_there
+
+
+@pytest.mark.parametrize(
+    ("changes", "attempt", "takes_steps", "stands"),
+    [
+        ({}, 3, False, True),
+        ({}, 2, False, False),
+        ({}, None, False, True),
+        ({"phase": WorkerPhase.PREPARING}, None, False, False),
+        ({}, 3, True, False),
+        ({}, None, True, False),
+        ({"steps_port": 5001}, 3, True, True),
+        ({"steps_port": 5001}, None, True, True),
+        ({"steps_port": 5001}, 2, True, False),
+    ],
+)
+def test_who_stands_ready_says_where_it_takes_steps_if_the_gang_has_any(
+    changes: dict[str, Any], attempt: int | None, takes_steps: bool, stands: bool
+) -> None:
+    assert stands_ready(replace(READY, **changes), attempt, takes_steps=takes_steps) is stands
 
 
 def test_a_worker_that_is_to_read_is_there_once_it_has() -> None:

@@ -186,10 +186,10 @@ def test_many_that_are_late_at_once_are_waited_for_and_told_as_one_thing(
     reached = [SlotStage(slot, stage if slot < late else Stage.READY, plan.now - 1.0) for slot in range(ranks)]
     reached = [at if at.stage is not Stage.READY else replace(at, deadline=None) for at in reached]
     before = plan.status.assignment
-    enforce_deadlines(plan, reached)
+    slow = enforce_deadlines(plan, reached)
     assert plan.status.stop is None
     assert (plan.status.assignment == before) is waits
-    assert plan.slow.startswith(f"{late} of {ranks} ranks are late together: {stage.value}; ") is waits
+    assert slow.startswith(f"{late} of {ranks} ranks are late together: {stage.value}; ") is waits
 
 
 @pytest.mark.parametrize(("overdue", "waits"), [(1.0, True), (599.0, True), (601.0, False)])

@@ -9,10 +9,11 @@ from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionType, LossReason
 from lockstep.core.model.snapshot import Leadership
+from lockstep.core.run.handover import Handover
 from lockstep.core.run.recovery import SYMPTOMS_WAIT, blame_earlier_loss, hold_back_nodes, recover, report_steps_lost
 from support.world import World, world_with_gang
 
-NOBODY: frozenset[int] = frozenset()
+NOBODY = Handover()
 
 
 def failed(w: World, rank: int = 1, code: int = 1, stderr: str = "") -> World:
@@ -26,7 +27,7 @@ def failed(w: World, rank: int = 1, code: int = 1, stderr: str = "") -> World:
 
 def test_while_nothing_is_wrong_nothing_is_done() -> None:
     plan = world_with_gang(2).plan("one")
-    assert recover(plan, NOBODY) == ""
+    assert recover(plan, NOBODY) == Handover()
     assert plan.build().status is None
 
 

@@ -66,8 +66,8 @@ def test_slowness_is_told_once_and_its_figures_change_with_the_count_of_those_th
 
     def told(words: str, ready: str) -> tuple[str, int]:
         plan = w.plan("one")
-        plan.slow, plan.status = words, changed(plan.status, nodes_ready=ready)
-        conclude(plan, "")
+        plan.status = changed(plan.status, nodes_ready=ready)
+        conclude(plan, "", words)
         w.amend("one", conditions=plan.status.conditions, nodes_ready="0/2", reason=plan.status.reason)
         shown = find(plan.status, "ClusterDisruption")
         return shown.message if shown is not None else "", len(plan.events)
@@ -104,7 +104,7 @@ def test_the_state_is_one_word(suspended: bool, nodes: int, state: str) -> None:
     w.settle()
     plan = w.plan("one")
     plan.status = changed(plan.status, state="")
-    conclude(plan, "")
+    conclude(plan, "", "")
     assert plan.status.state == state
     finished = find(plan.status, "Finished")
     assert finished is not None
@@ -141,7 +141,7 @@ def test_a_program_that_reports_no_step_is_told_how_to_once() -> None:
 
     def told() -> tuple[str, list[str]]:
         plan = w.plan("one")
-        conclude(plan, "")
+        conclude(plan, "", "")
         w.amend("one", conditions=plan.status.conditions)
         shown = find(plan.status, ConditionType.PROGRESSING)
         return shown.message if shown is not None else "", [event.reason for event in plan.events]
@@ -165,7 +165,7 @@ def test_a_new_leader_takes_nobody_for_silent_before_it_could_hear_them_and_keep
 
     def told() -> str:
         plan = w.plan("one")
-        conclude(plan, "")
+        conclude(plan, "", "")
         w.amend("one", conditions=plan.status.conditions)
         shown = find(plan.status, ConditionType.PROGRESSING)
         return shown.message if shown is not None else ""
@@ -182,7 +182,7 @@ def test_a_run_that_has_reported_steps_before_is_given_the_time_to_load() -> Non
     w.amend("one", progress=changed(w.status("one").progress, step=3, time=1.0))
     w.now += 2 * HINT_AFTER
     plan = w.plan("one")
-    conclude(plan, "")
+    conclude(plan, "", "")
     shown = find(plan.status, ConditionType.PROGRESSING)
     assert shown is not None
     assert shown.message == "no step of this attempt was reported yet"
@@ -210,7 +210,7 @@ def test_who_was_held_back_is_told_apart_from_who_was_stopped(
         conditions.append(Condition(type="Suspended", status=value, reason=before, last_transition_time=1.0))
     w.amend("one", state=state, conditions=tuple(conditions))
     plan = w.plan("one")
-    conclude(plan, "")
+    conclude(plan, "", "")
     told = find(plan.status, ConditionType.SUSPENDED)
     assert told is not None
     assert (told.reason, plan.status.state, plan.status.reason) == (reason, "Suspended", shown)

@@ -269,6 +269,16 @@ def test_a_rank_whose_node_is_still_sought_takes_a_spare_as_soon_as_one_is_ready
     assert set(w.children("llama").values()) == {2}
 
 
+def test_a_spare_of_a_gang_with_steps_is_ready_once_it_says_where_it_takes_them() -> None:
+    w = running(world(6, racks_of=3), launcher={"steps": True})
+    w.without_steps_port.add(w.status("llama").assignment.nodes[3])
+    w.pass_time(5)
+    assert w.status("llama").spares == "0/1"
+    w.lose_ranks("llama", 1)
+    w.reconcile("llama")
+    assert w.status("llama").assignment.rank_to_slot == (0, 1, 2)
+
+
 def test_suspending_does_not_wait_for_spares_and_resuming_finds_new_ones() -> None:
     w = running(world(5, racks_of=3))
     w.fail_node(w.status("llama").assignment.nodes[3])

@@ -6,14 +6,13 @@ from typing import TypeAlias
 
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
-from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import AssignmentStatus, QueueStatus, TrainingRunStatus
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.conditions import cannot_decide, is_true
 from lockstep.core.model.plan import Event, StatusWrite
 from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, WaitReason
-from lockstep.core.model.snapshot import Changes, ClusterSnapshot, PodPhase, PodView, QueueView, RunView
+from lockstep.core.model.snapshot import CLOSED_QUEUE, Changes, ClusterSnapshot, PodPhase, PodView, QueueView, RunView
 
 PODS, NODES, QUEUES = "pods", "nodes", names.QUEUES
 ObjectKey: TypeAlias = tuple[str, str]
@@ -71,11 +70,10 @@ def without(
             known[run.uid] = set_aside(run)
     runs = tuple(known[run.uid] if run.uid in absent else run for run in snapshot.runs)
     if gone:
-        closed = TrainingQueueSpec(stop_policy="Hold")
         queues = snapshot.queues.items()
         snapshot = replace(
             snapshot,
-            queues={name: QueueView(name, closed) if (QUEUES, name) in gone else view for name, view in queues},
+            queues={name: QueueView(name, CLOSED_QUEUE) if (QUEUES, name) in gone else view for name, view in queues},
             nodes={name: view for name, view in snapshot.nodes.items() if (NODES, name) not in gone},
             gang_pods=_with_bare(snapshot.gang_pods, gone),
             doubtful_pods=_with_bare(snapshot.doubtful_pods, gone),

@@ -50,8 +50,8 @@ def hold_of(
         words = f"the API server does not take its admission, which is tried again: {refused.message}"
         return Hold(WaitReason.ADMISSION_REFUSED, words, refused.until)
     queue = queue_spec(snapshot, name)
-    hold = _refused_by_queue(run, queue, snapshot) or _held_by_people(run, queue) or _beyond_limits(run, queue)
-    hold = hold or _hours_used_up(run, queue, snapshot)
+    hold = _refused_by_queue(run, queue, snapshot) or _held_by_people(run, queue, snapshot)
+    hold = hold or _beyond_limits(run, queue) or _hours_used_up(run, queue, snapshot)
     if hold is not None:
         return hold
     begin = run.spec.not_before
@@ -122,9 +122,11 @@ def _refused_by_queue(run: RunView, queue: TrainingQueueSpec, snapshot: ClusterS
     return None
 
 
-def _held_by_people(run: RunView, queue: TrainingQueueSpec) -> Hold | None:
+def _held_by_people(run: RunView, queue: TrainingQueueSpec, snapshot: ClusterSnapshot) -> Hold | None:
     assert run.spec is not None
     name = run.spec.queue
+    if name in snapshot.queues and snapshot.queues[name].is_closed:
+        return Hold(WaitReason.QUEUE_HELD, f"queue {name} admits nothing: its spec cannot be read")
     if queue.stop_policy != "None":
         return Hold(WaitReason.QUEUE_HELD, f"queue {name} admits nothing: its stopPolicy is {queue.stop_policy}")
     if run.key in queue.held_runs:

@@ -19,7 +19,11 @@ class QueueProblem(NamedTuple):
 def problems_of(
     view: QueueView, queues: Mapping[str, QueueView], gpu_types: Collection[str], classes: Collection[str]
 ) -> Iterator[QueueProblem]:
-    """Mistakes in the spec of ``view``, one of ``queues``; such a queue is obeyed all the same."""
+    """Mistakes in the spec of ``view``, one of ``queues``; such a queue is obeyed all the same, as far as it parses."""
+    if view.spec_error:
+        meanwhile = "nothing is admitted" if view.is_closed else "the spec before it holds"
+        yield QueueProblem(QueueReason.INVALID_SPEC, f"{view.spec_error}; until it is mended, {meanwhile}")
+        return
     for quota in view.spec.quotas:
         yield from _of_quota(quota, gpu_types)
     yield from _of_limits(view.spec.limits)

@@ -55,7 +55,7 @@ class Rulebook:
             dict(snapshot.namespace_labels),
             dict(snapshot.priority_classes),
             len(snapshot.nodes),
-            [*snapshot.queues],
+            [(name, view.is_closed) for name, view in snapshot.queues.items()],
         )
         specs = {name: view.spec for name, view in snapshot.queues.items()}
         if anew or of_all != self._of_all:

@@ -82,6 +82,11 @@ def has_token(spec: TrainingRunSpec | None) -> bool:
     return spec is None or spec.launcher.type in _WITH_TOKEN
 
 
+def takes_steps(spec: TrainingRunSpec | None) -> bool:
+    """Each worker starts what others of the gang ask it for, and says at which port."""
+    return spec is not None and launcher_of(spec).steps(spec)
+
+
 def may_join(spec: TrainingRunSpec | None) -> bool:
     """Whether a node that is lost, but for rank 0's, is replaced while the attempt goes on without it."""
     if spec is None or spec.launcher.type != "Ray":
@@ -91,5 +96,4 @@ def may_join(spec: TrainingRunSpec | None) -> bool:
 
 def worker_options(spec: TrainingRunSpec, gpus_per_node: int) -> Mapping[str, Any]:
     """All that the worker gets of the launcher, as JSON."""
-    launcher = launcher_of(spec)
-    return {**launcher.options(spec, gpus_per_node), **({"steps": True} if launcher.steps(spec) else {})}
+    return {**launcher_of(spec).options(spec, gpus_per_node), **({"steps": True} if takes_steps(spec) else {})}

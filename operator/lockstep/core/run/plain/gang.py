@@ -6,6 +6,8 @@ its START is written only when every pod of earlier attempts is gone. Requests, 
 those of every gang.
 """
 
+from dataclasses import replace
+
 from lockstep.api.base.changes import changed
 from lockstep.api.base.names import pod_name
 from lockstep.api.run_status import StartRecord
@@ -24,6 +26,7 @@ from lockstep.core.model.snapshot import PodView
 from lockstep.core.pods.plain_pods import PlainAttempt, PlainTemplate, master_port, nodelist
 from lockstep.core.pods.pod_groups import group_for
 from lockstep.core.run.drain import leave_drained_nodes
+from lockstep.core.run.handover import Gathering, Handover
 from lockstep.core.run.launching import SlotStage, Stage, end_superseded_pods, enforce_deadlines, stages_of_ranks
 from lockstep.core.run.plain.evidence import all_pods_were_seen, is_given_up
 from lockstep.core.run.plain.recovery import answer_failures, mend_before_start
@@ -35,27 +38,27 @@ _NOT_UP = frozenset({Stage.REFUSED, Stage.SCHEDULING, Stage.HELD, Stage.STARTING
 _NAMED = 3
 
 
-def follow_plain_gang(plan: PlanBuilder) -> str:
-    """Everything between admission and the end. Returns what the gang waits for before its next attempt."""
+def follow_plain_gang(plan: PlanBuilder, known: Handover) -> Handover:
+    """Everything between admission and the end. Adds what the gang waits for before its next attempt, and what is late
+    together."""
     if plan.world != plan.spec.nodes:
         words = f"spec.nodes is {plan.spec.nodes} now; without workers the gang queues again to change its size"
         begin_stop(plan, StopReason.REQUEUED, words)
-        return ""
-    waiting_for = ""
+        return known
     leave_drained_nodes(plan)
     if plan.phase is Phase.RUNNING:
         answer_failures(plan)
     else:
         mend_before_start(plan)
     if plan.phase is Phase.RUNNING:
-        _follow_launch(plan)
+        known = replace(known, slow=_follow_launch(plan))
     if plan.phase in (Phase.LAUNCHING, Phase.RECOVERING):
         _renew(plan)
-        waiting_for = _gather(plan)
+        known = _gather(plan, known)
     if plan.status.stop is None:
         end_superseded_pods(plan)
         _make_pods(plan)
-    return waiting_for
+    return known
 
 
 def ranks_not_up(state: RunState) -> list[SlotStage]:
@@ -64,19 +67,19 @@ def ranks_not_up(state: RunState) -> list[SlotStage]:
     return [at for at in stages_of_ranks(state) if at.stage in _NOT_UP and state.rank(at.slot) not in done]
 
 
-def _follow_launch(plan: PlanBuilder) -> None:
-    """Pods that do not come up end the attempt: the others wait for them in vain."""
+def _follow_launch(plan: PlanBuilder) -> str:
+    """Pods that do not come up end the attempt: the others wait for them in vain. Returns what is late together."""
     if not all_pods_were_seen(plan) and all(plan.pod(slot) is not None for slot in plan.slot_range()):
         plan.put_attempt(changed(plan.attempt(plan.status.attempt), started_at=plan.stamp))
     late = ranks_not_up(plan)
     if not late:
         if plan.status.recovery.requeues or plan.status.recovery.refusals is not None:
             plan.status = forget_requeues(plan.status)
-        return
+        return ""
     number, before = plan.status.attempt, plan.status.assignment
-    enforce_deadlines(plan, late)
+    slow = enforce_deadlines(plan, late)
     if plan.status.stop is not None or plan.status.assignment is before:
-        return
+        return slow
     replaced = [at for at in late if plan.status.assignment.incarnations[at.slot] != before.incarnations[at.slot]]
     words = f"{plan.title(replaced[0].slot)} on {before.nodes[replaced[0].slot]}: {replaced[0].stage.value} in time"
     plan.put_attempt(
@@ -92,6 +95,7 @@ def _follow_launch(plan: PlanBuilder) -> None:
         action=ActionWord.REPLACE_GANG,
     )
     plan.status = changed(plan.status, attempt=number + 1)
+    return slow
 
 
 def _renew(plan: PlanBuilder) -> None:
@@ -123,16 +127,17 @@ def _renew(plan: PlanBuilder) -> None:
     )
 
 
-def _gather(plan: PlanBuilder) -> str:
+def _gather(plan: PlanBuilder, known: Handover) -> Handover:
     """Write START once there is a node for every rank and nothing of earlier attempts is left; else say what lacks."""
     vacant = [at for at in stages_of_ranks(plan) if at.stage is Stage.VACANT]
     if vacant:
-        enforce_deadlines(plan, vacant)
-        return f"{len(vacant)} of {plan.world} ranks wait for a node"
+        slow = enforce_deadlines(plan, vacant) or known.slow
+        waiting_for = f"{len(vacant)} of {plan.world} ranks wait for a node"
+        return replace(known, slow=slow, gathering=Gathering(waiting_for=waiting_for))
     waiting_for = _waits_for(plan)
     if not waiting_for:
         _write_start(plan)
-    return waiting_for
+    return replace(known, gathering=Gathering(waiting_for=waiting_for))
 
 
 def _waits_for(state: RunState) -> str:

@@ -10,8 +10,9 @@ from lockstep.api.base.times import to_rfc3339
 from lockstep.api.queue import LabelSelector, TrainingQueueSpec
 from lockstep.api.recovery_status import NodeRefusalsStatus, RecoveryStatus
 from lockstep.api.run_status import Condition
-from lockstep.core.admission.queueing.holds import hold_of, hours_used_up, selects
-from lockstep.core.model.snapshot import RefusedAdmission, RunView
+from lockstep.core.admission.queueing.holds import Hold, hold_of, hours_used_up, selects
+from lockstep.core.model.reasons import WaitReason
+from lockstep.core.model.snapshot import CLOSED_QUEUE, RefusedAdmission, RunView
 from lockstep.core.model.tunables import Mode, Tunables
 from support.admission import NOW, run, world
 
@@ -181,3 +182,10 @@ def test_a_selector_reads_expressions_as_kubernetes_does(
     assert selects(selector, labels) is selected
     assert not selects(both, labels)
     assert selects(both, labels | {"team": "vision"}) is selected
+
+
+def test_a_run_in_a_queue_that_nobody_can_read_is_told_so() -> None:
+    snapshot = world([], queues={"q": {}})
+    closed = replace(snapshot.queues["q"], spec=CLOSED_QUEUE, spec_error="spec: words")
+    found = hold_of(asks(), replace(snapshot, queues={"q": closed}), Tunables(), NOW, has_live_pods=False)
+    assert found == Hold(WaitReason.QUEUE_HELD, "queue q admits nothing: its spec cannot be read")

@@ -46,6 +46,14 @@ def test_rules_hold_until_something_changes_by_which_a_run_is_judged(then: Clust
     assert (rules.version == version) is (kept == {"q", "r"})
 
 
+def test_a_queue_that_can_be_read_again_has_new_rules_whatever_they_are() -> None:
+    rules, held = Rulebook(), snapshot({"q": {"stopPolicy": "Hold"}})
+    rules.update(replace(held, queues={"q": replace(held.queues["q"], spec_error="words")}), Tunables(), anew=False)
+    unread = rules.for_queue("q")
+    rules.update(held, Tunables(), anew=False)
+    assert rules.for_queue("q") is not unread
+
+
 @pytest.mark.parametrize(
     ("tunables", "anew", "kept"),
     [(Tunables(), False, True), (Tunables(), True, False), (Tunables(mode=Mode.REPORT_ONLY), False, False)],
