@@ -171,6 +171,7 @@ class RunView:
     spec: TrainingRunSpec | None
     status: TrainingRunStatus
     spec_error: str = ""
+    ttl_written: str | None = None  # ttlAfterFinished, where no more of the spec is known; empty: nor is that
     set_uid: str = ""  # of the TrainingRunSet that owns it
     set_name: str = ""
     set_says: str = ""  # why the set has it suspended or cancelled, where its own spec does not …
