@@ -188,6 +188,7 @@ nightly: ## What is not worth every run: long outages, every fault, all of kind,
 	$(MAKE) fuzz
 	$(MAKE) formats
 	$(MAKE) fresh
+	$(MAKE) demo-scale NODES=4096
 	$(MAKE) bench-failover bench-launch bench-recover-full bench-admission-full bench-overload-full bench-steps
 
 generate: setup ## Write crds/, the generated docs, and what is made from the chart
