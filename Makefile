@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 # The parts of `make nightly`: each is a job of its own in the workflow.
-NIGHTLY := outages faults launchers kind random formats fresh benches
+NIGHTLY := outages faults launchers kind random formats fresh scale benches
 
 .PHONY: help setup setup-demo check lint coverage build monitoring test test-nodes test-cluster test-others audit \
 	test-outages test-unit test-more fuzz nightly fresh generate image e2e e2e-all cluster-up cluster-down cluster-status demo demo-scale playground \
@@ -201,6 +201,9 @@ nightly-random: fuzz
 nightly-formats: formats
 
 nightly-fresh: fresh
+
+nightly-scale:
+	$(MAKE) --no-print-directory demo-scale NODES=4096
 
 nightly-benches:
 	$(MAKE) --keep-going --no-print-directory bench-failover bench-launch bench-recover-full bench-admission-full \

@@ -32,7 +32,6 @@ from bench.launcher import Launch, Launcher
 from harness import world
 from harness.kube import create_namespace
 from harness.proxy import ApiProxy
-from harness.site import LEASE
 from harness.waiting import WaitedInVain
 from harness.world import World
 from localcluster.control_plane import SETTINGS
@@ -97,7 +96,7 @@ def measure(here: World, options: argparse.Namespace) -> Json:
     launcher = Launcher(here, NAMESPACE, options.nodes, options.patience)
     calm = uvloop.run(launcher.launch(with_workers=True))
     _say(f"calm: started {calm.started:.1f} s after the apply; {_load()}")
-    held, starts = _lease(here), here.operator.starts
+    held = here.lease()
     overload = Overload(here, proxy, options.busy, options.takes, after)
     written = len(proxy.writes)
     try:
@@ -112,7 +111,7 @@ def measure(here: World, options: argparse.Namespace) -> Json:
         "loaded_s": round(loaded.started, 2),
         "times": round(loaded.started / calm.started, 1),
         **_of_the_run(loaded),
-        "leases_lost": max(here.operator.starts - starts, int(held != _lease(here))),
+        "leases_lost": held.lost_until(here.lease()),
         **overload.most,
         "told_slow": any(str(ConditionReason.CLUSTER_SLOW) in each for each in words),
     }
@@ -144,11 +143,6 @@ def _go_first() -> int:
         return 0
     _say("setting: the proxy and the simulated workers, which stand for other machines, go before the operator")
     return _FIRST
-
-
-def _lease(here: World) -> tuple[Any, Any]:
-    spec = here.cluster.api.get(LEASE)["spec"]
-    return spec.get("holderIdentity"), spec.get("leaseTransitions")
 
 
 def _is_status(path: str) -> bool:

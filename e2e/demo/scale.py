@@ -42,7 +42,7 @@ Json = dict[str, Any]
 
 
 def main() -> int:
-    """Exit code 0 when every rank was started once and the run succeeded."""
+    """Exit code 0 when every rank was started once, nothing was replaced, the lease was held and the run succeeded."""
     parser = argparse.ArgumentParser(
         prog="python -m demo.scale", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -85,6 +85,7 @@ def play(world: World, count: int, say: Callable[[str], None]) -> list[str]:
         before = whole.status
 
     training = [f"--total-steps={TOTAL_STEPS}", f"--step-seconds={STEP_SECONDS}"]
+    held = world.lease()
     with simulated_workers(world, "--once", *training) as workers:
         say(f"kubectl apply: a TrainingRun of {count} nodes")
         applied = time.time()
@@ -97,7 +98,7 @@ def play(world: World, count: int, say: Callable[[str], None]) -> list[str]:
     _tell_times(stats, applied, say)
     for setting in settings(world.cluster.layout):
         say(f"setting: {setting}")
-    return _broken_promises(run, stats, count)
+    return broken_promises(run, stats, count, held.lost_until(world.lease()))
 
 
 def manifest(count: int) -> Json:
@@ -119,8 +120,9 @@ def _tell_times(stats: Json, applied: float, say: Callable[[str], None]) -> None
     say(f"    {first['lastAt'] - applied:6.2f}  the last one")
 
 
-def _broken_promises(run: RunView, stats: Json, count: int) -> list[str]:
-    wrong = []
+def broken_promises(run: RunView, stats: Json, count: int, leases_lost: int) -> list[str]:
+    """What was not as it is to be, in sentences."""
+    wrong, totals = [], run.status.totals
     if not is_true(run.status, ConditionType.SUCCEEDED):
         wrong.append(f"the run ended as {run.status.state} ({run.status.reason}), not Succeeded")
     if run.status.attempt != 1:
@@ -128,6 +130,12 @@ def _broken_promises(run: RunView, stats: Json, count: int) -> list[str]:
     released = stats["attempts"]["1"]["released"]
     if released != count:
         wrong.append(f"{released} ranks were released, not {count}")
+    if totals.nodes_replaced or totals.pods_replaced:
+        wrong.append(f"{totals.nodes_replaced} nodes and {totals.pods_replaced} pods were replaced, not none")
+    if run.status.recovery.requeues:
+        wrong.append(f"it gave its nodes back {run.status.recovery.requeues} times")
+    if leases_lost:
+        wrong.append(f"the operator lost its lease {leases_lost} times")
     return wrong
 
 

@@ -87,7 +87,7 @@ class StepNode:
 
     def ends(self) -> list[dict[str, Any]]:
         """The rows for ``stepEnds`` since the last call."""
-        return [row for row in self.rows() if "line" not in row]
+        return [row for row in self.rows() if row.get("code") or row.get("signal")]
 
     def rows(self) -> list[dict[str, Any]]:
         """All that it tells of, since the last call."""

@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness import operator as operator_process
 from harness.kube import Kubectl, install, operator_kubeconfig
 from harness.operator import OperatorProcess
 from harness.proxy import ApiProxy
+from harness.site import LEASE
 from harness.waiting import wait_for
 from localcluster import LocalCluster, build, processes
 from localcluster.errors import NotRunningError
@@ -24,6 +25,19 @@ from localcluster.processnodes.node import NodeShape
 
 _NODES_SECONDS = 300.0
 _numbers = itertools.count()
+
+
+class LeaseSeen(NamedTuple):
+    """At one moment: who holds it, how often others have taken it, and how often the operator was started."""
+
+    holder: str | None
+    transitions: int | None
+    starts: int
+
+    def lost_until(self, later: LeaseSeen) -> int:
+        """How often it was lost since, at least."""
+        moved = (self.holder, self.transitions) != (later.holder, later.transitions)
+        return max(later.starts - self.starts, int(moved))
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,11 @@ class World:
         if self.nodes is None:
             raise RuntimeError("this world was started without process nodes")
         return self.nodes
+
+    def lease(self) -> LeaseSeen:
+        """Who leads, and how it came to that. Raises LocalClusterError."""
+        spec = self.cluster.api.get(LEASE)["spec"]
+        return LeaseSeen(spec.get("holderIdentity"), spec.get("leaseTransitions"), self.operator.starts)
 
     def claim_folder(self, namespace: str, claim: str) -> Path:
         """What a PersistentVolumeClaim holds, as a folder of this machine."""

@@ -45,6 +45,7 @@ from lockstep.core.model.start_record import CollectiveStart, Members, Resume
 from lockstep.core.model.worker_report import (
     CheckpointReport,
     ExitReport,
+    PartlyEndedStep,
     PointReport,
     PreviousSavesReport,
     ProgressReport,
@@ -355,6 +356,19 @@ _LIES: Sequence[_Lie] = (
                 rng.choice(("", "NodeUnreachable", "OOMKilled", "x")),
             )
             for _ in range(rng.choice((1, 2, 16)))
+        )
+    },
+    lambda rng, r, now: {
+        "partly_ended": tuple(
+            PartlyEndedStep(
+                rng.choice(("", "MPI", "x" * 64)),
+                rng.choice(COUNTS),
+                rng.choice((None, 0, 1, 2, 2**31 - 1)),
+                rng.choice((0.0, now - 5, now, now + 1e6)),
+                rng.choice(COUNTS),
+                rng.choice(COUNTS),
+            )
+            for _ in range(rng.choice((1, 2, 4)))
         )
     },
     lambda rng, r, now: {"stacks": StackReport(rng.choice(("", "x", "a1")), rng.choice(("", "é" * 2048)))},

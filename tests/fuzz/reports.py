@@ -144,6 +144,7 @@ def _state(report: WorkerReport, rng: Random) -> dict[str, Any]:
         "timing": msgspec.to_builtins(report.timing),
         "stepsPort": report.steps_port,
         "stepEnds": msgspec.to_builtins(report.step_ends),
+        "partlyEnded": msgspec.to_builtins(report.partly_ended),
         "signs": msgspec.to_builtins(report.signs),
         "stacks": msgspec.to_builtins(report.stacks),
         "pointed": msgspec.to_builtins(report.pointed),

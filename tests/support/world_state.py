@@ -14,6 +14,7 @@ from lockstep.core.model.tunables import Tunables
 from lockstep.core.model.worker_report import (
     CheckpointReport,
     ExitReport,
+    PartlyEndedStep,
     PointReport,
     PreviousSavesReport,
     Sign,
@@ -63,6 +64,7 @@ class Worker:
     exit: ExitReport | None = None
     signs: tuple[Sign, ...] = ()
     step_ends: tuple[StepEnd, ...] = ()
+    partly_ended: tuple[PartlyEndedStep, ...] = ()
     step: int = 0
     steps_since: float = 0.0
     since: float = 0.0

@@ -201,7 +201,7 @@ class WorldOfWorkers(WorldState):
         elif phase is DesiredPhase.RUN and worker.ready_for == orders.attempt > worker.attempt:
             assert orders.start is not None
             worker.phase, worker.attempt, worker.start = WorkerPhase.RUNNING, orders.attempt, orders.start
-            worker.exit, worker.signs, worker.step_ends = None, (), ()
+            worker.exit, worker.signs, worker.step_ends, worker.partly_ended = None, (), (), ()
             worker.step, worker.steps_since = orders.start.resume_step, self.now
             self.launched.setdefault((pod.run_uid, orders.attempt), set()).add(worker.slot)
             others = [w for w in self._workers_of(pod.run_uid) if w.attempt < orders.attempt and self._may_write(w)]
@@ -273,6 +273,7 @@ class WorldOfWorkers(WorldState):
             verified=worker.verified,
             signs=worker.signs,
             step_ends=worker.step_ends,
+            partly_ended=worker.partly_ended,
             saved=worker.saved,
             listens=self.listens and worker.phase is WorkerPhase.RUNNING,
             leaving_by=worker.leaving_by,

@@ -73,7 +73,7 @@ async def test_people_are_told_what_was_measured_in_the_last_minute_usual_or_not
     await stall(clock, 0.45)
     for seconds in (0.01, 0.2, 0.3):
         meter.wrote("team", seconds)
-        meter.placed(10 * seconds)
+        meter.placed("team", 10 * seconds)
     told = meter.slowness()
     assert (told.loop, told.write, told.placing) == pytest.approx((0.2, 0.2, 2.0))
     assert not told.allowance
@@ -140,5 +140,33 @@ async def test_of_many_namespaces_those_written_to_last_are_remembered(clock: Ma
     for number in range(1000):
         for _ in range(100):
             meter.wrote(f"ns-{number}", 1.0)
-    assert 0 < sum(map(len, meter._writes.values())) <= 128 * 64
-    assert "ns-999" in meter._writes
+    assert 0 < sum(map(len, meter._writes._known.values())) <= 128 * 64
+    assert "ns-999" in meter._writes._known
+
+
+@pytest.mark.parametrize(
+    ("seconds", "times", "told"), [(1.0, 9, 0.0), (30.0, 2, 0.0), (30.0, 3, 30.0)], ids=["usual", "hardly ever", "slow"]
+)
+async def test_kube_scheduler_is_slow_when_half_of_the_pods_wait_for_it(
+    clock: ManualClock, seconds: float, times: int, told: float
+) -> None:
+    meter = LagMeter(clock)
+    for _ in range(times):
+        meter.placed("team", seconds)
+    lag = meter.lag()
+    assert (lag.placing, lag.placing_allowance) == (told, min(300.0, 10 * told))
+    assert not lag.allowance, "of the operator and its API server it says nothing"
+    assert not meter.is_overloaded()
+    await clock.advance(61)
+    assert not meter.lag().placing
+
+
+@pytest.mark.parametrize(("slow_in", "told"), [("a", 0.0), ("ab", 0.0), ("abc", 20.0)])
+async def test_a_namespace_whose_pods_wait_moves_nobody_elses_deadlines(
+    clock: ManualClock, slow_in: str, told: float
+) -> None:
+    meter = LagMeter(clock)
+    for place in "abcde":
+        for _ in range(200 if place == "a" else 3):
+            meter.placed(place, 20.0 if place in slow_in else 0.0)
+    assert meter.lag().placing == told

@@ -121,6 +121,15 @@ def test_of_the_ends_of_steps_the_first_are_kept_and_their_words_cut_and_made_fi
     assert not set("\x07\x1b\r") & set(end.step + end.program + end.stderr_tail)
 
 
+def test_of_steps_that_ended_in_part_few_are_kept_and_their_names_are_cut() -> None:
+    row = {"step": "\x1b[31m" + "s" * 100, "task": 2, "nodeRank": 1, "at": 5.5, "done": 1, "left": 7}
+    (step, *more) = decode_report(report(partlyEnded=[row] * 9)).partly_ended
+    assert len(more) == 3
+    assert (step.task, step.node_rank, step.at, step.done, step.left) == (2, 1, 5.5, 1, 7)
+    assert len(step.step) <= 64
+    assert "\x1b" not in step.step
+
+
 def test_a_loss_written_as_a_number_is_understood() -> None:
     decoded = decode_report(report(progress={"step": 7, "at": 1, "loss": 2.5}))
     assert decoded.progress is not None
@@ -174,6 +183,9 @@ def test_a_field_of_a_newer_release_is_passed_over() -> None:
         ({"stepEnds": [{"at": 1, "nodeRank": -1}]}, "$.stepEnds[0].nodeRank"),
         ({"stepEnds": [{"at": 1, "asked": 1}]}, "$.stepEnds[0].asked"),
         ({"stepEnds": [{"at": 1}] * 65}, "$.stepEnds"),
+        ({"partlyEnded": [{"left": -1}]}, "$.partlyEnded[0].left"),
+        ({"partlyEnded": [{"at": 2**41}]}, "$.partlyEnded[0].at"),
+        ({"partlyEnded": [{}] * 65}, "$.partlyEnded"),
         ({"stacks": {"id": "i" * 65}}, "$.stacks.id"),
         ({"pointed": {"path": "/c", "step": 2**53 + 1}}, "$.pointed.step"),
         ({"warmed": {"id": "w", "peer": -2}}, "$.warmed.peer"),

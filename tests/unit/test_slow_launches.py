@@ -1,11 +1,14 @@
 """Launches of large gangs where everything takes longer than its deadline: nobody is replaced for it, but the dead."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.core.model.conditions import find
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.snapshot import Lag
 from support.examples import examples
 from support.world import World, phase, spec, world
 
@@ -140,3 +143,22 @@ def test_whatever_is_slow_and_whoever_leads_only_the_dead_are_replaced(
             break
     assert phase(w) is Phase.RUNNING
     assert replaced(w) == dead
+
+
+@pytest.mark.parametrize("placing", [0.0, 12.0])
+def test_where_kube_scheduler_is_slow_a_single_pod_that_it_has_not_placed_is_waited_for_as_much_longer(
+    placing: float,
+) -> None:
+    w = launched(PLACED, 1.0, ranks=16, dead=frozenset({7}))
+    w.lag = Lag(placing=placing)
+    follow(w, 20.0, 5.0)
+    name, pod = next((name, pod) for name, pod in w.pods.items() if pod.slot == 7)
+    assert not pod.bound
+    w.pods[name] = replace(pod, reason="Unschedulable")
+    due = pod.created_at + w.tunables.deadlines.scheduled + 10 * placing
+    w.now = due - 1.0
+    w.settle(2)
+    assert not replaced(w)
+    w.now = due + 1.0
+    w.settle(2)
+    assert replaced(w) == {7}

@@ -368,11 +368,32 @@ async def test_a_node_is_remembered_to_have_the_gpus_that_it_offered(world: Worl
 
 
 async def test_how_long_the_scheduler_takes_is_told_of_each_pod_that_it_places(world: World) -> None:
-    placed: list[float] = []
-    world.store.placed = placed.append
+    placed: list[tuple[str, float]] = []
+    world.store.placed = lambda namespace, seconds: placed.append((namespace, seconds))
     world.store.gang_pods.upsert(pod("p1", bound=False, created_at=100.0))
     world.store.gang_pods.upsert(pod("p2", bound=True, created_at=100.0, bound_at=103.0))
     assert not placed, "of one that was placed before it was seen nothing is known"
     world.store.gang_pods.upsert(pod("p1", version=21, created_at=100.0, bound_at=107.0))
     world.store.gang_pods.upsert(pod("p1", version=22, created_at=100.0, bound_at=107.0, started_at=108.0))
-    assert placed == [7.0]
+    assert placed == [("team", 7.0)]
+
+
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [
+        ({}, True),
+        ({"by_kube_scheduler": False}, False),
+        ({"reason": "Unschedulable"}, False),
+        ({"reason": "SchedulingGated"}, False),
+    ],
+    ids=["kube-scheduler's", "another scheduler's", "that waits for room", "that waits for its gates"],
+)
+async def test_what_another_scheduler_takes_or_a_pod_waits_for_is_not_told(
+    world: World, before: dict[str, Any], told: bool
+) -> None:
+    placed: list[float] = []
+    world.store.placed = lambda _, seconds: placed.append(seconds)
+    world.store.gang_pods.upsert(pod("p1", bound=False, created_at=100.0, **before))
+    after = {key: value for key, value in before.items() if key != "reason"}
+    world.store.gang_pods.upsert(pod("p1", version=21, created_at=100.0, bound_at=107.0, **after))
+    assert placed == ([7.0] if told else [])

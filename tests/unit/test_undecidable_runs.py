@@ -6,15 +6,17 @@ from typing import Any
 
 import pytest
 
+from lockstep.controller.kube.errors import ApiError, UnreachableError
 from lockstep.controller.reconcile import reconcile
 from lockstep.controller.reconcile.failing import AGAIN
 from lockstep.core.decide import decide
-from lockstep.core.model.conditions import find
+from lockstep.core.model.cluster_objects import Versioned
+from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.plan import Plan
 from lockstep.core.model.reasons import ConditionType
-from lockstep.core.model.snapshot import RunSnapshot
+from lockstep.core.model.snapshot import JobPhase, JobView, RunSnapshot
 from lockstep.core.model.tunables import Tunables
-from support.shaky_api import Api, Fate, Operator, is_running
+from support.shaky_api import Api, Fate, Link, Operator, is_running
 
 
 class Cluster:
@@ -160,3 +162,42 @@ async def test_a_plan_that_cannot_be_carried_out_is_such_a_failure_too(
     ended = find(cluster.api.view("one").status, ConditionType.FINISHED)
     assert ended is not None
     assert ended.reason == "Cancelled"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ApiError(403, "Forbidden", "pods is forbidden"),
+        ApiError(500, "InternalError", "cannot be decrypted"),
+        UnreachableError("reset"),
+        [{"status": {"containerStatuses": [7]}, "metadata": {"ownerReferences": [{"uid": "job-1"}]}}],
+    ],
+    ids=["forbidden", "broken", "unreached", "odd"],
+)
+async def test_pods_of_an_archive_job_that_nobody_gives_keep_no_run_from_being_decided(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, answer: Exception | list[Any]
+) -> None:
+    asked: list[str] = []
+
+    async def list_all(self: Link, *_: Any, labels: str = "", **__: Any) -> tuple[list[Any], str]:
+        asked.append(labels)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer, "1"
+
+    monkeypatch.setattr(Link, "list_all", list_all)
+    cluster.apply("one")
+    await cluster.live(5)
+    cluster.api.runs["one"]["status"]["checkpoint"] = {"archive": {"job": {"name": "j", "action": "Upload"}}}
+    cluster.operator.store.runs.apply(cluster.api.runs["one"])
+    ended = JobView("ns", "j", "job-1", "uid-one", JobPhase.COMPLETE, 0.0, 0.0, "")
+    cluster.operator.store.archive_jobs.cache.upsert(Versioned("job-1", 1, ended))
+    cluster.apply("one", env=[])
+    await cluster.live(20)
+    assert asked == ["batch.kubernetes.io/job-name=j"], "it was asked for, and not at every look"
+    if isinstance(answer, ApiError) and answer.is_verdict:
+        assert cluster.operator.said == ["ArchiveJobUnread"]
+    cluster.apply("one", cancel=True)
+    await cluster.live(20)
+    assert not cluster.trains("one")
+    assert is_true(cluster.api.view("one").status, ConditionType.FINISHED)

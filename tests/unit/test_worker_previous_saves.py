@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lockstep.controller.workers.protocol import decode_report
+from lockstep.core.checkpoints.step_names import STATE_THEIR_STEP, believed_up_to
+from lockstep.worker.checkpoints import previous
 from lockstep.worker.checkpoints.inventory import survey
 from lockstep.worker.checkpoints.previous import MARKER, MARKERS_READ, MOST, previous_saves
 from lockstep.worker.settings import Settings, Tier
@@ -49,6 +54,24 @@ def test_the_newest_valid_save_of_each_earlier_run_is_told_the_last_one_first(tm
         {"runUid": EARLIER % 2, "step": 7, "path": str(later)},
         {"runUid": EARLIER % 1, "step": 40, "path": str(newest)},
     ]
+
+
+def test_a_directory_that_only_ends_in_a_date_is_no_newer_save(tmp_path: Path) -> None:
+    newest = saved(tmp_path, 40)
+    saved(tmp_path, 20251101)
+    assert previous_saves(settings(tmp_path)) == [{"runUid": EARLIER % 1, "step": 40, "path": str(newest)}]
+
+
+def test_where_nothing_else_is_there_it_is_told(tmp_path: Path) -> None:
+    only = saved(tmp_path, 20251101)
+    assert [row["path"] for row in previous_saves(settings(tmp_path))] == [str(only)]
+
+
+@given(st.lists(st.one_of(st.integers(0, 10**15), st.sampled_from((110, 20251101, 20251102, 2025110112))), max_size=8))
+def test_names_are_believed_as_the_operator_believes_them(steps: list[int]) -> None:
+    beyond, believed = previous._beyond_all_steps(sorted(steps, reverse=True)), believed_up_to(steps, 0)
+    assert beyond == (math.inf if believed is None else believed + 1)
+    assert set(previous.STATE_THEIR_STEP) == STATE_THEIR_STEP
 
 
 @pytest.mark.parametrize(

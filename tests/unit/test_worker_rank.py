@@ -51,7 +51,7 @@ class Node:
         return started
 
     def rows(self) -> list[dict[str, Any]]:
-        return [row for row in self.told.rows() if "line" not in row]
+        return [row for row in self.told.rows() if row.get("code") or row.get("signal")]
 
 
 @pytest.fixture
@@ -65,11 +65,13 @@ def node(tmp_path: Path) -> Iterator[Node]:
     made.told.close()
 
 
-def test_a_rank_that_ends_well_is_no_news_and_its_streams_are_its_own(node: Node) -> None:
+def test_a_rank_tells_that_it_begins_and_ends_well_and_its_streams_are_its_own(node: Node) -> None:
     started = node.start("sh", "-c", "cat; echo $LOCKSTEP_NODE_RANK $PMI_RANK; echo err >&2")
     assert started.communicate("in\n") == ("in\n2 5\n", "err\n")
     assert started.returncode == 0
-    assert node.told.rows() == []
+    begun, ended = node.told.rows()
+    assert (begun["step"], begun["task"], begun["pid"] > 0) == ("MPI", 5, True)
+    assert (ended["step"], ended["task"], ended["code"], ended["signal"]) == ("MPI", 5, 0, None)
 
 
 @pytest.mark.parametrize(

@@ -308,8 +308,8 @@ CATALOGUE = (
         "gauge",
         "seconds",
         "Of the last minute: by how much the operator's loop was late at most (loop), what half of its writes took the "
-        "API server in half of the namespaces (api-server), and half of the gangs' pods until the scheduler had placed "
-        "them (scheduler).",
+        "API server in half of the namespaces (api-server), and half of the gangs' pods there until kube-scheduler, "
+        "which had nothing against them, had placed them (scheduler).",
         ("part",),
         (),
         3,

@@ -22,7 +22,6 @@ from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.resources import CONFIG_MAPS, PODS, RUNS
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.runtime.tracing import NoTracer, Tracer
-from lockstep.controller.store.archive_jobs import JOB_NAME_LABEL, last_words
 from lockstep.controller.store.store import Store
 from lockstep.controller.store.usage import UsageKeeper
 from lockstep.controller.store.whole_status import is_assignment_missing, is_known_by_pods, is_reservation_missing
@@ -154,7 +153,7 @@ class Reconciler:
             return
         if self._tunables().scale_up.provisioning_requests and self._store.scale_ups.is_due(run):
             await self._executor.objects.provisioning_requests.read(run)
-        await self._read_last_words(run)
+        await self._executor.objects.read_last_words(run)
         snapshot = self._snapshot(run)
         if snapshot is None or is_assignment_missing(snapshot.run):
             return
@@ -318,14 +317,6 @@ class Reconciler:
         await self._executor.objects.delete_pods(
             [DeletePod(pod.namespace, pod.name, pod.uid, "its run is gone") for pod in gone if not pod.deleting]
         )
-
-    async def _read_last_words(self, run: RunView) -> None:
-        """What the awaited archive job said at its end is in its pods, which are nobody's gang."""
-        awaited = run.status.checkpoint.archive.job
-        job = self._store.archive_jobs.unread(run.uid, awaited.name) if awaited is not None else None
-        if job is not None:
-            pods, _ = await self._kube.list_all(PODS, run.namespace, labels=f"{JOB_NAME_LABEL}={job.name}")
-            self._store.archive_jobs.keep_words(job, last_words(pods, job.uid))
 
     async def _read_what_is_unread(self) -> set[str]:
         """Runs whose nodes others need not wait for. Raises KubeError while there are some that they wait for, once all

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from lockstep.api.base import nesting
 from lockstep.api.base.nesting import read_object
 from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.election import LostLeadershipError
 from lockstep.controller.kube.errors import ApiError, KubeError
 from lockstep.controller.kube.events import EventRecorder
 from lockstep.controller.kube.workqueue import WorkQueue, run_key
@@ -13,7 +14,7 @@ from lockstep.controller.reconcile.pace import RunPace
 from lockstep.controller.reconcile.run_writer import CONCURRENT_WRITES, RunWriter, all_of, log_decision
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.resources import JOBS, PODS, RUNS
-from lockstep.controller.store.archive_jobs import parse_job
+from lockstep.controller.store.archive_jobs import JOB_NAME_LABEL, last_words, parse_job
 from lockstep.controller.store.pod_groups import PodGroups
 from lockstep.controller.store.scale_ups import ProvisioningRequests
 from lockstep.controller.store.store import Store
@@ -35,6 +36,8 @@ from lockstep.core.model.snapshot import PlaceholderView, PodView, RefusedCreate
 log = logging.getLogger("lockstep.execute")
 ANSWER_SOON = 1.0
 """Seconds until a run is reconciled again for which something was asked that has no answer yet."""
+_WORDS_AGAIN = 30.0
+"""Seconds until the API server is asked again for the pods of an archive job, when it did not give them."""
 
 
 class RunObjects:
@@ -57,6 +60,7 @@ class RunObjects:
         self._queue = queue
         self.pace = pace
         self._clock = clock
+        self._words_again: dict[str, float] = {}  # job UID -> when its pods are asked for again
         self.pod_groups = PodGroups(kube)
         self.provisioning_requests = ProvisioningRequests(kube, store.scale_ups)
 
@@ -135,6 +139,29 @@ class RunObjects:
             return
         self._store.forget_refused_create(run.uid, what)
         self._store.archive_jobs.cache.upsert(parse_job(reply))
+
+    async def read_last_words(self, run: RunView) -> None:
+        """What the awaited archive job said at its end is in its pods, which are nobody's gang. Where they cannot be
+        read that is told, and asked for again later: the run is decided, and obeys, without."""
+        awaited, now = run.status.checkpoint.archive.job, self._clock.now()
+        job = self._store.archive_jobs.unread(run.uid, awaited.name) if awaited is not None else None
+        if job is None or self._words_again.get(job.uid, now) > now:
+            return
+        what = f"the pods of job {job.name} cannot be read: "
+        try:
+            pods, _ = await self._kube.list_all(PODS, run.namespace, labels=f"{JOB_NAME_LABEL}={job.name}")
+            self._store.archive_jobs.keep_words(job, last_words(pods, job.uid))
+            self._store.forget_refused_create(run.uid, what)
+        except LostLeadershipError:
+            raise
+        except Exception as error:
+            again = now + _WORDS_AGAIN
+            self._words_again = {uid: at for uid, at in self._words_again.items() if at > now} | {job.uid: again}
+            self._queue.wake_at(run_key(run.namespace, run.name), again)
+            if isinstance(error, KubeError):
+                self._runs.warn(run, what, error, EventReason.ARCHIVE_JOB_UNREAD, ActionWord.ARCHIVE)
+            else:
+                self._store.left_out.note(JOBS.plural, f"pods of {run.namespace}/{job.name}", job.uid, error)
 
     async def submit_run(self, run: RunView, made: SubmitRun) -> None:
         """One that is refused is told to who asked for it."""

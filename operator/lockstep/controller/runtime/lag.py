@@ -11,6 +11,8 @@ from lockstep.core.model.snapshot import Lag
 LOOK_EVERY = 0.25
 NOTICED = 0.5
 """Seconds from which on lag is told of: less is usual."""
+PLACING_NOTICED = 2.0
+"""The same of kube-scheduler, whose times are known in whole seconds."""
 _OFTEN = 3
 """Times in a minute that the loop stands still where it is slow; once is an accident, and is held against nobody."""
 _RECENT, _JUST_NOW = 60.0, 10.0
@@ -25,7 +27,7 @@ _MOST_PLACES, _MOST_OF_A_PLACE = 128, 64
 class Slowness:
     """What was measured in the last minute, in seconds, for people. ``loop``: the latest that the loop was; ``write``:
     what half of the writes took at least, in half of the namespaces; ``placing``: what half of the gangs' pods took at
-    least until the scheduler placed them.
+    least until kube-scheduler placed them, where it had nothing against them, in half of the namespaces.
     ``allowance``: by how much deadlines are later for it."""
 
     loop: float = 0.0
@@ -35,18 +37,18 @@ class Slowness:
 
 
 class LagMeter:
-    """Measures by how much the event loop is late, and how long writes take. All that it keeps is bounded.
+    """Measures by how much the event loop is late, and how long writes and kube-scheduler take. All that it keeps is
+    bounded.
 
-    Each namespace has one say in how slow writes are: where those of one are held up (by a webhook that admits its
-    pods), however many, nobody else's deadlines move.
+    Each namespace has one say in how slow writes and kube-scheduler are: where those of one are held up (by a webhook
+    that admits its pods), however many, nobody else's deadlines move.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._stalls: deque[tuple[float, float]] = deque(maxlen=_MOST)  # until when (Unix seconds), for how long
         self._looks: deque[tuple[float, float]] = deque(maxlen=int(_RECENT / LOOK_EVERY))  # when, by how much late
-        self._writes: dict[str, deque[tuple[float, float]]] = {}  # by namespace: when it was answered, after how long
-        self._placed: deque[tuple[float, float]] = deque(maxlen=_MOST)  # when that was heard, after how long
+        self._writes, self._placed = _Places(), _Places()
         self._told: tuple[float, Lag] = (float("-inf"), Lag())
 
     async def watch(self) -> None:
@@ -62,15 +64,11 @@ class LagMeter:
 
     def wrote(self, namespace: str, seconds: float) -> None:
         """A write was answered, or given up, after so long."""
-        writes = self._writes.pop(namespace, None)
-        self._writes[namespace] = writes = deque(maxlen=_MOST_OF_A_PLACE) if writes is None else writes  # the last now
-        writes.append((self._clock.now(), seconds))
-        if len(self._writes) > _MOST_PLACES:
-            del self._writes[next(iter(self._writes))]
+        self._writes.note(namespace, self._clock.now(), seconds)
 
-    def placed(self, seconds: float) -> None:
-        """The scheduler has placed a pod that was made so long before."""
-        self._placed.append((self._clock.now(), seconds))
+    def placed(self, namespace: str, seconds: float) -> None:
+        """kube-scheduler has placed a pod that was made so long before."""
+        self._placed.note(namespace, self._clock.now(), seconds)
 
     def lag(self) -> Lag:
         """How slow it all is, worked out once a second."""
@@ -90,25 +88,43 @@ class LagMeter:
         now = self._clock.now()
         return Slowness(
             loop=max(_recent(self._looks, now), default=0.0),
-            write=self._usual_write(now),
-            placing=_usual(_recent(self._placed, now), _recent(self._placed, now, _JUST_NOW)),
+            write=self._writes.usual(now),
+            placing=self._placed.usual(now),
             allowance=self.lag().allowance,
         )
 
     def _measured(self, now: float) -> Lag:
         stalls = _recent(self._stalls, now)
         loop = statistics.median(stalls) if len(stalls) >= _OFTEN else 0.0
-        usual = self._usual_write(now)
+        write, placing = self._writes.usual(now), self._placed.usual(now)
         deaf = tuple(stall for stall in self._stalls if now - stall[0] <= _REMEMBERED)
-        return Lag(loop, usual if usual >= NOTICED else 0.0, deaf)
+        return Lag(
+            loop, write if write >= NOTICED else 0.0, deaf, placing=placing if placing >= PLACING_NOTICED else 0.0
+        )
 
-    def _usual_write(self, now: float) -> float:
+
+class _Places:
+    """How long something took, by the namespace that it was done for."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, deque[tuple[float, float]]] = {}  # when it was over, after how long
+
+    def note(self, namespace: str, now: float, seconds: float) -> None:
+        """It was done once more."""
+        known = self._known.pop(namespace, None)
+        self._known[namespace] = known = deque(maxlen=_MOST_OF_A_PLACE) if known is None else known  # the last now
+        known.append((now, seconds))
+        if len(self._known) > _MOST_PLACES:
+            del self._known[next(iter(self._known))]
+
+    def usual(self, now: float) -> float:
+        """What it takes in half of the namespaces at least; 0 where it was hardly ever done of late."""
         usual, all_recent = [], 0
-        for writes in self._writes.values():
-            recent = _recent(writes, now)
+        for each in self._known.values():
+            recent = _recent(each, now)
             all_recent += len(recent)
-            if known := recent or _recent(writes, now, _A_WHILE):
-                usual.append(_usual(known, _recent(writes, now, _JUST_NOW)))
+            if known := recent or _recent(each, now, _A_WHILE):
+                usual.append(_usual(known, _recent(each, now, _JUST_NOW)))
         return statistics.median_low(usual) if all_recent >= _OFTEN else 0.0
 
 

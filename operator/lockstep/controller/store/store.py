@@ -103,7 +103,8 @@ class Store:
         self.scale_ups = ScaleUps(clock)
         self._placeholder_gone: dict[str, float] = {}  # run UID -> when the last of its placeholders went
         self.node_flaps = NodeFlaps(clock)
-        self.placed: Callable[[float], None] = lambda seconds: None  # told after how long a gang's pod was placed
+        self.placed: Callable[[str, float], None] = lambda namespace, seconds: None
+        """Told after how long kube-scheduler has placed a pod of a gang, against which it never had anything."""
         self.job_id_of: Callable[[str], int] = lambda uid: 0  # a number that was taken for a run or array
         self.refusals = Refusals(clock)
         self._nodes_by_name: dict[str, NodeView] = {}
@@ -422,7 +423,7 @@ class Store:
         if pod is None:
             return
         if isinstance(old, PodView) and pod.bound_at is not None and old.bound_at is None:
-            self.placed(max(0.0, pod.bound_at - pod.created_at))
+            self._tell_placed(pod, pod.bound_at, waited=bool(old.reason))
         self._refused.forget(pod.run_uid, pod.name)
         key = run_key(pod.namespace, pod.run)
         if isinstance(new, PodView) and not (new.is_terminal or new.deleting):
@@ -431,6 +432,11 @@ class Store:
         self._queue.add(key)
         if not isinstance(new, PodView) or new.is_terminal:
             self._queue.add(CLUSTER_KEY)
+
+    def _tell_placed(self, pod: PodView, at: float, *, waited: bool) -> None:
+        """``waited``: for something that was against it, which is not the scheduler's time."""
+        if pod.by_kube_scheduler and not waited:
+            self.placed(pod.namespace, max(0.0, at - pod.created_at))
 
     def _placeholder_changed(self, pod: PlaceholderView, *, is_gone: bool) -> None:
         """Whom it is for makes another if it is gone; whoever has its node by now has it taken away."""

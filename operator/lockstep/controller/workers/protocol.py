@@ -21,6 +21,7 @@ from lockstep.core.model.worker_report import (
     CheckpointReport,
     ExitReport,
     JobAsk,
+    PartlyEndedStep,
     PointReport,
     PreviousSavesReport,
     ProgressReport,
@@ -50,6 +51,7 @@ STACKS = 2048
 MAX_REASON = 256
 MAX_SIGNS = 16
 MAX_STEP_ENDS = 16
+MAX_PARTLY = 4
 MAX_ASKS = 4
 STEP_STDERR = 1024
 """Characters that are kept of what a process of a step wrote last."""
@@ -140,6 +142,7 @@ class State(_Wire):
     timing: TimingReport = TimingReport()
     signs: Annotated[tuple[Sign, ...], Meta(max_length=64)] = ()
     step_ends: Annotated[tuple[StepEnd, ...], Meta(max_length=64)] = ()
+    partly_ended: Annotated[tuple[PartlyEndedStep, ...], Meta(max_length=64)] = ()
     stacks: StackReport | None = None
     pointed: PointReport | None = None
     warmed: WarmUpReport | None = None
@@ -177,6 +180,7 @@ class State(_Wire):
             )
             for end in self.step_ends[:MAX_STEP_ENDS]
         )
+        self.partly_ended = tuple(replace(each, step=_cut(each.step, 64)) for each in self.partly_ended[:MAX_PARTLY])
         # Copied, as else each would hold the whole body.
         self.asks = tuple(
             replace(ask, kind=sanitise.line(ask.kind), body=ask.body.copy()) for ask in self.asks[:MAX_ASKS]

@@ -13,7 +13,15 @@ from lockstep.controller.workers.protocol import Exit, Registration, Report, Sta
 from lockstep.controller.workers.trust import SenderClaim
 from lockstep.core.model.plan import Directive
 from lockstep.core.model.start_record import CollectiveStart
-from lockstep.core.model.worker_report import CheckpointReport, ExitReport, Sign, StepEnd, WorkerPhase, WorkerReport
+from lockstep.core.model.worker_report import (
+    CheckpointReport,
+    ExitReport,
+    PartlyEndedStep,
+    Sign,
+    StepEnd,
+    WorkerPhase,
+    WorkerReport,
+)
 from lockstep.core.run.attendance import StartPace, is_release, is_where_wanted, slots_wanted
 
 ROWS_PER_TIER = 32
@@ -309,6 +317,7 @@ class ReportBook:
             timing=state.timing,
             signs=_signs(report.signs, state, offset),
             step_ends=_step_ends(report, state, offset),
+            partly_ended=_partly_ended(report, state, offset),
             stacks=state.stacks,
             pointed=state.pointed,
             warmed=state.warmed,
@@ -337,6 +346,15 @@ def _step_ends(known: WorkerReport, state: State, offset: float) -> tuple[StepEn
     told = [structs.replace(end, at=moment(end.at, offset)) for end in state.step_ends]
     before = {_named(end): end for end in known.step_ends} if known.attempt == state.attempt else {}
     return tuple(before.get(_named(end), end) for end in told)
+
+
+def _partly_ended(known: WorkerReport, state: State, offset: float) -> tuple[PartlyEndedStep, ...]:
+    """Who was first has ended when that was told first."""
+    before = {(each.step, each.task): each.at for each in known.partly_ended} if known.attempt == state.attempt else {}
+    return tuple(
+        structs.replace(each, at=before.get((each.step, each.task)) or moment(each.at, offset))
+        for each in state.partly_ended
+    )
 
 
 def _named(end: StepEnd) -> tuple[object, ...]:
@@ -405,6 +423,7 @@ def _facts(report: WorkerReport) -> tuple[object, ...]:
         report.steps_port,
         report.dashboard_port,
         report.step_ends,
+        report.partly_ended,
         bool(report.leaving_by),
         report.saved,
         report.signs,

@@ -26,7 +26,8 @@ def slow_in_words(late: int, of: int, what: str, lag: Lag) -> str:
     """What is late together, as one thing."""
     return (
         f"{late} of {plural(of, 'rank')} are late together: {what}; the operator's loop runs {lag.loop:.1f} s late, "
-        f"a write takes the API server {lag.write:.1f} s; nobody is replaced for it"
+        f"a write takes the API server {lag.write:.1f} s, a pod kube-scheduler {lag.placing:.1f} s; nobody is replaced "
+        "for it"
     )
 
 

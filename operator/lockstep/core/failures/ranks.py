@@ -10,13 +10,15 @@ from lockstep.core.model.ranges import format_ranges, parse_ranges, shown_ranges
 from lockstep.core.model.reasons import ExitReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import PodPhase
-from lockstep.core.model.worker_report import ExitReport, WorkerPhase, WorkerReport
+from lockstep.core.model.worker_report import ExitReport, PartlyEndedStep, WorkerPhase, WorkerReport
 from lockstep.core.pods.launchers import launcher_of, may_join
 
 TOLD_TO_LEAVE = "SIGTERM"
 """What a worker names as its problem once its pod is being ended."""
 _STOOD_BY = {"MPI": ", which stood by for steps,", "Ray": ", where Ray ran,"}
 """What a rank does that decides nothing, by launcher."""
+BY_MPIRUN = "MPI"
+"""In the place of a step's name: mpirun has started the process, and the task is its rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +107,42 @@ def half_finished(state: RunState) -> str:
     """
     exits = state.status.exits
     if exits.attempt != state.status.attempt or not exits.succeeded or not state.trains:
-        return ""
+        return _partly_ended_step(state)
     done = succeeded_ranks(state)
     left = len(deciding_ranks(state)) - len(done)
     if left <= 0:
-        return ""
+        return _partly_ended_step(state)
     words = exits.first or f"ranks {shown_ranges(done)} ended with code 0"
     if len(done) > 1 and exits.first:
         first = exits.first.replace(" ended with code 0", "", 1)
         words = f"{len(done)} ranks ({shown_ranges(done)}) ended with code 0, the first was {first}"
+    return f"{words}; the other {f'{left} still run' if left > 1 else 'still runs'}"
+
+
+def _partly_ended_step(state: RunState) -> str:
+    """The same of the tasks of a step, or of the ranks of mpirun: of that which has most left."""
+    if not state.trains:
+        return ""
+    found: dict[str, list[tuple[int, PartlyEndedStep]]] = {}
+    for slot in state.ranked_slots():
+        report = state.report(slot)
+        for each in report.partly_ended if report is not None and report.attempt == state.status.attempt else ():
+            where = state.rank(slot) if each.node_rank is None else each.node_rank
+            if 0 <= where < state.world:
+                found.setdefault(each.step, []).append((where, each))
+    counted = [(sum(each.left for _, each in step), name, step) for name, step in found.items()]
+    partly = [entry for entry in counted if entry[0] and any(each.done for _, each in entry[2])]
+    if not partly:
+        return ""
+    left, name, step = max(partly, key=lambda entry: entry[:2])
+    where, first = min(((where, each) for where, each in step if each.done), key=lambda one: (one[1].at, one[0]))
+    node = state.status.assignment.nodes[slot_of_rank(state.status.assignment, where)]
+    many, whose = ("ranks", "MPI") if name == BY_MPIRUN else ("tasks", "a step")
+    who = f"{many[:-1]} {first.task} of {whose} on {node}"
+    at, done = to_rfc3339(min(first.at, state.now)), sum(each.done for _, each in step)
+    words = f"{who} ended with code 0 at {at}"
+    if done > 1:
+        words = f"{done} {many} of {whose} ended with code 0, the first was {who} at {at}"
     return f"{words}; the other {f'{left} still run' if left > 1 else 'still runs'}"
 
 

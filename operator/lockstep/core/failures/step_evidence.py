@@ -14,7 +14,7 @@ from dataclasses import replace
 from heapq import nsmallest
 
 from lockstep.core.failures.evidence import LossKind, losses
-from lockstep.core.failures.ranks import FailedExit, deciding_ranks, exit_in, failed_exits, was_terminated
+from lockstep.core.failures.ranks import BY_MPIRUN, FailedExit, deciding_ranks, exit_in, failed_exits, was_terminated
 from lockstep.core.failures.signs import OUT_OF_MEMORY, SIGN_LIVES, read_exit
 from lockstep.core.failures.silence import everyone_heard_since
 from lockstep.core.model.assignment import slot_of_rank
@@ -33,8 +33,6 @@ _DOUBTED = frozenset({"MPI"})
 """Launchers whose command is not taken at its word."""
 _DAEMONS = frozenset({"orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy"})
 """What mpirun starts on each node. Without it the ranks there go on, which mpirun may not notice."""
-_BY_MPIRUN = "MPI"
-"""In the place of a step's name: mpirun has started the process, and the task is its rank."""
 _MPI_ERR_UNKNOWN = 14
 """What Open MPI ends ranks with, mostly without a word of their own, when the connection to another is closed."""
 _UNREACHED = "NodeUnreachable"
@@ -203,13 +201,13 @@ def _as_exit(state: RunState, at: float, slot: int, told_by: int, end: StepEnd) 
     exit_report = ExitReport(end.code or 0, end.signal or 0, at, reason, end.stderr_tail)
     # A daemon that nobody killed breaks off for what its processes, or its peers, did.
     broke_off = end.program in _DAEMONS and not _was_killed(end)
-    follows = broke_off or (end.step == _BY_MPIRUN and end.code == _MPI_ERR_UNKNOWN)
+    follows = broke_off or (end.step == BY_MPIRUN and end.code == _MPI_ERR_UNKNOWN)
     return FailedExit(slot, state.status.assignment.nodes[slot], exit_report, f": {_named(end)}", follows=follows)
 
 
 def _named(end: StepEnd) -> str:
     program = end.program or "a process"
-    if end.step == _BY_MPIRUN:
+    if end.step == BY_MPIRUN:
         return f"{program}, rank {end.task} of {end.step},"
     return f"{program} of {f'step {end.step}' if end.step else 'a step'}"
 

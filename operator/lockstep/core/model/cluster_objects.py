@@ -67,6 +67,7 @@ _PHASES = {phase.value: phase for phase in PodPhase}
 _NONE: dict[str, str] = {}  # what almost every node has of conditions beyond Ready
 _NONE_OF_THEM: Resources = {}
 _GATES_NAMED = 8
+_KUBE_SCHEDULER = "default-scheduler"
 _amount = lru_cache(maxsize=4096)(amount)  # the same few quantities come again with every pod
 
 
@@ -217,6 +218,7 @@ def _gang_pod(pod: wire.Pod) -> PodView | None:
         created_at=_seconds(meta.creation_timestamp),
         deleting=meta.deletion_timestamp is not None,
         killed_at=_seconds(meta.deletion_timestamp) if meta.deletion_timestamp else 0.0,
+        by_kube_scheduler=spec.scheduler_name in ("", _KUBE_SCHEDULER),
         bound_at=next((_seconds(c.last_transition_time) for c in status.conditions if _is_placed(c)), None),
         started_at=_seconds(begun.started_at) if begun and begun.started_at else None,
         ended_at=_seconds(terminated.finished_at) if terminated and terminated.finished_at else None,

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
+from lockstep.api.base.durations import parse_duration
 from lockstep.api.base.nesting import TOO_DEEP, UNREADABLE
 from lockstep.api.base.times import to_unix
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
@@ -33,9 +34,10 @@ def parse_run(raw: Mapping[str, Any], known: RunView | None = None) -> RunView:
     """
     meta = raw["metadata"]
     if known is not None and (known.uid, known.generation) == (meta["uid"], meta.get("generation")):
-        spec, spec_error = known.own_spec or known.spec, known.spec_error
+        spec, spec_error, ttl = known.own_spec or known.spec, known.spec_error, known.ttl_written
     else:
         spec, spec_error = _spec_of_run(raw.get("spec") or {})
+        ttl = _ttl_written(raw.get("spec")) if spec_error else None
     status = _status_of_run(raw.get("status") or {})
     owner: Mapping[str, Any] = next(filter(_is_run_set, meta.get("ownerReferences") or ()), {})
     return RunView(
@@ -47,6 +49,7 @@ def parse_run(raw: Mapping[str, Any], known: RunView | None = None) -> RunView:
         created_at=to_unix(meta["creationTimestamp"]),
         spec=spec,
         spec_error=spec_error,
+        ttl_written=ttl,
         status=status,
         deleting=meta.get("deletionTimestamp") is not None,
         annotations=_our_annotations(meta),
@@ -70,6 +73,16 @@ def _legible(raw: Mapping[str, Any], error: ValidationError) -> TrainingRunSpec 
         return TrainingRunSpec.model_validate({name: value for name, value in raw.items() if name not in unreadable})
     except (ValidationError, AttributeError):  # which is a spec that is no object
         return None
+
+
+def _ttl_written(raw: Any) -> str | None:
+    """How long its record is to be kept, whatever else of the spec can be read: a duration, or empty where this cannot
+    be read either; None: it is kept."""
+    written = raw.get("ttlAfterFinished") if isinstance(raw, Mapping) else ""
+    if written is None:
+        return None
+    is_read = isinstance(written, str) and _is_read(lambda: parse_duration(written))
+    return written if is_read else ""
 
 
 def _status_of_run(raw: Mapping[str, Any]) -> TrainingRunStatus:

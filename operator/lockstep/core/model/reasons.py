@@ -371,6 +371,7 @@ class EventReason(AnyReason):
     ARCHIVE_LISTED = "ArchiveListed"
     ARCHIVE_JOB_FAILED = "ArchiveJobFailed"
     ARCHIVE_JOB_IDLE = "ArchiveJobIdle"
+    ARCHIVE_JOB_UNREAD = "ArchiveJobUnread"
     # The API server would not take it.
     ARCHIVE_JOB_REFUSED = "ArchiveJobRefused"
     STATUS_REFUSED = "StatusRefused"

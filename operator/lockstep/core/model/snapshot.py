@@ -68,6 +68,7 @@ class PodView:
     disruption: str = ""  # reason of its DisruptionTarget condition: EvictionByEvictionAPI, DeletionByTaintManager, …
     attempt: int = 0  # that it was made for, where it has no worker; 0: its worker is told at START
     requests: Resources = field(default_factory=dict, hash=False)  # with the pod itself counted
+    by_kube_scheduler: bool = True  # it asks for the cluster's default scheduler
 
     @property
     def is_terminal(self) -> bool:
@@ -171,6 +172,7 @@ class RunView:
     spec: TrainingRunSpec | None
     status: TrainingRunStatus
     spec_error: str = ""
+    ttl_written: str | None = None  # ttlAfterFinished, where no more of the spec is known; empty: nor is that
     set_uid: str = ""  # of the TrainingRunSet that owns it
     set_name: str = ""
     set_says: str = ""  # why the set has it suspended or cancelled, where its own spec does not …
@@ -297,11 +299,17 @@ class Lag:
     loop: float = 0.0  # by which the operator's loop was late, where it often was
     write: float = 0.0  # that half of the writes took the API server at least
     deaf: tuple[tuple[float, float], ...] = ()  # when nobody was listened to: until when, and for how long; in order
+    placing: float = 0.0  # that half of the pods waited for kube-scheduler at least, which found nothing against them
 
     @property
     def allowance(self) -> float:
         """By how much deadlines are later for it: for what each of them waits for takes so much longer."""
         return min(MOST_ALLOWED, TURNS * (self.loop + self.write))
+
+    @property
+    def placing_allowance(self) -> float:
+        """The same for what waits for kube-scheduler as well."""
+        return min(MOST_ALLOWED, TURNS * (self.loop + self.write + self.placing))
 
     def deaf_since(self, moment: float) -> float:
         """Seconds since ``moment`` in which nobody was listened to."""

@@ -120,6 +120,7 @@ class PodSpec(Struct, frozen=True, rename="camel"):
     resources: ResourceRequirements = ResourceRequirements()
     affinity: Affinity | None = None
     scheduling_gates: list[SchedulingGate] = []
+    scheduler_name: str = ""
     priority: int = 0
 
 

@@ -160,6 +160,19 @@ class StepEnd(Struct, frozen=True, rename="camel"):
     reason: Word = ""
 
 
+class PartlyEndedStep(Struct, frozen=True, rename="camel"):
+    """``done`` tasks of a step ended with code 0 while ``left`` go on: of all its nodes, or, of a step named MPI, those
+    on the worker's own. ``at``, ``task`` and ``node_rank`` tell of the first; None: the node is the worker's own.
+    """
+
+    step: Text = ""
+    task: Count = 0
+    node_rank: Count | None = None
+    at: Moment = 0.0
+    done: Count = 0
+    left: Count = 0
+
+
 class StackReport(Struct, frozen=True, rename="camel"):
     """What the processes of a rank were doing, in a few lines; the full dump is in the pod's log."""
 
@@ -215,6 +228,7 @@ class WorkerReport:
     timing: TimingReport = field(default_factory=TimingReport)
     signs: tuple[Sign, ...] = ()  # of the current attempt, earliest first
     step_ends: tuple[StepEnd, ...] = ()  # the first of the current attempt
+    partly_ended: tuple[PartlyEndedStep, ...] = ()  # steps of the current attempt
     stacks: StackReport | None = None
     pointed: PointReport | None = None
     warmed: WarmUpReport | None = None

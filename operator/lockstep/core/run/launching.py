@@ -334,7 +334,7 @@ def _stage(state: RunState, slot: int) -> SlotStage:
             return SlotStage(slot, Stage.REFUSED, refused.since + limits.vacant + lag.allowance, refused.message)
         return SlotStage(slot, Stage.REFUSED, refused.since + limits.scheduled, refused.message)
     detail = ": ".join(filter(None, (pod.reason, pod.message)))
-    made = max(pod.created_at, calm_since) + lag.allowance
+    made = max(pod.created_at, calm_since) + lag.placing_allowance
     if is_held_by_group(pod):
         return SlotStage(slot, Stage.HELD, made + limits.vacant)
     if not pod.bound:

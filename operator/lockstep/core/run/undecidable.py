@@ -53,6 +53,7 @@ from lockstep.core.run.stopping import (
     stop_after_save,
 )
 from lockstep.core.run.time_limit import limit_of, save_by_the_limit, then_at_its_limit
+from lockstep.core.run.waiting import forget_when_due
 
 WITHOUT_PODS = 15.0
 """Seconds after which a gang gives its nodes back that has no pod: one that was made just now has been heard of."""
@@ -148,6 +149,7 @@ def _let_end_if_over(plan: PlanBuilder) -> bool:
         return True
     if plan.phase is Phase.FINISHED:
         _end_pods(plan)
+        _tried(_forget_when_due, plan)
         return True
     return False
 
@@ -405,6 +407,13 @@ def _end_pods(plan: PlanBuilder) -> None:
     tunables, is_out_of_share = plan.tunables, finished.reason in OUT_OF_SHARE
     if plan.reached(since + (tunables.stop_grace if is_out_of_share else tunables.deadlines.registered)):
         plan.delete_live_pods("the run has finished", tunables.stop_grace if is_out_of_share else None)
+
+
+def _forget_when_due(plan: PlanBuilder) -> bool:
+    finished = find(plan.status, ConditionType.FINISHED)
+    assert finished is not None
+    forget_when_due(plan, finished.last_transition_time)
+    return True
 
 
 def _conclude(plan: PlanBuilder, otherwise: str) -> None:

@@ -5,8 +5,9 @@ from lockstep.api.queue import QueueLimits
 from lockstep.core.admission.queueing.dependencies import record_of
 from lockstep.core.model.limits import asked_limit
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import StopReason
-from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.reasons import ConditionReason, ConditionType, StopReason
+from lockstep.core.model.run_state import RunState
+from lockstep.core.model.snapshot import JobPhase, RunView
 from lockstep.core.run.stopping import finish, stop_after_save
 
 _ASK_AGAIN = 2.0
@@ -73,16 +74,28 @@ def stop_for_preemption(plan: PlanBuilder) -> bool:
 
 def over_at(run: RunView, ended: float) -> float | None:
     """When the time of a run is over that ended at ``ended``; None: it is kept."""
-    ttl = run.spec.ttl_after_finished if run.spec is not None else None
-    return None if ttl is None else ended + parse_duration(ttl)
+    ttl = run.spec.ttl_after_finished if run.spec is not None and not run.spec_error else run.ttl_written
+    return None if not ttl else ended + parse_duration(ttl)
 
 
 def forget_when_due(plan: PlanBuilder, ended: float) -> None:
     """Have the run deleted ``ttlAfterFinished`` after its end, once none of its pods is left.
 
     A run of a set waits for its outcome to be on record there as well; the store has it reconciled when that is so.
-    A paused one stays.
+    A paused one stays. Where it cannot be read for how long the run is to be kept, that is told.
     """
-    due = over_at(plan.run, ended)
-    if due is not None and plan.reached(due) and plan.snapshot.recorded and not plan.run.is_paused:
-        plan.delete_run = not plan.live_pods and plan.status.checkpoint.archive.job is None
+    run = plan.run
+    due = over_at(run, ended)
+    if due is not None and plan.reached(due) and plan.snapshot.recorded and not run.is_paused:
+        plan.delete_run = not plan.live_pods and not _archives(plan)
+    if run.spec_error and run.ttl_written == "":
+        words = f"{run.spec_error}; so the run is kept, as it cannot be read for how long it is to be: delete it"
+        plan.condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID_SPEC, words)
+
+
+def _archives(state: RunState) -> bool:
+    """The job that it waits for is at work; once the spec cannot be read nobody takes down that it has ended."""
+    job = state.status.checkpoint.archive.job
+    if job is None or not state.run.spec_error:
+        return job is not None
+    return any(each.name == job.name and each.phase is JobPhase.ACTIVE for each in state.snapshot.jobs)

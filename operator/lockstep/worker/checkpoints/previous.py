@@ -10,7 +10,7 @@ import stat
 from typing import Dict, List, Optional, Tuple
 
 from lockstep.worker.checkpoints.formats.examination import examine
-from lockstep.worker.checkpoints.formats.findings import VALID
+from lockstep.worker.checkpoints.formats.findings import VALID, Finding
 from lockstep.worker.checkpoints.tiers import step_paths
 from lockstep.worker.settings import JSON, SHARED, Settings
 
@@ -23,6 +23,8 @@ MARKERS_READ = 512  # of the directories that changed last, in a path that runs 
 MARKER = ".lockstep-run"  # in the directory of a run's UID: which run's it is
 OF_VERY_MANY_FILES = 64  # one in so many is looked at
 
+STATE_THEIR_STEP = ("Manifest", "HuggingFace", "Lightning", "NVRxLocal")  # formats; of others the name alone does
+_DATE = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:\d\d){0,3}$")
 _UID = re.compile(r"^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
 
 
@@ -109,9 +111,29 @@ def _uids(settings: Settings, root: str) -> List[str]:
 def _newest(settings: Settings, run_root: str, skew: float) -> Optional[Tuple[float, int, str]]:
     """(when it was committed, step, path)."""
     form = settings.checkpoint_format
+    valid: List[Tuple[int, str, Finding]] = []
     with contextlib.suppress(OSError):
         for step, _, path in sorted(step_paths(run_root, form, SHARED), reverse=True)[:STEPS_LOOKED_AT]:
             finding = examine(path, form=form, step=step, of=OF_VERY_MANY_FILES, skew=skew)
             if finding is not None and finding.verdict == VALID:
-                return finding.committed_at, step, path
+                valid.append((step, path, finding))
+    beyond = _beyond_all_steps([step for step, _, _ in valid])
+    for step, path, finding in valid:
+        if step < beyond or finding.format in STATE_THEIR_STEP:
+            return finding.committed_at, step, path
     return None
+
+
+def _beyond_all_steps(steps: List[int]) -> float:
+    """From where on a name alone is believed for no step: nothing is known of what the earlier run has reported, so a
+    number has to read as a date and to stand out tenfold from the next lower one. ``steps``: highest first.
+
+    As the operator has it (core/checkpoints/step_names.py).
+    """
+    highest = sorted(set(steps), reverse=True)
+    dates = list(itertools.takewhile(lambda step: _DATE.match(str(step)), highest))
+    named = highest[: len(dates) + 1][::-1] if dates else []
+    for lower, higher in zip(named, named[1:]):  # noqa: B905, RUF007, both are younger than Python 3.8
+        if lower and higher > 10 * lower:
+            return higher
+    return float("inf")

@@ -17,6 +17,7 @@ from lockstep.worker.steps import frames
 from lockstep.worker.steps.asked_node import AskedNode, Greeting
 from lockstep.worker.steps.credentials import AttemptGang, knock_of, tls_context
 from lockstep.worker.steps.frames import Frame
+from lockstep.worker.steps.partly import TasksOfStep
 from lockstep.worker.steps.request import AskedOfNode
 from lockstep.worker.steps.streams import Writer
 from lockstep.worker.steps.told import NODE_UNREACHABLE, open_told, tell, unreached_row
@@ -80,6 +81,7 @@ class RunningStep:
         self.outcomes: Dict[int, TaskOutcome] = {}
         self._gang, self._directory, self._sink, self._stdin = gang, directory, sink, stdin
         self._step = requests[0].step if requests else ""
+        self._tasks = TasksOfStep(directory, self._step, sum(len(request.tasks) for request in requests))
         self._unreached: Set[int] = set()  # ranks of which the worker was told
         greeting = Greeting(tls_context(directory, server=False), knock_of(directory))
         self._waiting: Deque[AskedNode] = collections.deque(
@@ -122,6 +124,7 @@ class RunningStep:
             while self._waiting or self._nodes or any(writer.unwritten for writer in self._sink.writers()):
                 self._turn()
         finally:
+            self._tasks.over()
             for node in self._nodes:
                 node.close()
             os.close(self._wake)
@@ -148,6 +151,7 @@ class RunningStep:
             self.outcomes[task] = outcome
             if outcome.reason == NODE_UNREACHABLE and rank not in self._unreached:
                 self._tell_unreached(task, rank, outcome.words)
+            self._tasks.ended(task, rank, outcome.exit_code)
             self._sink.ended(task, rank, outcome)
 
     def _tell_unreached(self, task: int, rank: int, words: str) -> None:
@@ -178,7 +182,7 @@ class RunningStep:
         for writer in writers:
             poll.register(writer.descriptor, select.POLLOUT)
         by_descriptor: Dict[int, AskedNode] = {}
-        due = [60.0, self._sink.follow_time()]
+        due = [60.0, self._sink.follow_time(), self._tasks.follow_time()]
         for node in self._nodes:
             due.append(node.follow_time(listens))
             descriptor, events = node.events(listens)

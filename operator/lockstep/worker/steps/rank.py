@@ -19,7 +19,7 @@ from lockstep.worker.child.processes import RANK_HOLDER, c_library, name_process
 from lockstep.worker.child.sign_words import SignLines
 from lockstep.worker.output import write_all
 from lockstep.worker.steps.place import VARIABLE, own_rank
-from lockstep.worker.steps.told import MPI, TAIL_BYTES, ProcessEnd, line_row, open_told, tell
+from lockstep.worker.steps.told import MPI, TAIL_BYTES, ProcessEnd, begun_row, line_row, open_told, tell
 
 NODE_RANK = "LOCKSTEP_NODE_RANK"
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")  # each MPI has its own name for it
@@ -61,6 +61,8 @@ class Rank:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(stderr)
         _let_go()
+        if self._told >= 0:
+            tell(self._told, begun_row(self._number, self.pid))
 
     def _forward(self, caught: int, frame: object) -> None:
         self._asked = self._asked or caught in _ENDING
@@ -104,7 +106,7 @@ class Rank:
     def _tell(self, status: int) -> None:
         self._tell_lines(self._signs.rest())
         code, number = outcome_of(status)
-        if self._told >= 0 and (code or number):
+        if self._told >= 0:
             ended = ProcessEnd(self._program, code, number, self._tail, asked=self._asked)
             tell(self._told, ended.row(MPI, self._number))
 

@@ -22,6 +22,7 @@ from lockstep.worker.start import Launch
 from lockstep.worker.steps.asks import Asks
 from lockstep.worker.steps.credentials import gang_of, write_credentials
 from lockstep.worker.steps.mpi_messages import MpiMessages
+from lockstep.worker.steps.partly import PartlyEnded
 from lockstep.worker.steps.place import VARIABLE
 from lockstep.worker.steps.programs import offer_library, offer_programs, path_with_programs, root
 from lockstep.worker.steps.told import NODE_UNREACHABLE, WorkerFifo
@@ -54,6 +55,7 @@ class StepService:
         self.wanted = options.get("steps") is True
         self._stands_by = self.wanted and options.get("standsBy") is True
         self.ends: List[JSON] = []  # of the attempt it runs or last ran: the first ones
+        self._partly = PartlyEnded()
         self.lines: List[Tuple[float, str]] = []  # of stderr that may be signs, with their times, not taken up yet
         self._told: Optional[WorkerFifo] = None  # by whatever holds steps and ranks
         self._messages: Optional[MpiMessages] = None
@@ -89,13 +91,14 @@ class StepService:
         about: JSON = {"stepsPort": self._listener.getsockname()[1] if self._listener else 0}
         if self.ends:
             about["stepEnds"] = self.ends
-        return {**about, **self.asks.report()}
+        return {**about, **self._partly.report(), **self.asks.report()}
 
     # An attempt
 
     def begin(self, launch: Launch, start: JSON) -> None:
         """Make ready for an attempt: files and programs. Raises LaunchError."""
         self.ends, self.lines, self._memory_kills = [], [], out_of_memory_kills()
+        self._partly = PartlyEnded()
         if not self.wanted:
             return
         if launch.steps is None or self._listener is None:
@@ -192,6 +195,8 @@ class StepService:
             if "line" in row:
                 self.lines = [*self.lines[-MAX_LINES:], (row["at"], row["line"])]
                 continue
+            if self._partly.take(row):
+                continue
             row["asked"] = row["asked"] or stopping
             if row["signal"] == signal.SIGKILL and out_of_memory_kills() > self._memory_kills:
                 row["reason"] = "OOMKilled"
@@ -228,6 +233,7 @@ class StepService:
         if self._process is not None:
             self._process.returncode = -signal.SIGKILL  # reaped by the main thread
         self._used, self._again_at, self._process = False, 0.0, None
+        self._partly = PartlyEnded()
         if self._told is not None:
             self._told.close()
             self._told = None

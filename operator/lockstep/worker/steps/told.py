@@ -18,6 +18,7 @@ MPI = "MPI"  # in the place of a step's name: mpirun has started it, and the tas
 NODE_UNREACHABLE = "NodeUnreachable"  # the reason where a process is not known to have begun, or to have ended
 _UNREACHABLE = 255  # as ssh ends then
 _MOST_RANKS = 1 << 16
+_MOST_NAME = 64
 _PIPE_BUF = 4096  # so much is written to a pipe as a whole
 _PATIENCE = 1000.0  # milliseconds; the worker reads, and if it does not, nobody waits
 _MOST_AT_ONCE = 1 << 16  # bytes
@@ -50,6 +51,18 @@ def unreached_row(step: str, task: int, rank: int, words: str) -> bytes:
 def line_row(line: bytes) -> bytes:
     """A line of stderr that may be a sign."""
     return _whole({"at": time.time()}, "line", line)
+
+
+def partly_row(step: str, task: int, rank: int, at: float, done: int, left: int) -> bytes:
+    """``done`` tasks of a step ended with code 0, ``task`` on the node of ``rank`` as the first, while ``left`` go on:
+    of this process's step."""
+    about = {"step": step, "task": task, "nodeRank": rank, "at": at, "done": done, "left": left, "of": os.getpid()}
+    return json.dumps(about).encode("ascii") + b"\n"
+
+
+def begun_row(task: int, pid: int) -> bytes:
+    """A rank of mpirun runs."""
+    return json.dumps({"step": MPI, "task": task, "pid": pid, "at": time.time()}).encode("ascii") + b"\n"
 
 
 def tell(descriptor: int, row: bytes) -> None:
@@ -122,6 +135,11 @@ def _row(line: bytes) -> Optional[JSON]:
         at = float(said["at"])
         if "line" in said:
             return {"at": at, "line": str(said["line"])}
+        if "left" in said:
+            counts = {name: _count(said[name]) for name in ("task", "nodeRank", "done", "left", "of")}
+            return {"step": str(said["step"])[:_MOST_NAME], "at": at, **counts}
+        if "pid" in said:
+            return {"step": MPI, "task": _count(said["task"]), "pid": _count(said["pid"]), "at": at}
         row = {
             "step": str(said["step"]), "task": _number(said["task"], 1 << 31) or 0, "program": str(said["program"]),
             "code": _number(said["code"], 1 << 31), "signal": _number(said["signal"], 256), "at": at,
@@ -132,6 +150,14 @@ def _row(line: bytes) -> Optional[JSON]:
         return row
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def _count(value: Any) -> int:
+    """Raises ValueError, TypeError."""
+    found = _number(value, 1 << 31)
+    if found is None:
+        raise ValueError(value)
+    return found
 
 
 def _rank(value: Any) -> int:

@@ -121,7 +121,8 @@ def test_many_of_a_gang_that_are_late_at_once_are_slow_and_a_few_are_late(late: 
 
 
 def test_what_is_late_together_is_told_with_its_figures() -> None:
-    words = slow_in_words(190, 256, "no heartbeat", Lag(loop=3.25, write=2.0))
+    words = slow_in_words(190, 256, "no heartbeat", Lag(loop=3.25, write=2.0, placing=7.0))
     assert words.startswith("190 of 256 ranks are late together: no heartbeat; ")
     assert "3.2 s late" in words
     assert "2.0 s" in words
+    assert "a pod kube-scheduler 7.0 s" in words

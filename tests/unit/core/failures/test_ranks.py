@@ -1,8 +1,10 @@
 """How ranks ended, and what is said while others go on."""
 
-from dataclasses import replace
+from dataclasses import replace as with_fields
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from lockstep.api.base.times import to_rfc3339
 from lockstep.core.failures.ranks import half_finished
@@ -10,7 +12,7 @@ from lockstep.core.model.conditions import find
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import PodPhase
-from lockstep.core.model.worker_report import ExitReport, WorkerPhase
+from lockstep.core.model.worker_report import ExitReport, PartlyEndedStep, WorkerPhase
 from support.values import not_none
 from support.world import World, phase, running, spec, world, world_with_gang
 
@@ -48,7 +50,7 @@ def test_a_run_that_ended_well_while_no_operator_looked_on_has_succeeded() -> No
     w.crash()
     for name, pod in list(w.pods.items()):
         w.workers.pop(pod.uid)
-        w.pods[name] = replace(pod, phase=PodPhase.SUCCEEDED, exit_code=0)
+        w.pods[name] = with_fields(pod, phase=PodPhase.SUCCEEDED, exit_code=0)
     w.settle()
     assert phase(w) is Phase.FINISHED
     assert w.status("one").state == "Succeeded"
@@ -65,7 +67,7 @@ def test_the_word_of_an_earlier_pod_of_the_same_name_says_nothing_of_the_one_the
     (name,) = [name for name, pod in w.pods.items() if pod.uid == first.pod_uid]
     del w.pods[name], w.workers[first.pod_uid]
     w.now += 30
-    w.reports["uid-one"][0] = replace(w.reports["uid-one"][0], received_at=w.now)
+    w.reports["uid-one"][0] = with_fields(w.reports["uid-one"][0], received_at=w.now)
     w.reconcile("one")
     w.reconcile("one")
     assert w.status("one").assignment.nodes == ("n0", "n1")
@@ -75,6 +77,10 @@ def test_an_attempt_that_ended_keeps_the_exit_code_of_the_first_to_fail() -> Non
     w = running(spare=2)
     w.end_child("one", 1, 3)
     assert w.status("one").attempts[0].exit_code == 3
+
+
+def step(name: str, task: int, node: int | None, at: float, done: int, left: int) -> PartlyEndedStep:
+    return PartlyEndedStep(name, task, node, at, done, left)
 
 
 def half_done(ranks: int = 4, done: tuple[int, ...] = (1,), **fields: object) -> World:
@@ -119,6 +125,60 @@ def test_the_pods_of_plain_ranks_tell_the_same() -> None:
     told = find(w.status("one"), ConditionType.PROGRESSING)
     assert told is not None
     assert f"rank 1 ended with code 0 at {to_rfc3339(w.now)}; the other 2 still run" in told.message
+
+
+def partly(*told: tuple[int, PartlyEndedStep], **fields: Any) -> World:
+    w = running(3, **fields)
+    w.train("one", 14)
+    for rank, step in told:
+        worker = not_none(w.worker("one", rank))
+        worker.partly_ended += (replace(step, at=w.now + step.at),)
+    w.work_reports_only()
+    w.reconcile("one")
+    return w
+
+
+SLURM: dict[str, Any] = {"launcher": {"type": "Slurm", "batch": {"script": "#!/bin/sh\nsrun x\n"}}, "command": []}
+MPI: dict[str, Any] = {"launcher": {"type": "MPI"}, "command": ["mpirun", "python", "train.py"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "told", "words"),
+    [
+        (
+            SLURM,
+            [(0, step("ab", 5, 2, 0, 1, 7))],
+            "task 5 of a step on n2 ended with code 0 at {}; the other 7 still run",
+        ),
+        (
+            SLURM,
+            [(0, step("ab", 5, 2, 0, 3, 1))],
+            "3 tasks of a step ended with code 0, the first was task 5 of a step on n2 at {}; the other still runs",
+        ),
+        (
+            MPI,
+            [
+                (0, step("MPI", 0, None, 0, 0, 2)),
+                (2, step("MPI", 5, None, -1, 1, 1)),
+                (1, step("MPI", 2, None, 0, 2, 0)),
+            ],
+            "3 ranks of MPI ended with code 0, the first was rank 5 of MPI on n2 at {}; the other 3 still run",
+        ),
+        (MPI, [(0, step("MPI", 0, None, 0, 0, 2)), (1, step("MPI", 2, None, 0, 0, 2))], ""),
+        (MPI, [(0, step("MPI", 0, None, 0, 2, 0)), (1, step("MPI", 2, None, 0, 2, 0))], ""),
+        (SLURM, [(0, step("ab", 5, 1 << 20, 0, 1, 7))], ""),
+    ],
+    ids=["a task", "tasks", "ranks", "all run", "all have ended", "of no node"],
+)
+def test_of_steps_and_of_mpirun_it_is_said_as_well(
+    fields: dict[str, Any], told: list[tuple[int, PartlyEndedStep]], words: str
+) -> None:
+    w = partly(*told, **fields)
+    first = min((each.at for _, each in told if each.done), default=0.0)
+    assert half_finished(w.plan("one")) == words.format(to_rfc3339(w.now + first))
+    said = not_none(find(w.status("one"), ConditionType.PROGRESSING)).message
+    assert words.format(to_rfc3339(w.now + first)) in said
+    assert bool(words) == ("ended with code 0" in said)
 
 
 def test_an_attempt_begins_without_the_ends_of_the_one_before() -> None:

@@ -86,6 +86,15 @@ def test_a_gang_pod_is_known_by_its_owner_and_its_name_and_its_pinned_node_befor
     )
 
 
+@pytest.mark.parametrize(("name", "is_its"), [(None, True), ("default-scheduler", True), ("volcano", False)])
+def test_a_pod_says_whether_kube_scheduler_is_to_place_it(name: str | None, is_its: bool) -> None:
+    raw = gang_pod()
+    raw["spec"] |= {} if name is None else {"schedulerName": name}
+    view = parse_pod(orjson.dumps(raw)).view
+    assert isinstance(view, PodView)
+    assert view.by_kube_scheduler is is_its
+
+
 def test_a_bound_deleting_running_pod_says_so() -> None:
     raw = gang_pod(
         phase="Running",

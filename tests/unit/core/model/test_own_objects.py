@@ -162,3 +162,24 @@ def test_of_a_spec_that_is_no_text_nothing_is_known() -> None:
     raw = raw_run()
     raw["spec"] = UNREADABLE
     assert (parse_run(raw).spec, bool(parse_run(raw).spec_error)) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "written"),
+    [
+        ({"nodes": "many", "ttlAfterFinished": "1h"}, "1h"),
+        ({"notAField": 1, "ttlAfterFinished": "1h"}, "1h"),
+        ({"nodes": "many"}, None),
+        ({"nodes": "many", "ttlAfterFinished": "1 fortnight"}, ""),
+        ({"nodes": "many", "ttlAfterFinished": 7}, ""),
+        ({"ttlAfterFinished": "1h"}, None),  # it is in ``spec``
+        (None, ""),
+    ],
+    ids=repr,
+)
+def test_for_how_long_a_run_is_kept_is_read_by_itself(fields: dict[str, object] | None, written: str | None) -> None:
+    raw = raw_run()
+    raw["spec"] = UNREADABLE if fields is None else {"nodes": 2, "image": "i", "command": ["train"], **fields}
+    run = parse_run(raw)
+    assert run.ttl_written == written
+    assert parse_run(raw, run).ttl_written == written

@@ -44,7 +44,13 @@ def test_whoever_is_told_nothing_or_knows_nothing_looks_at_everything(
 
 @pytest.mark.parametrize(
     ("lag", "allowance"),
-    [(Lag(), 0.0), (Lag(loop=1.0), 10.0), (Lag(loop=1.0, write=2.0), 30.0), (Lag(write=1000.0), 300.0)],
+    [
+        (Lag(), 0.0),
+        (Lag(loop=1.0), 10.0),
+        (Lag(loop=1.0, write=2.0), 30.0),
+        (Lag(write=1000.0), 300.0),
+        (Lag(placing=100.0), 0.0),
+    ],
 )
 def test_deadlines_are_put_off_for_a_slow_loop_and_slow_writes_and_not_for_ever(lag: Lag, allowance: float) -> None:
     assert lag.allowance == allowance

@@ -221,6 +221,18 @@ def rest(w: FailingWorld) -> Plan:
     return plan
 
 
+def test_its_record_goes_when_it_is_due() -> None:
+    w = training()
+    edit(w, cancel=True)
+    w.pass_time(120.0, step=30.0)
+    edit(w, ttl_after_finished="1h")
+    w.pods.clear()
+    assert w.phase("one") is Phase.FINISHED
+    ended = not_none(find(w.status("one"), "Finished")).last_transition_time
+    assert not without_deciding(w.snapshot("one"), w.tunables, ended + 3599, "X").delete_run
+    assert without_deciding(w.snapshot("one"), w.tunables, ended + 3600, "X").delete_run
+
+
 def test_an_operator_that_only_reports_stops_none() -> None:
     w = training()
     edit(w, cancel=True)

@@ -7,9 +7,11 @@ import pytest
 
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
+from lockstep.api.checkpoint_status import ArchiveJobStatus, ArchiveStatus
 from lockstep.api.preemption_status import PreemptionStatus
 from lockstep.core.model.conditions import find
-from lockstep.core.model.reasons import StopReason
+from lockstep.core.model.reasons import ConditionType, StopReason
+from lockstep.core.model.snapshot import JobPhase, JobView
 from lockstep.core.run.waiting import (
     forget_when_due,
     give_up_waiting,
@@ -17,7 +19,7 @@ from lockstep.core.run.waiting import (
     over_at,
     stop_for_preemption,
 )
-from support.world import spec, world, world_with_gang
+from support.world import running, spec, world, world_with_gang
 
 NOW = 1_000_000.0
 
@@ -99,6 +101,38 @@ def test_it_is_forgotten_once_it_is_due_and_on_record_and_no_pod_is_left(
     plan = type(plan)(replace(plan.context, snapshot=replace(plan.snapshot, recorded=recorded)))
     forget_when_due(plan, plan.now - ago)
     assert plan.delete_run is deleted
+
+
+@pytest.mark.parametrize(
+    ("fields", "written", "job", "deleted", "told"),
+    [
+        ({"spec": None}, "1h", None, True, False),
+        ({}, "1h", None, True, False),
+        ({"spec": None}, None, None, False, False),
+        ({"spec": None}, "", None, False, True),
+        ({"spec": None}, "1h", JobPhase.ACTIVE, False, False),
+        ({"spec": None}, "1h", JobPhase.COMPLETE, True, False),
+    ],
+    ids=["nothing else is known", "a part is", "it is kept", "nor is that", "it archives", "it has archived"],
+)
+def test_one_whose_spec_cannot_be_read_is_forgotten_by_what_can_or_told_why_not(
+    fields: dict[str, Any], written: str | None, job: JobPhase | None, deleted: bool, told: bool
+) -> None:
+    w = running(2)
+    for rank in range(2):
+        w.end_child("one", rank, 0)
+    w.settle()
+    w.pods.clear()
+    w.runs["one"] = replace(w.runs["one"], spec_error="spec.nodes: no number", ttl_written=written, **fields)
+    if job is not None:
+        archive = ArchiveStatus(job=ArchiveJobStatus(name="j", action="Upload"))
+        w.amend("one", checkpoint=changed(w.status("one").checkpoint, archive=archive))
+        w.jobs["one"] = (JobView("ns", "j", "job-1", "uid-one", job),)
+    w.now += 7200
+    plan = w.reconcile("one")
+    assert plan.delete_run is deleted
+    accepted = find(plan.status, ConditionType.ACCEPTED) if plan.status is not None else None
+    assert (accepted is not None and "cannot be read for how long" in accepted.message) is told
 
 
 def test_one_that_is_paused_is_not_forgotten() -> None:

@@ -7,12 +7,14 @@ that it is a pod of a run takes what it requests where kube-scheduler has bound 
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
+from functools import lru_cache
 
 from lockstep.core.admission.cache.gang_pods import GangPodIndex
 from lockstep.core.admission.cache.run_index import RunIndex, RunRow
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.node_set import NodeSet
+from lockstep.core.model.ranges import distinct_ranges
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import ClusterSnapshot, PodView, Resources, RunView
 from lockstep.core.placement.node_index import NodeIndex
@@ -67,8 +69,9 @@ def is_of_its_run(pod: PodView, run: RunView | None, *, gone: bool, new: bool = 
 
     An owner, a name, a pin and ``spec.nodeName`` are anybody's to write who may create pods. A run vouches for those in
     its own namespace that its assignment has, on the nodes that it has for them, and for earlier ones where they are
-    bound: these end (``end_superseded_pods``). One without any that is not new may have lost its status: what is bound
-    counts until that is settled, which is not for long (``hold_when_status_is_behind``).
+    bound: these end (``end_superseded_pods``). Of one whose ConfigMap cannot be read what status has of its slots is
+    what counts. One without any that is not new may have lost its status: what is bound counts until that is settled,
+    which is not for long (``hold_when_status_is_behind``).
     """
     if pod.deleting and not pod.bound:
         return False  # it is never bound any more
@@ -80,7 +83,7 @@ def is_of_its_run(pod: PodView, run: RunView | None, *, gone: bool, new: bool = 
     if not is_held(assignment) and (run.spec is None or run.is_paused):
         return bool(assignment.config_map)  # nothing is decided for it that would end what only says that it is its
     if not assignment.incarnations:
-        return (pod.bound and not new) or bool(assignment.config_map)  # which nobody could read
+        return _may_be_assigned(pod, run) if assignment.config_map else pod.bound and not new
     if pod.slot >= len(assignment.incarnations) or pod.incarnation > assignment.incarnations[pod.slot]:
         return False
     is_newest = pod.incarnation == assignment.incarnations[pod.slot]
@@ -90,6 +93,27 @@ def is_of_its_run(pod: PodView, run: RunView | None, *, gone: bool, new: bool = 
         node = assignment.nodes[pod.slot]
         return (bool(node) and pod.node == node) or (pod.bound and not is_newest)
     return pod.bound
+
+
+def _may_be_assigned(pod: PodView, run: RunView) -> bool:
+    """Of a run whose ConfigMap nobody could read: status has it how many slots there are, which are vacant, and at
+    which incarnation they started last. What is beyond that takes what it requests, as any other pod."""
+    assignment = run.status.assignment
+    if pod.slot in assignment.vacant:
+        return False
+    start = run.status.start
+    for slots, incarnation in _started(tuple((m.slots, m.incarnation) for m in start.members)) if start else ():
+        if pod.slot in slots:
+            return pod.incarnation in (incarnation, incarnation + 1)  # which is being replaced
+    count = run.status.resolved.nodes or (run.spec.nodes if run.spec is not None else 0)
+    count += run.spec.spare_nodes if run.spec is not None else 0
+    return pod.slot < count and 0 < pod.incarnation <= assignment.revision  # no slot changes oftener than all
+
+
+@lru_cache(maxsize=64)
+def _started(members: tuple[tuple[str, int], ...]) -> tuple[tuple[range, int], ...]:
+    """Asked for each pod of the few runs that nobody could read."""
+    return tuple((run, incarnation) for slots, incarnation in members for run in distinct_ranges([slots]))
 
 
 def is_in_doubt(pod: PodView, run: RunView | None) -> bool:

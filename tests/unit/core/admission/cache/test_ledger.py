@@ -7,7 +7,7 @@ import pytest
 
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
-from lockstep.api.run_status import AssignmentStatus
+from lockstep.api.run_status import AssignmentStatus, StartMembers, StartRecord
 from lockstep.core.admission.cache.ledger import Ledger, held, is_of_its_run, taken, with_strangers
 from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.admission.cache.run_index import RunRow
@@ -17,6 +17,7 @@ from lockstep.core.model.tunables import Tunables
 from lockstep.core.placement.node_index import NodeIndex
 from support.admission import ACCEPTED, FINISHED, NOW, pod, run, world
 from support.admission import held as holding
+from support.values import not_none
 
 A = run("a", 2, status=holding("n0", "n1"))
 DONE = run("a", 2, status=holding("n0", "n1") | {"conditions": (ACCEPTED, FINISHED)})
@@ -27,7 +28,16 @@ WAITS = run("b")
 PAUSED = {names.ANNOTATION_PAUSED: "true"}
 SMALLER = run("a", status={"assignment": AssignmentStatus(nodes=("n0",), incarnations=(1, 3))})
 GAVE_BACK = run("a", 2, status={"assignment": released(A.status.assignment)})
-UNREAD = run("a", 2, status={"assignment": changed(A.status.assignment, nodes=(), incarnations=(), config_map="x")})
+SPILLED = changed(A.status.assignment, nodes=(), incarnations=(), vacant=(), revision=3, config_map="x")
+UNREAD = run("a", 2, status={"assignment": SPILLED})
+STARTED = StartRecord(
+    attempt=2,
+    assignment_hash="h",
+    master_address="m",
+    master_port=1,
+    members=(StartMembers(slots="0-1", incarnation=4), StartMembers(slots="3", incarnation=1)),
+)
+UNREAD_STARTED = run("a", 2, status={"assignment": SPILLED, "start": STARTED})
 
 
 @pytest.mark.parametrize(
@@ -103,6 +113,26 @@ def test_a_pod_takes_the_node_that_it_is_pinned_to_only_where_its_run_vouches_fo
     owner: RunView | None, change: dict[str, Any], gone: bool, counts: bool
 ) -> None:
     assert is_of_its_run(replace(pod(A, 0, "n0"), **change), owner, gone=gone) is counts
+
+
+@pytest.mark.parametrize(
+    ("owner", "counts"),
+    [
+        (UNREAD, {(0, 1), (0, 3), (1, 2)}),
+        (replace(UNREAD, spec=not_none(run("a", 2, spareNodes=2).spec)), {(0, 1), (0, 3), (1, 2), (2, 1), (3, 1)}),
+        (run("a", 2, status={"assignment": changed(SPILLED, vacant=(1,))}), {(0, 1), (0, 3)}),
+        (UNREAD_STARTED, {(0, 4), (0, 5), (3, 1)}),
+        (replace(UNREAD_STARTED, spec=None), {(0, 4), (0, 5), (3, 1)}),
+    ],
+    ids=["as many slots as nodes", "and as spares", "but vacant ones", "as it started", "whatever its spec says"],
+)
+@pytest.mark.parametrize("bound", [True, False])
+def test_a_run_whose_nodes_cannot_be_read_vouches_for_no_more_pods_than_its_status_has(
+    owner: RunView, counts: set[tuple[int, int]], bound: bool
+) -> None:
+    made = [(0, 1), (0, 3), (0, 4), (0, 5), (0, 6), (1, 2), (2, 1), (3, 1), (4, 1), (700, 1)]
+    pods = [replace(pod(A, slot, "n9"), incarnation=incarnation, bound=bound) for slot, incarnation in made]
+    assert {(each.slot, each.incarnation) for each in pods if is_of_its_run(each, owner, gone=False)} == counts
 
 
 def test_a_pod_that_is_bound_takes_no_node_for_a_run_that_is_known_to_have_had_none() -> None:
