@@ -203,8 +203,8 @@ COMMAND = ("--", "sleep", "1000")
     ("words", "code", "told"),
     [
         (["--gpu-type", "a100"], 3, ["gpuTypes", "a100", "did you mean A100?"]),
-        (["-q", "reserch"], 3, ["QueueNotFound", "reserch"]),
-        (["--priority-class", "hgih"], 3, ["PriorityClassNotFound", "hgih"]),
+        (["-q", "reserch"], 3, ["typo is refused: there is no TrainingQueue reserch"]),
+        (["--priority-class", "hgih"], 3, ["typo is refused: there is no PriorityClass hgih"]),
         (["-N", "500"], 3, ["needs 500 nodes", "Placement"]),
         (["--checkpoint-claim", "checkpoint"], 1, ["there is no PersistentVolumeClaim checkpoint", "checkpoints?"]),
         (["--volume", "dta:/data"], 1, ["there is no PersistentVolumeClaim dta"]),
@@ -254,7 +254,7 @@ def test_an_array_for_a_queue_that_there_is_not_is_told_so_by_its_first_run(site
     finally:
         path = f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/{names.RUN_SETS}/sweep"
         site.world.cluster.api.send(Request("DELETE", path, absence_is_fine=True))
-    assert "sweep is accepted; its first run sweep-2 cannot start as it is: QueueNotFound: " in said
+    assert "sweep is accepted; its first run sweep-2 is refused: there is no TrainingQueue reserch" in said
 
 
 @pytest.mark.parametrize(
