@@ -321,6 +321,32 @@ async def test_an_ended_run_is_gone_on_from_after_it_was_said_from_where_and_wha
     assert await tab.evaluate(BUTTONS) == []
 
 
+async def test_where_a_retry_begins_is_chosen_and_nothing_is_confirmed_before_it_was_said_what_is_lost(
+    desk: Desk,
+) -> None:
+    tab = desk.tab
+    buttons, told = (
+        "document.querySelectorAll('dialog button').length",
+        "document.querySelector('dialog[open]').innerText",
+    )
+    await desk.enter("admin", "runs/research/gpt2-debug")
+    await tab.until(f"{BUTTONS}.join() === 'retry'")
+    await tab.evaluate("document.querySelector('[data-action=retry]').click()")
+    await tab.until("!!document.querySelector('dialog[open] fieldset')")
+    await tab.evaluate("document.querySelector('dialog [value=step]').click()")
+    await tab.until(f"{told}.includes('Which step?') && {buttons} === 1")
+    await tab.evaluate(
+        "{ const step = document.querySelector('dialog [type=number]'); step.value = 300;"
+        " step.dispatchEvent(new Event('input')); }"
+    )
+    await tab.until(f"{told}.includes('112 steps since step 300') && {buttons} === 2")
+    await tab.evaluate("document.querySelector('dialog [value=fresh]').click()")
+    await tab.until(f"{told}.includes('begins at step 0') && {told}.includes('412 steps') && {buttons} === 2")
+    await tab.evaluate("[...document.querySelectorAll('dialog button')].at(-1).click()")
+    await tab.until(f"{SAID}.includes('gpt2-debug-r2 created')")
+    assert desk.cluster.api.asked[-1][3]["spec"]["checkpoint"]["start"] == {"mode": "Fresh"}
+
+
 async def test_a_run_that_cannot_be_gone_on_from_by_itself_says_what_to_type(desk: Desk) -> None:
     tab = desk.tab
     index, run = next((i, run) for i, run in enumerate(desk.cluster.runs) if run.name == "gpt2-debug")

@@ -671,7 +671,7 @@ def test_a_change_of_a_run_that_has_ended_is_refused_where_it_does_nothing(
         words = str(error)
     assert (not words) is is_taken, words
     if not is_taken:
-        assert "lockstep retry bad -f FILE" in words
+        assert "lockstep retry bad -f FILE, and for a run of an array --name NAME." in words
         assert "only while the run is suspended" not in words, "of a run that has ended one thing is said"
     state = {"status": ENDED | {"state": "Cancelled"}}
     cluster.api.send(Request("PATCH", f"{path}/status", state, MERGE_PATCH))

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +25,9 @@ from support.typed_page import files_on, type_all, typed_on
 pytestmark = pytest.mark.nodes
 
 PAGE = REPOSITORY / "docs" / "first-hour.md"
-UP_SECONDS, DOWN_SECONDS, TUTORIAL_SECONDS = 900.0, 120.0, 1_800.0
+UP_SECONDS, DOWN_SECONDS = 900.0, 120.0
+TUTORIAL_SECONDS = 1_200.0
+"""As its page says, from `make playground` on, where `make build` has been done."""
 
 
 @dataclass(frozen=True)
@@ -136,13 +139,14 @@ def test_what_was_killed_is_cleared_away_by_the_next_which_may_be_ended_while_it
 
 
 @pytest.mark.nightly
-def test_the_tutorial_does_what_it_says_when_it_is_typed(tmp_path: Path) -> None:
+def test_the_tutorial_does_what_it_says_when_it_is_typed_and_takes_no_longer(tmp_path: Path) -> None:
     for name, text in files_on(PAGE).items():
         (tmp_path / name).write_text(text)
     first, *rest = typed_on(PAGE)
     assert first.command == "make playground"
     (tmp_path / ".build").symlink_to(build_dir())
+    over = time.monotonic() + TUTORIAL_SECONDS
     with started(tmp_path) as playground:
         playground.wait_until_up()
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        type_all(rest, tmp_path, environment, TUTORIAL_SECONDS)
+        type_all(rest, tmp_path, environment, over - time.monotonic())

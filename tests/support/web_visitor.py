@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -30,13 +30,20 @@ class Visited:
         self.session = session
 
     async def act(
-        self, action: str, token: str = "admin", uid: str = UID, run: str = RUN, name: str = "", **headers: str
+        self,
+        action: str,
+        token: str = "admin",
+        uid: str = UID,
+        run: str = RUN,
+        name: str = "",
+        begin: Mapping[str, object] | None = None,
+        **headers: str,
     ) -> Any:
-        """Status and words. ``name``: of the run that a retry is to make."""
+        """Status and words. ``name``: of the run that a retry is to make; ``begin``: where, if anywhere else."""
         sent = {"X-Lockstep-Token": token, deeds.HEADER: "1"} | {k.replace("_", "-"): v for k, v in headers.items()}
         sent = {name: value for name, value in sent.items() if value}
         async with self.session.post(
-            f"{self.url}/{run}/actions/{action}", json={"uid": uid, "name": name}, headers=sent
+            f"{self.url}/{run}/actions/{action}", json={"uid": uid, "name": name, **(begin or {})}, headers=sent
         ) as answer:
             return answer.status, (await answer.json())["message"]
 

@@ -173,7 +173,7 @@ BECOMES: dict[str, tuple[list[dict[str, Any] | CliError], str, ExitCode]] = {
     ),
     "names no queue": (
         [status(queue={"reason": "QueueNotFound", "message": "there is no TrainingQueue reserch"})],
-        "llama cannot start as it is: QueueNotFound: there is no TrainingQueue reserch",
+        "llama is refused: there is no TrainingQueue reserch\n  It stays, and goes on once that is corrected.",
         ExitCode.REFUSED,
     ),
     "asks for too much": (
@@ -232,7 +232,7 @@ OF_ARRAYS: dict[str, tuple[list[dict[str, Any] | CliError | None], str, ExitCode
     ),
     "names no queue": (
         [None, status(queue={"reason": "QueueNotFound", "message": "there is no TrainingQueue reserch"})],
-        "sweep is accepted; its first run sweep-3 cannot start as it is: QueueNotFound: there is no TrainingQueue",
+        "sweep is accepted; its first run sweep-3 is refused: there is no TrainingQueue reserch\n  It stays",
         ExitCode.REFUSED,
     ),
     "is refused": (

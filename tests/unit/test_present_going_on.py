@@ -11,7 +11,7 @@ from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.run.way_back import begins
 from lockstep.present import code_maps, going_on
-from lockstep.present.going_on import CannotGoOnError
+from lockstep.present.going_on import Beginning, CannotGoOnError
 from support import sample_runs
 
 NOW = sample_runs.NOW
@@ -79,6 +79,21 @@ def test_steps_that_an_attempt_began_with_are_not_told_as_lost() -> None:
     resume = {"tier": "shared", "step": 300, "path": "/shared-checkpoints/base/a1/step-300", "attempt": 1}
     told = " ".join(going_on.preview(ended(checkpoint={"resume": resume}), "llama-r2", NOW))
     assert "112 steps are lost" in told
+
+
+@pytest.mark.parametrize(
+    ("begin", "said"),
+    [
+        (Beginning(step=300), "It goes on from step 300 of llama, in the shared tier."),
+        (Beginning(step=300), "112 steps since step 300 are lost"),
+        (Beginning(step=500), "No step is lost."),
+        (Beginning(fresh=True), "It begins at step 0. llama and its saves stay. 412 steps are lost, to be repeated."),
+    ],
+)
+def test_what_is_lost_depends_on_where_the_new_run_begins(begin: Beginning, said: str) -> None:
+    resume = {"tier": "shared", "step": 300, "path": "/shared-checkpoints/base/a1/step-300", "attempt": 1}
+    run = ended(checkpoint={"latest": [LATEST], "resume": resume})
+    assert said in " ".join(going_on.preview(run, "llama-r2", NOW, begin))
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ OLD = f"{RUNS_PATH}/gpt2-debug"
 CODE = "/api/v1/namespaces/research/configmaps/gpt2-code-ab1cd"
 
 
-async def retry(site: Visited, name: str = "gpt2-debug-r2", token: str = "admin") -> Any:
-    return await site.act("retry", token, "uid-ended", ENDED, name)
+async def retry(site: Visited, name: str = "gpt2-debug-r2", token: str = "admin", **begin: object) -> Any:
+    return await site.act("retry", token, "uid-ended", ENDED, name, begin)
 
 
 def mounts_code(site: Visited) -> None:
@@ -146,3 +146,47 @@ async def test_what_the_api_server_says_of_a_new_run_is_told(site: Visited, answ
     site.api.answer = answer
     assert (await retry(site))[0] == status
     assert [each[0] for each in site.api.asked] == ["GET", "POST"]  # nothing is tried twice
+
+
+@pytest.mark.parametrize(
+    ("begin", "query", "told", "start"),
+    [
+        ({}, "", ("goes on from step 400", "12 steps since step 400"), {"run": "gpt2-debug"}),
+        (
+            {"step": 300},
+            "step=300",
+            ("goes on from step 300", "112 steps since step 300"),
+            {"run": "gpt2-debug", "step": 300},
+        ),
+        ({"fresh": True}, "fresh=true", ("at step 0. gpt2-debug and its saves stay", "412 steps"), {"mode": "Fresh"}),
+    ],
+)
+async def test_where_it_begins_may_be_chosen_and_what_is_lost_then_is_told_before(
+    site: Visited, begin: dict[str, object], query: str, told: tuple[str, ...], start: dict[str, object]
+) -> None:
+    [offered] = (await site.get(f"{ENDED}/actions?{query}"))[1]["actions"]
+    assert (offered["name"], offered["begins"]) == ("gpt2-debug-r2", True)
+    assert all(words in " ".join(offered["words"]) for words in told)
+    assert await retry(site, **begin) == (200, "gpt2-debug-r2 created")
+    assert site.api.asked[1][3]["spec"]["checkpoint"]["start"] == start
+
+
+async def test_what_only_a_choice_goes_on_from_is_offered_with_it(site: Visited) -> None:
+    local = {"latest": [{"tier": "local", "step": 7, "path": "/local-checkpoints/x/step-7"}]}
+    site.api.objects[OLD]["status"]["checkpoint"] = local
+    index = next(i for i, run in enumerate(site.cluster.runs) if run.name == "gpt2-debug")
+    site.cluster.runs[index] = parse_run(site.api.objects[OLD])
+    for query, name in (("", ""), ("?step=7", ""), ("?fresh=true", "gpt2-debug-r2")):
+        [offered] = (await site.get(f"{ENDED}/actions{query}"))[1]["actions"]
+        assert (offered["name"], offered["begins"]) == (name, True)
+
+
+@pytest.mark.parametrize("query", ["step=-1", "step=x", "step=²", "step=" + "9" * 16, "step=1&fresh=true"])
+async def test_a_step_that_is_none_is_asked_about_in_vain(site: Visited, query: str) -> None:
+    assert (await site.get(f"{ENDED}/actions?{query}"))[0] == 400
+
+
+@pytest.mark.parametrize("begin", [{"step": -1}, {"step": "1"}, {"step": 1e300}, {"step": 1, "fresh": True}])
+async def test_no_run_is_made_that_would_begin_nowhere(site: Visited, begin: dict[str, object]) -> None:
+    assert (await retry(site, **begin))[0] == 400
+    assert site.api.asked == []

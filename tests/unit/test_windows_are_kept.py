@@ -186,3 +186,11 @@ def test_nodes_of_a_gang_that_is_not_to_save_are_mostly_free_by_the_limit_itself
     assert phase_of(w.status("one"), suspended=False) is (Phase.LAUNCHING if worker == "Enabled" else Phase.RUNNING)
     w.pass_time(begun + 1200 - w.now, step=5)
     assert not [pod for pod in w.pods.values() if not pod.is_terminal]
+
+
+def test_pods_without_a_worker_are_ended_by_a_short_limit_whatever_grace_ranks_usually_have() -> None:
+    w = stubborn("40s", Tunables().longest_stop + 1, worker="Disabled", checkpoint=None)
+    w.settle()
+    ends = w.now + 40
+    w.run_until(ends - 1)
+    assert [*w.killed_at.values()] == pytest.approx([ends, ends], abs=1)

@@ -157,8 +157,8 @@ def _waiting(run: RunView, found: LiveAdmission | NotLive | None, now: float, ev
         if everything or found.queue.reason in _FOR_NODES:
             yield from _holders(found, now)
         return
-    queue = run.status.queue
-    if queue.reason:
+    queue, accepted = run.status.queue, find(run.status, ConditionType.ACCEPTED)
+    if queue.reason and (accepted is None or accepted.message != queue.message):
         yield _pending_sentence(run, queue)
         yield from start_estimate.sentences(queue, now)
     if isinstance(found, NotLive):

@@ -42,6 +42,17 @@ class CannotGoOnError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a new run is to begin: at a ``step`` that was saved, ``fresh`` at step 0, or from the newest checkpoint."""
+
+    step: int | None = None
+    fresh: bool = False
+
+
+NEWEST = Beginning()
+
+
+@dataclass(frozen=True, slots=True)
 class NextRun:
     """A new run, to be created. ``words``: what it begins with; ``left``: what of the old one's spec is over."""
 
@@ -50,12 +61,19 @@ class NextRun:
     left: list[str]
 
 
-def next_run(run: RunView, metadata: Mapping[str, Any], spec: Mapping[str, Any], name: str, now: float) -> NextRun:
-    """One beside the run, called ``name``, as that one was, from its newest checkpoint. Raises CannotGoOnError."""
+def next_run(
+    run: RunView,
+    metadata: Mapping[str, Any],
+    spec: Mapping[str, Any],
+    name: str,
+    now: float,
+    begin: Beginning = NEWEST,
+) -> NextRun:
+    """One beside the run, called ``name``, as that one was but for where it begins. Raises CannotGoOnError."""
     manifest, left = again(run, metadata, spec, now)
     manifest["metadata"]["name"] = name
     forget_start(manifest)
-    words = start_after(manifest, run)
+    words = start_after(manifest, run, step=begin.step, fresh=begin.fresh)
     put_record(manifest, run)
     return NextRun(manifest, words, left)
 
@@ -73,15 +91,15 @@ def next_name(name: str, is_taken: Callable[[str], bool]) -> str:
     return ""
 
 
-def preview(run: RunView, name: str, now: float) -> Iterator[str]:
+def preview(run: RunView, name: str, now: float, begin: Beginning = NEWEST) -> Iterator[str]:
     """What comes of a new run called ``name``, and what is lost. Raises CannotGoOnError."""
     if run.spec is None:
         return
-    made = next_run(run, {}, run.spec.dump_written(), name, now)
+    made = next_run(run, {}, run.spec.dump_written(), name, now, begin)
     saved = newest_saved(run.status)
-    tier = ", in the shared tier" if saved is not None else ""
+    tier = ", in the shared tier" if saved is not None and not begin.fresh else ""
     yield f"A new run, {name}, is made as {run.name} was. It {made.words}{tier}. {run.name} and its saves stay."
-    yield _repeats(run, saved)
+    yield _repeats(run, saved if begin.step is None else begin.step, begin)
     local = max((each.step for each in run.status.checkpoint.latest if each.tier == LOCAL), default=None)
     if local is not None and local > (saved or 0):
         yield f"Step {local} is on its nodes' own disks, which no other run can start from."
@@ -94,9 +112,11 @@ def preview(run: RunView, name: str, now: float) -> Iterator[str]:
         yield f"That corrects nothing: {retry_of(run)} with -f FILE or flags changes what it runs."
 
 
-def _repeats(run: RunView, saved: int | None) -> str:
+def _repeats(run: RunView, saved: int | None, begin: Beginning) -> str:
     resume = run.status.checkpoint.resume
     begun = resume.step if resume is not None else 0
+    if begin.fresh:
+        saved, begun = None, 0
     steps = max(0, run.status.progress.step - (begun if saved is None else saved))
     if not steps:
         return "No step is lost."

@@ -27,8 +27,9 @@ _HAS_NOT_ENDED = (
 )
 _GO_ON = (
     "'the run has ended, and no change of it does anything any more; to go on from its newest checkpoint: "
-    "lockstep retry ' + self.metadata.name + ' -f FILE.'"
+    "lockstep retry ' + self.metadata.name + ' -f FILE, and for a run of an array --name NAME.'"
 )
+"""Rules see nothing of an object's metadata but its name, and so not whether an array made it."""
 _SELF = re.compile(r"\bself\b")
 _REMEDIES = {
     Changeable.NEVER: "never changes after creation; create a new run instead",

@@ -15,7 +15,7 @@ from lockstep.core.arrays.members import run_name
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.conditions import find
 from lockstep.core.model.own_objects import parse_run, parse_run_set
-from lockstep.core.model.reasons import ConditionType, WaitReason
+from lockstep.core.model.reasons import NAMED_IN_VAIN, ConditionType, WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.amounts import plural
 from lockstep.present.runs import queue_of
@@ -32,10 +32,8 @@ NOT_BY_WAITING = frozenset(
         WaitReason.DEADLINE_UNREACHABLE,
         WaitReason.TIME_LIMIT_TOO_LONG,
         WaitReason.DEPENDENCY_NEVER_SATISFIED,
-        WaitReason.QUEUE_NOT_FOUND,
         WaitReason.NAMESPACE_NOT_ALLOWED,
         WaitReason.PRIORITY_CLASS_NOT_ALLOWED,
-        WaitReason.PRIORITY_CLASS_NOT_FOUND,
         WaitReason.LOCAL_QUEUE_NOT_FOUND,
         WaitReason.KUEUE_NOT_INSTALLED,
         WaitReason.KUEUE_DISABLED,
@@ -96,12 +94,11 @@ def _words(raw: Json, ends: str = "") -> tuple[str, ExitCode]:
     view = parse_run_set(raw) if is_set(raw) else parse_run(raw)
     name, accepted = view.name, find(view.status, ConditionType.ACCEPTED)
     if accepted is not None and accepted.status == "False" and accepted.observed_generation == view.generation:
-        stays = f"\n  It stays, and goes on once that is corrected. lockstep cancel {ends or name} ends it."
-        return f"{name} is refused: {accepted.message}{stays}", ExitCode.REFUSED
+        return _refused(name, accepted.message, ends)
     if accepted is None or accepted.status != "True":
         return "", ExitCode.OK
     if isinstance(view, RunView):
-        return _place(view)
+        return _place(view, ends)
     return _held(name) if view.spec is not None and view.spec.suspend else _accepted(name), ExitCode.OK
 
 
@@ -113,7 +110,12 @@ def _held(name: str) -> str:
     return f"{name} is held; lockstep release {name} lets it go"
 
 
-def _place(run: RunView) -> tuple[str, ExitCode]:
+def _refused(name: str, why: str, ends: str) -> tuple[str, ExitCode]:
+    stays = f"\n  It stays, and goes on once that is corrected. lockstep cancel {ends or name} ends it."
+    return f"{name} is refused: {why}{stays}", ExitCode.REFUSED
+
+
+def _place(run: RunView, ends: str) -> tuple[str, ExitCode]:
     name, status = run.name, run.status
     if is_held(status.assignment) or status.attempt:
         return f"{name} has {plural(len(status.assignment.nodes), 'node')}, and starts", ExitCode.OK
@@ -122,6 +124,8 @@ def _place(run: RunView) -> tuple[str, ExitCode]:
     told = status.queue
     if not told.reason:
         return "", ExitCode.OK
+    if told.reason in NAMED_IN_VAIN:  # its Accepted=False is about to be written
+        return _refused(name, told.message, ends)
     why = f"{told.reason}{f': {told.message}' if told.message else ''}"
     if told.reason in NOT_BY_WAITING:
         return f"{name} cannot start as it is: {why}", ExitCode.REFUSED

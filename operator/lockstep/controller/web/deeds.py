@@ -7,10 +7,11 @@ UID: neither a forged request nor one that comes late does anything.
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
+from msgspec import Meta
 
 from lockstep.api.base import names, nesting
 from lockstep.controller.kube.caller import CallerApi
@@ -26,6 +27,7 @@ from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.worker_report import WorkerReport
 from lockstep.present import actions
 from lockstep.present.actions import Deed, Stakes
+from lockstep.present.going_on import Beginning
 from lockstep.present.runs import current_phase
 
 log = logging.getLogger("lockstep.controller.web")
@@ -41,6 +43,8 @@ class _Wanted(msgspec.Struct):
     uid: str
     name: str = ""
     """Of the run that a retry is to make."""
+    step: Annotated[int, Meta(ge=0, lt=10**retry.MOST_DIGITS)] | None = None
+    fresh: bool = False
 
 
 _bodies = msgspec.json.Decoder(_Wanted)
@@ -58,14 +62,15 @@ def offered(
     *,
     may: bool,
     next_name: str,
+    begin: Beginning,
     now: float,
 ) -> list[dict[str, Any]]:
     """Each action that makes sense, with what it costs. ``waiting``: runs that the viewer may see; ``next_name``: of
-    the run that a retry would make."""
+    the run that a retry would make, and ``begin`` where it would."""
     if not may:
         return []
     if Deed.RETRY in actions.open_to(run):
-        return [retry.offer(run, next_name, now)]
+        return [retry.offer(run, next_name, now, begin)]
     own = [each for each in reports.values() if each.attempt == run.status.attempt]
     steps = [each.progress.step for each in own if each.progress is not None]
     behind = [
@@ -118,7 +123,8 @@ class Deeds:
             raise RefusalError(409, f"{run.key} is {run.status.state or 'Pending'}: {action} has no meaning for it now")
         if action is Deed.RETRY:
             free = retry.free_name(run, self._known)
-            return await retry.retry(self._api, viewer, run, token, wanted.name, free, self._clock.now())
+            begin = retry.beginning(wanted.step, wanted.fresh)
+            return await retry.retry(self._api, viewer, run, token, wanted.name, free, self._clock.now(), begin)
         patch = actions.patch(action, run, uuid.uuid4().hex[:16])
         try:
             await self._api.patch(RUNS.path(run.namespace, run.name), patch, token)

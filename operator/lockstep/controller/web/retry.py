@@ -5,7 +5,7 @@ nothing behind, and after it the new run. The name is the one that was confirmed
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -21,25 +21,44 @@ from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.snapshot import RunView
 from lockstep.present import code_maps, going_on
 from lockstep.present.actions import Deed, open_to
-from lockstep.present.going_on import CannotGoOnError
+from lockstep.present.going_on import Beginning, CannotGoOnError
 
 log = logging.getLogger("lockstep.controller.web")
 
 MOST_CODE = 4
 """ConfigMaps of code that one run mounts; ``--code`` makes one."""
+MOST_DIGITS = 15
+"""Of a step: what JavaScript's numbers hold."""
 
 
-def offer(run: RunView, name: str, now: float) -> dict[str, Any]:
-    """What comes of it, and the ``name`` to ask for; empty where the words say why not."""
+def beginning(step: int | None, fresh: bool) -> Beginning:
+    """Raises RefusalError for both at once."""
+    if fresh and step is not None:
+        raise RefusalError(400, "a new run begins at a step, or fresh at step 0; name one of them")
+    return Beginning(step, fresh)
+
+
+def asked_about(query: Mapping[str, str]) -> Beginning:
+    """Where the run begins of which it is asked what comes of it. Raises RefusalError."""
+    step = query.get("step", "")
+    if step and not (step.isascii() and step.isdigit() and len(step) <= MOST_DIGITS):
+        raise RefusalError(400, f"step={step[:63]} is no step; write a number, or fresh=true")
+    return beginning(int(step) if step else None, query.get("fresh") == "true")
+
+
+def offer(run: RunView, name: str, now: float, begin: Beginning) -> dict[str, Any]:
+    """What comes of it, and the ``name`` to ask for; empty where the words say why not. ``begins``: whether there may
+    be a choice of where."""
     try:
-        words = [*going_on.preview(run, name, now)] if name else [_no_name(run)]
+        words = [*going_on.preview(run, name, now, begin)] if name else [_no_name(run)]
     except CannotGoOnError as error:
         name, words = "", _why_not(error)
-    return {"action": Deed.RETRY, "words": words, "name": name}
+    begins = run.spec is not None and run.spec.checkpoint is not None
+    return {"action": Deed.RETRY, "words": words, "name": name, "begins": begins}
 
 
 async def retry(
-    api: CallerApi, viewer: Viewer, run: RunView, token: str, asked: str, free: str, now: float
+    api: CallerApi, viewer: Viewer, run: RunView, token: str, asked: str, free: str, now: float, begin: Beginning
 ) -> dict[str, Any]:
     """Create the run that was confirmed by its name, ``asked``; ``free`` is the next one. Raises RefusalError."""
     if not free:
@@ -51,7 +70,7 @@ async def retry(
     if Deed.RETRY not in open_to(found):
         raise RefusalError(409, f"{run.key} has not ended, or its spec cannot be read")
     try:
-        made = going_on.next_run(found, raw["metadata"], raw["spec"], asked, now).manifest
+        made = going_on.next_run(found, raw["metadata"], raw["spec"], asked, now, begin).manifest
     except CannotGoOnError as error:
         raise RefusalError(409, " ".join(_why_not(error))) from error
     made["metadata"]["annotations"][names.ANNOTATION_USER] = viewer.name

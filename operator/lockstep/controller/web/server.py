@@ -206,13 +206,16 @@ class WebPage:
         reads = await self._may_read(viewer, found.namespace)
         runs, reports = (*self._sources.runs(),), self._sources.reports(found.uid)
         next_name, now = retry.free_name(found, self._sources.run), self._clock.now()
+        begin = retry.asked_about(request.query)
 
         def offer() -> dict[str, Any]:
             seen = (each for each in runs if sight.sees(each.namespace))
-            all_of_it = deeds.offered(found, reports, seen, may=may, next_name=next_name, now=now)
+            all_of_it = deeds.offered(found, reports, seen, may=may, next_name=next_name, begin=begin, now=now)
             return {"uid": found.uid, "actions": all_of_it, "logs": reads}
 
-        return self._reply(request, await self._shared(("actions", found.uid, sight, may, reads, next_name), offer))
+        return self._reply(
+            request, await self._shared(("actions", found.uid, sight, may, reads, next_name, begin), offer)
+        )
 
     async def _act(self, request: web.Request) -> web.Response:
         deeds.hold_to_own_page(request)

@@ -38,6 +38,12 @@ def end_notice(limit: int, grace: int) -> int:
     return min(grace, max(SHORTEST_END, limit // 10), limit // 2)
 
 
+def grace_left(left: float, grace: int) -> int:
+    """Seconds to end, of ``grace``, for what is told so ``left`` seconds before its limit is over. Below 0, as after an
+    outage of the operator, it is over anyway, and nothing is taken from ``grace``."""
+    return grace if left < 0 else min(grace, max(1, int(left)))  # 0 would be without a word before the kill
+
+
 def can_be_asked(spec: TrainingRunSpec) -> bool:
     """Its programs can be asked to save; whether any of them listens is seen once they run."""
     return spec.worker == "Enabled" and (spec.checkpoint is not None or save_signal(spec) is not None)

@@ -106,6 +106,11 @@ class WaitReason(AnyReason):
     KUEUE_ASSIGNMENT = "KueueAssignment"
 
 
+NAMED_IN_VAIN = (WaitReason.QUEUE_NOT_FOUND, WaitReason.PRIORITY_CLASS_NOT_FOUND)
+"""Verdicts of the admission cycle by which a run is not accepted. The cycle goes on looking at it, as it alone sees
+when what is named is there."""
+
+
 class StopReason(AnyReason):
     """Why a run stops or has ended: ``status.stop``, ``Finished`` and ``Succeeded``, and the attempt it ended in."""
 

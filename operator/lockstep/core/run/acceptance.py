@@ -14,7 +14,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DryRunPod
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.problems import Problem
-from lockstep.core.model.reasons import ConditionReason, ConditionType
+from lockstep.core.model.reasons import NAMED_IN_VAIN, ConditionReason, ConditionType, Recorded
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import TOLD_AFTER, DryRunResult
 from lockstep.core.model.test_only import is_test_only
@@ -80,12 +80,20 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
         return not plan.spec.cancel
     if not _give_number(plan):
         return not plan.spec.cancel
-    before = plan.status
+    before, queue = plan.status, plan.status.queue
     forget_earlier_refusals(plan)
-    words = f"the spec is valid{unknown_words(answer.looked_up)}"
-    plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, words)
+    if plan.phase is Phase.PENDING and queue.reason in NAMED_IN_VAIN and not _asks_elsewhere(plan):
+        plan.condition(ConditionType.ACCEPTED, False, Recorded(queue.reason), queue.message)
+    else:
+        words = f"the spec is valid{unknown_words(answer.looked_up)}"
+        plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, words)
     plan.admission_changed = plan.admission_changed or before != plan.status
     return False
+
+
+def _asks_elsewhere(state: RunState) -> bool:
+    """What is wrong with its names is told where it asks: by Kueue's answer, or by that to a dry run."""
+    return is_test_only(state.run) or choice_of(state.run, state.snapshot.queue) is not None
 
 
 def _report_refused(plan: PlanBuilder, answer: DryRunResult) -> None:

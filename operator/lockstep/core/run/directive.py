@@ -19,6 +19,7 @@ from lockstep.core.run.cadence_orders import cadence_order
 from lockstep.core.run.debug_hold import held_until
 from lockstep.core.run.handover import Handover
 from lockstep.core.run.leaving import ends_with_the_save
+from lockstep.core.run.time_limit import grace_of_ranks
 
 
 def directive_for(state: RunState, known: Handover) -> Directive | None:
@@ -50,7 +51,7 @@ def _directed(state: RunState, phase: DesiredPhase, known: Handover) -> Directiv
         verify=gathering.verify,
         point=gathering.point,
         warm_up=gathering.warm_up,
-        stop_grace=state.tunables.stop_grace,
+        stop_grace=grace_of_ranks(state),
         stacks=known.stacks,
         asked=answers(state),
     )

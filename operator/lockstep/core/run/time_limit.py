@@ -11,7 +11,7 @@ from lockstep.api.run_status import TimeLimitStatus, TrainingRunStatus
 from lockstep.core.accounting.account import over_budget
 from lockstep.core.checkpoints.saves import ask_for_save, grace_period, listens
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.limits import LimitNotice, can_be_asked, limit_in_force, notice_of
+from lockstep.core.model.limits import LimitNotice, can_be_asked, grace_left, limit_in_force, notice_of
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import Recorded, StopReason
 from lockstep.core.model.run_state import RunState
@@ -48,16 +48,29 @@ def save_by_the_limit(plan: PlanBuilder) -> None:
 
 
 def end_pods_by_the_limit(plan: PlanBuilder) -> None:
-    """Pods that are deleted have no longer to end than until the time limit, or ``stop_grace`` where that is nearer:
-    on their nodes others are promised starts then, or maintenance begins."""
+    """Pods that are deleted have no longer to end than until the time limit, or ``stop_grace`` where that is over: on
+    their nodes others are promised starts then, or maintenance begins."""
     before = plan.run.status
     status = before if before.last_admitted is not None else plan.status  # as it was while it had the nodes
     ends = time_is_over(plan, status) if plan.deletes else None
     if ends is None:
         return
-    longest = ceil(max(ends - plan.now, plan.tunables.stop_grace, 1.0))  # 0 would be without a word from the kubelet
-    if longest < termination_grace(plan.spec, plan.tunables.gang):
-        plan.deletes = [replace(gone, grace=longest) if gone.grace is None else gone for gone in plan.deletes]
+    left, own = ends - plan.now, termination_grace(plan.spec, plan.tunables.gang)
+    longest = plan.tunables.stop_grace if left < 0 else grace_left(ceil(left), own)
+    plan.deletes = [
+        replace(gone, grace=longest) if longest < (own if gone.grace is None else gone.grace) else gone
+        for gone in plan.deletes
+    ]
+
+
+def grace_of_ranks(state: RunState) -> int:
+    """Seconds between SIGTERM and SIGKILL for the ranks of a run that stops: ``stop_grace``, and no longer than until
+    its limit. It rests on when they were told, so that it is the same at each answer."""
+    stop, usual = state.status.stop, state.tunables.stop_grace
+    ends = time_is_over(state, state.status) if stop is not None and not stop.save else None
+    if stop is None or ends is None:
+        return usual
+    return grace_left(ends - (stop.deadline - state.tunables.deadlines.stop), usual)
 
 
 def limit_of(state: RunState, status: TrainingRunStatus) -> int | None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.queue import QueueLimits
-from lockstep.core.model.limits import LimitNotice, asked_limit, can_be_asked, limit_allowed, notice_of
+from lockstep.core.model.limits import LimitNotice, asked_limit, can_be_asked, grace_left, limit_allowed, notice_of
 from support.world import spec
 
 HOUR = 3600
@@ -68,6 +68,17 @@ def test_a_run_that_nobody_can_ask_to_save_loses_the_grace_of_its_pods_alone_and
 ) -> None:
     """Unless it asks for a grace of its ``own``; the usual one is a minute."""
     assert notice_of(spec(**run), limit, 60, own) == notice
+
+
+@pytest.mark.parametrize(
+    ("left", "grace", "has"),
+    [(60, 30, 30), (30, 30, 30), (5, 30, 5), (5.9, 30, 5), (0.4, 30, 1), (0, 30, 1), (-1, 30, 30)],
+)
+def test_what_is_left_of_a_limit_bounds_what_is_told_to_end_before_it_is_over(
+    left: float, grace: int, has: int
+) -> None:
+    """After it, as when the operator was away, nobody gains by a kill without a word."""
+    assert grace_left(left, grace) == has
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,17 @@ from dataclasses import replace
 
 import pytest
 
+from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.decide import decide
 from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.kueue import api_names
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.named_objects import LookedUp, MissingObject, NamedObject, ObjectKind
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import TOLD_AFTER, DryRunResult
+from support.values import not_none
 from support.world import World, node, phase, spec, world
 
 HOOK = 'create pods: 500 InternalError: failed calling webhook "x.example": connection refused'
@@ -197,3 +200,48 @@ def test_once_it_is_there_the_run_gets_its_nodes_and_what_nobody_could_see_holds
     )
     w.admit()
     assert len(w.status("one").assignment.nodes) == 2
+
+
+@pytest.mark.parametrize(
+    ("asks", "reason", "told"),
+    [
+        ({"queue": "reserch"}, "QueueNotFound", "there is no TrainingQueue reserch; did you mean research?"),
+        ({"priorityClassName": "hgih"}, "PriorityClassNotFound", "there is no PriorityClass hgih; did you mean high?"),
+    ],
+)
+def test_a_queue_or_class_that_is_not_there_is_a_refusal_until_it_is_made(
+    asks: dict[str, str], reason: str, told: str
+) -> None:
+    w = World({"n0": node("n0")}, classes={"high": 10})
+    w.queue("research")
+    w.apply("one", spec(1, **asks))
+    w.settle()
+    found = not_none(find(w.status("one"), ConditionType.ACCEPTED))
+    assert (found.status, found.reason, w.status("one").reason) == ("False", reason, reason)
+    assert found.message.startswith(told)
+    assert not w.status("one").assignment.nodes
+    since, w.now = found.last_transition_time, w.now + 600
+    w.settle()
+    assert not_none(find(w.status("one"), ConditionType.ACCEPTED)).last_transition_time == since, "said once"
+    w.queue("reserch")
+    w.classes = {**w.classes, "hgih": 1}
+    w.settle()
+    assert is_true(w.status("one"), ConditionType.ACCEPTED)
+    assert len(w.status("one").assignment.nodes) == 1
+
+
+def test_a_run_that_only_asks_hears_of_a_queue_that_is_not_there_by_the_answer() -> None:
+    w = World({"n0": node("n0")})
+    w.apply("one", spec(1, queue="reserch"))
+    w.runs["one"] = replace(w.runs["one"], annotations={names.ANNOTATION_TEST_ONLY: "true"})
+    w.settle()
+    assert is_true(w.status("one"), ConditionType.ACCEPTED)
+    assert "there is no TrainingQueue reserch" in not_none(w.status("one").test_only).message
+
+
+def test_what_kueue_admits_is_refused_for_no_name_that_kueue_may_not_need() -> None:
+    w = World({"n0": node("n0")})
+    w.apply("one", spec(1, queue="reserch", gpusPerNode=8))
+    w.runs["one"] = replace(w.runs["one"], labels={api_names.LABEL_QUEUE: "team"})
+    w.settle()
+    assert is_true(w.status("one"), ConditionType.ACCEPTED)

@@ -12,6 +12,7 @@ from lockstep.core.model.reasons import LossReason, StopReason
 from lockstep.core.model.run_state import RunContext, RunState
 from lockstep.core.run.directive import directive_for
 from lockstep.core.run.handover import Gathering, Handover
+from lockstep.core.run.time_limit import time_is_over
 from support.values import not_none
 from support.world import World, world_with_gang
 
@@ -97,6 +98,31 @@ def test_a_gang_is_told_by_its_phase_what_to_be_doing(changes: dict[str, object]
     w = world_with_gang()
     directive = not_none(directive_for(state(w, status=changed(w.status("one"), **changes)), NOTHING))
     assert directive.phase is phase
+
+
+@pytest.mark.parametrize(
+    ("fields", "left", "save", "grace"),
+    [
+        ({}, 5, "", 30),  # without a limit
+        ({"timeLimit": "1h"}, 60, "", 30),
+        ({"timeLimit": "40s"}, 5, "", 5),
+        ({"timeLimit": "1h"}, 8, "", 8),  # stopped for something else, shortly before
+        ({"timeLimit": "40s"}, 5, "save-1", 30),  # the ranks are told nothing yet
+        ({"timeLimit": "40s"}, -3, "", 30),  # it was over when somebody came to see it
+    ],
+)
+def test_ranks_that_are_told_to_end_are_killed_by_the_limit_whenever_the_answer_is_made(
+    fields: dict[str, object], left: int, save: str, grace: int
+) -> None:
+    w = world_with_gang(**fields)
+    told = not_none(w.status("one").last_admitted) + 3600.0 - left
+    if "timeLimit" in fields:
+        told = not_none(time_is_over(w.plan("one"), w.status("one"))) - left
+    stop = StopStatus(reason=StopReason.TIME_LIMIT, time=told, deadline=told + w.tunables.deadlines.stop, save=save)
+    for later in (0.0, 3.7):
+        w.now = told + later
+        directive = directive_for(state(w, status=changed(w.status("one"), stop=stop)), NOTHING)
+        assert not_none(directive).stop_grace == grace
 
 
 def test_a_gang_whose_run_is_deleted_is_told_to_stop_and_of_no_save() -> None:

@@ -5,6 +5,7 @@ import { h, runLink, show } from "./dom.js";
 
 const LOOK_AGAIN_SECONDS = 30;
 const TITLES = { checkpoint: "Save now", suspend: "Suspend", resume: "Resume", cancel: "Cancel", retry: "Retry" };
+const GONE = "That makes no sense for it now, or you may not do it any more.";
 const known = { uid: "", state: "", at: 0, offer: null, said: "", wrong: false, made: "" };
 
 // Buttons for the run that is shown. They are there as soon as it is known what this viewer may.
@@ -51,39 +52,72 @@ function draw(place, body) {
   );
 }
 
-// What it costs is asked for anew: it may have been another a minute ago.
+// What it costs is asked for anew: it may have been another a minute ago. `begin` says of a retry where it is to begin.
+async function offerOf(body, action, begin = {}) {
+  const offer = await fetched(`${pathOf(body)}?${new URLSearchParams(begin)}`);
+  return offer.uid === body.uid ? offer.actions.find((each) => each.action === action) : null;
+}
+
 async function confirm(body, action) {
   say(body, "", false);
   let offered;
   try {
-    const offer = await fetched(pathOf(body));
-    offered = offer.uid === body.uid ? offer.actions.find((each) => each.action === action) : null;
+    offered = await offerOf(body, action);
   } catch (error) {
     return say(body, `${error.message}.`, true);
   }
-  if (!offered) return say(body, "That makes no sense for it now, or you may not do it any more.", true);
-  const { words, name } = offered; // of the run that a retry would make; empty where the words say why not
-  const title = `${TITLES[action]} ${body.namespace}/${body.name}?`;
+  if (!offered) return say(body, GONE, true);
+  let begin = {};
+  const costs = h("div", { "aria-live": "polite" }), buttons = h("div", { class: "deeds" });
+  const leave = h("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, "Leave it as it is");
+  const tell = ({ words, name }) => { // the name of the run that a retry would make; empty where the words say why not
+    show(costs, words.map((each) => h("p", {}, each)));
+    show(buttons, leave, name !== "" && h("button", {
+      type: "button", class: action === "cancel" ? "danger" : "go",
+      onclick: () => {
+        dialog.close();
+        void carryOut(body, action, { name, ...begin });
+      },
+    }, action === "checkpoint" ? TITLES[action] : `${TITLES[action]} the run`));
+  };
+  const choose = async (chosen) => {
+    begin = chosen;
+    tell({ words: ["…"], name: "" }); // nothing is confirmed before it was said
+    if (chosen.step === "") return tell({ words: ["Which step?"], name: "" });
+    let found;
+    try {
+      found = (await offerOf(body, action, chosen)) ?? { words: [GONE], name: "" };
+    } catch (error) {
+      found = { words: [`${error.message}.`], name: "" };
+    }
+    if (begin === chosen) tell(found);
+  };
   const dialog = h("dialog", { "aria-labelledby": "deed-title", onclose: () => dialog.remove() },
-    h("h2", { id: "deed-title" }, title),
-    words.map((each) => h("p", {}, each)),
-    h("div", { class: "deeds" },
-      h("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, "Leave it as it is"),
-      name !== "" && h("button", {
-        type: "button", class: action === "cancel" ? "danger" : "go",
-        onclick: () => {
-          dialog.close();
-          void carryOut(body, action, name);
-        },
-      }, action === "checkpoint" ? TITLES[action] : `${TITLES[action]} the run`)),
-  );
+    h("h2", { id: "deed-title" }, `${TITLES[action]} ${body.namespace}/${body.name}?`),
+    offered.begins && beginnings(choose), costs, buttons);
+  tell(offered);
   document.body.append(dialog);
   dialog.showModal();
 }
 
-async function carryOut(body, action, name) {
+function beginnings(choose) {
+  const step = h("input", { type: "number", min: "0", "aria-label": "step", oninput: () => {
+    at.checked = true;
+    void choose({ step: step.value });
+  } });
+  const radio = (key, begin) => h("input", { type: "radio", name: "begin", value: key, checked: key === "newest", onchange: () => void choose(begin()) });
+  const at = radio("step", () => ({ step: step.value }));
+  return h("fieldset", {}, h("legend", {}, "It begins"),
+    h("label", {}, radio("newest", () => ({})), " at its newest checkpoint"),
+    h("div", {}, h("label", {}, at, " at step "), step),
+    h("label", {}, radio("fresh", () => ({ fresh: true })), " at step 0"),
+  );
+}
+
+async function carryOut(body, action, { name, step, fresh }) {
   try {
-    const { message, made } = await act(`${pathOf(body)}/${action}`, { uid: body.uid, name });
+    const wanted = { uid: body.uid, name, fresh, step: step === undefined ? undefined : Number(step) };
+    const { message, made } = await act(`${pathOf(body)}/${action}`, wanted);
     say(body, `${message}; the operator does the rest.`, false, made);
   } catch (error) {
     say(body, `${error.message}.`, true);

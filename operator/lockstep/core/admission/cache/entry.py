@@ -11,7 +11,7 @@ from lockstep.core.admission.queueing.order import Points
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.plan import EnsureConfigMap, Event, StatusWrite
-from lockstep.core.model.reasons import ConditionType, WaitReason
+from lockstep.core.model.reasons import NAMED_IN_VAIN, ConditionType, WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.test_only import is_test_only
 
@@ -126,7 +126,9 @@ def _is_accepted(run: RunView) -> bool:
     if run.spec_error:
         return False  # whatever another release of the operator has thought of it
     accepted = find(run.status, ConditionType.ACCEPTED)
-    return accepted is not None and accepted.status == "True" and accepted.observed_generation == run.generation
+    if accepted is None or accepted.observed_generation != run.generation:
+        return False
+    return accepted.status == "True" or (accepted.status == "False" and accepted.reason in NAMED_IN_VAIN)
 
 
 def holds_nodes(run: RunView) -> bool:

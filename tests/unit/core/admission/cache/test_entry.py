@@ -15,6 +15,7 @@ from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.snapshot import RunView
 from support.admission import ACCEPTED, FINISHED, NOW, held, run
 
+LOST_NAME = changed(ACCEPTED, status="False", reason="QueueNotFound")
 REFUSED = changed(ACCEPTED, status="False")
 OF_THE_SPEC_BEFORE = changed(ACCEPTED, observed_generation=0)
 REGRESSED = Condition(type="StateRegression", status="True", reason="x", last_transition_time=0)
@@ -50,6 +51,7 @@ def asking(**status: Any) -> RunView:
         (run("a", status={"stop": STOPPING}), False, False, False),
         (run("a", status={"conditions": ()}), False, False, False),
         (run("a", status={"conditions": (REFUSED,)}), False, False, False),
+        (run("a", status={"conditions": (LOST_NAME,)}), True, False, False),  # it alone sees when that is there
         (run("a", status={"conditions": (OF_THE_SPEC_BEFORE,)}), False, False, False),
         (run("a", status={"conditions": (ACCEPTED, FINISHED)}), False, False, False),
         (run("a", status={"conditions": (ACCEPTED, REGRESSED)}), False, False, False),
