@@ -122,6 +122,7 @@ def test_a_killed_gcs_ends_the_attempt_and_the_driver_resumes_in_the_same_pods(s
     assert_resumed_in_second_attempt(run)
     assert run.pod_uids == pods
     assert run.attempts[0]["rank"] == 0, run.attempts[0]
+    assert "Ray ended on this node" in run.attempts[0]["message"], run.attempts[0]
 
 
 @nightly
