@@ -112,12 +112,15 @@ def test_a_node_that_is_lost_is_replaced_and_the_driver_resumes(site: TrainingSi
 
 
 @nightly
-def test_a_killed_gcs_ends_the_attempt_and_the_driver_resumes_in_the_same_pods(site: TrainingSite) -> None:
-    run = train(site, "gcs")
+@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
+def test_a_killed_process_of_rays_head_ends_the_attempt_and_the_driver_resumes_in_the_same_pods(
+    site: TrainingSite, name: str
+) -> None:
+    run = train(site, f"head-{name[:3]}")
     wait_until_held(run)
     pods = run.pod_uids
-    [gcs] = processes(run, 0, "gcs_server")
-    os.kill(gcs, signal.SIGKILL)
+    [killed] = processes(run, 0, name)
+    os.kill(killed, signal.SIGKILL)
     run.wait_until_succeeded()
     assert_resumed_in_second_attempt(run)
     assert run.pod_uids == pods
