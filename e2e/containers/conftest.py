@@ -18,7 +18,7 @@ from containers.site import KindSite, cluster_of
 from kindcluster import images
 from kindcluster.cluster import KindCluster
 from kindcluster.docker import Daemon
-from kindcluster.site import MPI_IMAGE, TORCH_IMAGE, TRAINER_IMAGE
+from kindcluster.site import MPI_IMAGE, TORCH_IMAGE, TORCH_NODES, TRAINER_IMAGE
 from localcluster import build
 
 GIVEN = ("KUBECONFIG", "LOCKSTEP_E2E_IMAGE", "LOCKSTEP_E2E_SHARED")
@@ -92,3 +92,11 @@ def launcher_image(kind: KindCluster) -> Callable[[str], str]:
         return image
 
     return made
+
+
+@pytest.fixture(scope="session")
+def deepspeed_image(kind: KindCluster, torch_image: str) -> str:
+    """The image with DeepSpeed on PyTorch; the nodes that have the latter have it."""
+    image = images.launcher(kind.docker, torch_image, "deepspeed", print)
+    kind.load([image], kind.workers[:TORCH_NODES], print)
+    return image

@@ -390,9 +390,9 @@ class TrainingRun:
 
 
 @contextlib.contextmanager
-def training_world(settings: Mapping[str, Any] = SETTINGS) -> Iterator[World]:
-    """Four process nodes, the operator, and a namespace with the trainer and a claim."""
-    with started(process_nodes=NODES, settings=settings) as world:
+def training_world(settings: Mapping[str, Any] = SETTINGS, nodes: Sequence[NodeShape] = NODES) -> Iterator[World]:
+    """Process nodes, four unless others are named, the operator, and a namespace with the trainer and a claim."""
+    with started(process_nodes=nodes, settings=settings) as world:
         create_namespace(world.kubectl, NAMESPACE)
         make_claim(world, CLAIM)
         world.kubectl("create", "configmap", "trainer", "-n", NAMESPACE, f"--from-file={TRAINER}")

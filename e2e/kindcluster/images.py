@@ -27,7 +27,8 @@ _STAGE = f"{_OPERATOR}-build:latest"  # what the next build of the operator's im
 _DEBIAN_MIRROR = "LOCKSTEP_DEBIAN_MIRROR"
 _PYTHON_INDEX = "PIP_INDEX_URL"
 _OF_A_SOURCE = re.compile(
-    r"lockstep-(node|python|build|operator|training|trainer|openmpi4?|mpich|impi-rt):(v[\d.]+-)?[0-9a-f]{12}$"
+    r"lockstep-(node|python|build|operator|training|trainer|openmpi4?|mpich|impi-rt|ray|deepspeed)"
+    r":(v[\d.]+-)?[0-9a-f]{12}$"
 )
 _MADE_IN = "making-"  # begins the names of folders that go when they have been used
 HOST_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")

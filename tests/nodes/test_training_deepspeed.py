@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.deepspeed_program import PAGE, write_program
 from harness.shown_commands import block_on
 from harness.training import CLAIM, TrainingRun, TrainingSite
-from support.deepspeed import ENVIRONMENT, MISSING, PAGE, VENV, write_program
+from support.deepspeed import ENVIRONMENT, MISSING, VENV
 
 pytestmark = [
     pytest.mark.nodes,

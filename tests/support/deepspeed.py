@@ -1,44 +1,13 @@
-"""A real DeepSpeed for tests, and the program that its page shows."""
+"""A real DeepSpeed for tests."""
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
-from harness.shown_commands import block_on
+from harness.deepspeed_program import ON_CPUS
 
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "deepspeed.md"
-VENV = Path(os.environ.get("LOCKSTEP_TEST_DEEPSPEED") or ROOT / ".build" / "formats" / "venv")
+VENV = Path(os.environ.get("LOCKSTEP_TEST_DEEPSPEED") or Path(__file__).parents[2] / ".build" / "formats" / "venv")
 """A virtual environment with torch and deepspeed: that of `make formats-ready`."""
 MISSING = f"no DeepSpeed in {VENV}: `make formats-ready`"
-# Nothing is compiled: a faster all-reduce takes minutes, and the lock of a build that was killed stops the next one.
-_QUICK = """
-import json, time
-from deepspeed.ops.op_builder.all_ops import ALL_OPS
-deepspeed.ops.__compatible_ops__ = dict.fromkeys(ALL_OPS, False)
-torch.set_num_threads(1)
-"""
-_RECORD = """
-    with open(f"{os.environ['LOCKSTEP_CHECKPOINT_DIR']}/lineage-rank{rank}.jsonl", "a") as stream:
-        print(json.dumps({"step": step, "loss": repr(loss.item())}), file=stream, flush=True)
-    time.sleep(float(os.environ.get("STEP_SECONDS", "0")))
-"""
-ENVIRONMENT = {
-    "PATH": f"{VENV / 'bin'}:/usr/local/bin:/usr/bin:/bin", "DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": "eth0",
-    "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
-}  # fmt: skip
-
-
-def write_program(folder: Path) -> None:
-    """As the page shows it, but that every rank also records its losses, saves every ten steps, and takes its time."""
-    text = block_on(PAGE, "python", "deepspeed.initialize")
-    begins, reports = "parser = argparse", "    lockstep.report("
-    assert text.count(begins) == text.count(reports) == 1
-    text = text.replace(begins, _QUICK + begins)
-    line = next(line for line in text.splitlines() if line.startswith(reports))
-    text = text.replace(line, line + _RECORD)
-    text = text.replace("lockstep.should_checkpoint(step) or", "lockstep.should_checkpoint(step) or step % 10 == 0 or")
-    (folder / "train.py").write_text(text)
-    (folder / "ds.json").write_text(json.dumps(json.loads(block_on(PAGE, "json", "zero_optimization"))))
+ENVIRONMENT = {"PATH": f"{VENV / 'bin'}:/usr/local/bin:/usr/bin:/bin", **ON_CPUS}

@@ -42,7 +42,7 @@ def test_python_is_found_at_all() -> None:
 RUN_BY = {
     "checkpoint-recipes": "tests/formats/test_recipes.py",
     "checkpoints": "tests/unit/test_checkpoints_snippet.py",
-    "deepspeed": "tests/support/deepspeed.py",
+    "deepspeed": "tests/nodes/test_training_deepspeed.py",
     "mpi": "tests/nodes/test_training_mpi.py",
     "ray": "tests/nodes/test_training_ray.py",
     "worker": "tests/unit/test_docs_python.py",
