@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,32 +13,11 @@ from harness.waiting import wait_for
 from localcluster.api import Request
 from lockstep.api.base import names
 from lockstep.cli.main import main
+from support.batch_scripts import BatchScript
 
 QUEUE = "batch"
 MOUNT = "/gpfs"
 RUNS = f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/{names.RUNS}"
-MEET = """
-import os, socket, sys, time
-rank, world = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
-where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-if rank == 0:
-    listener = socket.create_server(where)
-    peers = [listener.accept()[0] for _ in range(world - 1)]
-    total = sum(int(peer.makefile().readline()) for peer in peers)
-    for peer in peers:
-        peer.sendall(b"%d\\n" % total)
-else:
-    for _ in range(300):
-        try:
-            head = socket.create_connection(where, 5)
-            break
-        except OSError:
-            time.sleep(0.1)
-    head.sendall(b"%d\\n" % rank)
-    total = int(head.makefile().readline())
-print("rank", rank, "of", world, "on", os.environ["SLURMD_NODENAME"], "sum", total, flush=True)
-"""
-"""In the place of a trainer: all ranks meet at MASTER_ADDR and have the sum of their numbers."""
 
 
 class Job:
@@ -78,7 +56,6 @@ class BatchSite:
         self.folder = claim / name
         self.folder.mkdir(parents=True, exist_ok=True)
         self.inside = f"{MOUNT}/{name}"
-        (self.folder / "meet.py").write_text(MEET)
         monkeypatch.setenv("KUBECONFIG", str(site.world.cluster.kubeconfig))
         monkeypatch.setenv("SBATCH_PARTITION", QUEUE)
         monkeypatch.setenv("SBATCH_GPUS_PER_NODE", "0")
@@ -94,14 +71,15 @@ class BatchSite:
         if name not in [item["metadata"]["name"] for item in api.get(path)["items"]]:
             api.send(Request("POST", path, body))
 
-    def sbatch(self, name: str, script: str, *options: str, arguments: Sequence[str] = ()) -> int:
+    def sbatch(self, script: BatchScript, *options: str) -> int:
         """Its number. ``options`` are those of this site, not of the script."""
-        (self.folder / name).write_text(script)
+        script.write_into(self.folder)
         self._capsys.readouterr()
         with pytest.raises(SystemExit, match="0"):
             main(
                 [
-                    "sbatch", f"--kube-namespace={NAMESPACE}", f"--chdir={self.inside}", *options, name, *arguments,
+                    "sbatch", f"--kube-namespace={NAMESPACE}", f"--chdir={self.inside}", *options, script.name,
+                    *script.arguments,
                 ]
             )  # fmt: skip
         found = re.search(r"Submitted batch job ([0-9]+)", self._capsys.readouterr().out)
@@ -114,5 +92,5 @@ class BatchSite:
         for body in api.get(path)["items"]:
             api.send(Request("DELETE", f"{path}/{body['metadata']['name']}", absence_is_fine=True))
 
-    def submit(self, name: str, script: str, *options: str, arguments: Sequence[str] = ()) -> Job:
-        return Job(self.site, self.sbatch(name, script, *options, arguments=arguments), self.folder)
+    def submit(self, script: BatchScript, *options: str) -> Job:
+        return Job(self.site, self.sbatch(script, *options), self.folder)

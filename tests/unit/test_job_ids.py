@@ -22,7 +22,11 @@ from support.plans_at_work import World
 from support.sets_at_work import Operator
 from support.stored_runs import run, stored
 
-BATCH = {"nodes": 2, "image": "i", "launcher": {"type": "Slurm", "batch": {"script": "#!/bin/sh\nsrun x\n"}}}
+BATCH: dict[str, Any] = {
+    "nodes": 2,
+    "image": "i",
+    "launcher": {"type": "Slurm", "batch": {"script": "#!/bin/sh\nsrun x\n"}},
+}
 
 
 class Kube:
@@ -92,6 +96,23 @@ async def test_numbers_follow_each_other_and_are_kept_for_whom_they_were_taken(k
     assert await taken(ids, "a", "b", "a") == [1, 2, 1]
     assert await taken(ids, "c", "a") == [3, 1]
     assert kube.version == 1, "a block is one write"
+
+
+async def test_a_heterogeneous_job_has_a_number_for_each_component_and_nobody_else_has_them(kube: Kube) -> None:
+    ids = leader(kube)
+    await ids.take("a", 3)
+    assert await taken(ids, "b") == [4]
+    await ids.take("c", BLOCK - 3)
+    assert ids.kept_for("c") == BLOCK + 1, "all of one block"
+    await ids.take("d", 5 * BLOCK)
+    assert (await taken(ids, "e"))[0] == ids.kept_for("d") + 5 * BLOCK
+
+
+async def test_so_many_numbers_as_are_not_left_are_used_up(kube: Kube) -> None:
+    ids = leader(kube)
+    kube.stored = {"metadata": {"resourceVersion": "0"}, "data": {"next": str(MOST_JOB_ID - 1)}}
+    with pytest.raises(UsedUpError):
+        await ids.take("a", 3)
 
 
 async def test_a_leader_that_dies_leaves_the_rest_of_its_block_unused(kube: Kube) -> None:
@@ -168,6 +189,16 @@ async def test_a_run_that_waits_for_a_number_is_looked_at_again_once_it_has_one(
     snapshot = world.store.snapshot_run("team", "llama", {}, world.reconciler._leadership)
     assert snapshot is not None
     assert snapshot.job_id == 1
+
+
+async def test_a_run_takes_as_many_numbers_as_it_has_components(kube: Kube) -> None:
+    world = World()
+    ids = JobIds(cast(KubeClient, kube), world.store, "lockstep-system")
+    batch = {**BATCH["launcher"]["batch"], "components": [1, 1]}
+    world.store.runs.apply(run(11, generation=2, spec={**BATCH, "launcher": {"type": "Slurm", "batch": batch}}))
+    view = stored(world.store)
+    await world.executor_with(job_ids=ids).run_plan(view, Plan(take_job_id=True))
+    assert (ids.kept_for(view.uid), await taken(ids, "other")) == (1, [3])
 
 
 async def test_an_array_has_its_number_before_any_of_its_runs_is_made(kube: Kube) -> None:

@@ -94,9 +94,12 @@ def test_tasks_have_what_the_script_exports_and_nothing_that_python_adds(shared:
         (
             "--jobid=77 true",
             1,
-            ["srun: error: Unable to confirm allocation for job 77: Invalid job id specified"],
+            [
+                "srun: error: Unable to confirm allocation for job 77: Invalid job id specified",
+                "srun: Check SLURM_JOB_ID environment variable. Expired or invalid job 77",
+            ],
         ),
-        ("--bogus true", 1, ["srun: unrecognized option '--bogus'"]),
+        ("--bogus true", 255, ["srun: unrecognized option '--bogus'"]),
         ("-o no/such/folder true", 1, ["srun: error: Could not open file no/such/folder: No such file or directory"]),
         ("-D /no/such/folder -N1 true", 1, ["srun: error: 127.0.0.1: /no/such/folder: there is no such directory"]),
     ],
@@ -137,6 +140,17 @@ def test_stdin_is_for_all_tasks_or_for_one(shared: SlurmGang, options: str, out:
     (shared.folder / "words").write_text("y\n")
     ran = shared.run(f"srun -n3 {options} -l cat", text="x\n")
     assert "|".join(sorted(ran.stdout.splitlines())) == out, ran.stderr
+
+
+def test_a_step_that_cannot_be_takes_no_number(gang: SlurmGang) -> None:
+    ran = gang.run("srun -N9 true; srun -w elsewhere true; srun -N1 -n1 bash -c 'echo $SLURM_STEP_ID'")
+    assert ran.stdout == "0\n", ran.stderr
+
+
+def test_tasks_have_the_name_of_their_step(shared: SlurmGang) -> None:
+    shown = "srun -N1 -n1 {} bash -c 'echo $SLURM_JOB_NAME'"
+    ran = shared.run(f"{shown.format('')}; {shown.format('-J eval')}; SLURM_JOB_NAME=mine {shown.format('')}")
+    assert ran.stdout.split() == ["train", "eval", "mine"], ran.stderr
 
 
 def test_steps_that_overlap_have_numbers_of_their_own(shared: SlurmGang) -> None:
@@ -209,9 +223,11 @@ def test_a_step_has_its_own_limits(shared: SlurmGang, options: str, line: str) -
     ("then", "code", "said"),
     [
         ("kill -USR1 $!", 5, ""),
-        ("kill -TERM $!", 143, "srun: forcing job termination"),
+        ("kill -TERM $!", 143, "srun: forcing job termination\nsrun: Job step aborted: Waiting up to 32 seconds"),
         ("kill -INT $!; sleep 0.2; kill -INT $!", 130, "srun: interrupt (one more within 1 sec to abort)"),
         ("scancel 123.0", 143, "*** STEP 123.0 ON 127.0.0.1 CANCELLED AT"),
+        ("scancel 123.0", 143, "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"),
+        ("scancel 123.0", 143, "srun: error: 127.0.0.1: task 0: Terminated\n"),
         ("scancel -s USR1 123.0", 5, ""),
         ("scancel -s USR1 123", 5, ""),
         ("srun -N1 -n1 -w node-2 -o none scancel -s USR1 123.0", 5, ""),
@@ -281,7 +297,20 @@ def test_scontrol_shows_host_names_and_the_own_job(shared: SlurmGang) -> None:
     }
     assert "ClusterName             = main" in shared.run("scontrol show config").stdout
     assert "NodeName=127.0.0.2 " in shared.run("scontrol show node node-1").stdout
+    assert "Reason=None Dependency=(null)" in shown
     assert shared.run("scontrol show job 5").stderr == "slurm_load_jobs error: Invalid job id specified\n"
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [("JobId=$SLURM_JOB_ID Comment=epoch-3", 0), ("job=123 comment=x", 0), ("JobId=5 Comment=x", 1),
+     ("Comment=x", 1), ("JobId=123 Comment=x TimeLimit=9", 1)],
+)  # fmt: skip
+def test_a_comment_of_the_own_job_is_taken_and_said_to_be_kept_nowhere(
+    shared: SlurmGang, fields: str, code: int
+) -> None:
+    ran = shared.run(f"scontrol update {fields}")
+    assert (ran.returncode, "Comment is not kept here" in ran.stderr) == (code, not code), ran.stderr
 
 
 def test_squeue_and_sacct_know_this_job_and_its_steps(gang: SlurmGang) -> None:

@@ -73,6 +73,11 @@ class Step:
     by_environment: Tuple[str, ...] = ()  # options that only the environment says
 
     @property
+    def own_name(self) -> str:
+        """Of ``-J``; empty: it has the job's."""
+        return "" if "job-name" in self.by_environment else self.job_name
+
+    @property
     def gpus_asked(self) -> GpusAsked:
         if self.external_launcher:
             return GpusAsked()

@@ -32,6 +32,7 @@ from lockstep.controller.store.job_ids import JobIds
 from lockstep.controller.store.store import Store
 from lockstep.controller.workers.reports import ReportBook
 from lockstep.core.kueue.pod_marks import held_back
+from lockstep.core.model.job_ids import job_ids_of
 from lockstep.core.model.named_objects import LookedUp
 from lockstep.core.model.plan import (
     DryRunPod,
@@ -136,7 +137,7 @@ class Executor:
     async def _take_job_id(self, run: RunView) -> None:
         what = f"ConfigMap {names.JOB_IDS_CONFIG_MAP}: "
         try:
-            await self._job_ids.take(run.uid)
+            await self._job_ids.take(run.uid, job_ids_of(run.spec))
         except KubeError as error:
             self._runs.warn(run, what, error, EventReason.CONFIG_MAP_REFUSED, ActionWord.CREATE_CONFIG_MAP)
             raise

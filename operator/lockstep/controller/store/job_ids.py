@@ -53,31 +53,31 @@ class JobIds:
         """What was taken for a run or array; 0: nothing."""
         return self._kept.get(uid, 0)
 
-    async def take(self, uid: str) -> None:
-        """Take a number for it, unless it has one. Raises KubeError."""
+    async def take(self, uid: str, count: int = 1) -> None:
+        """Take a number for it, and those that follow, unless it has one. Raises KubeError."""
         async with self._turn:
             if uid in self._kept:
                 return
-            if not self._left:
-                self._left = await self._next_block()
+            if len(self._left) < count:
+                self._left = await self._next_block(count)
                 self._highest = self._left[-1]
-            self._kept[uid], self._left = self._left[0], self._left[1:]
+            self._kept[uid], self._left = self._left[0], self._left[count:]
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
 
-    async def _next_block(self) -> range:
+    async def _next_block(self, least: int) -> range:
         for _ in range(_TRIES - 1):
             try:
-                return await self._taken_block()
+                return await self._taken_block(least)
             except ApiError as error:
                 if error.status != 409:
                     raise
-        return await self._taken_block()
+        return await self._taken_block(least)
 
-    async def _taken_block(self) -> range:
+    async def _taken_block(self, least: int) -> range:
         version, counter = await self._read()
-        block = next_block(counter, max(self._highest, self._highest_known()))
-        if not block:
+        block = next_block(counter, max(self._highest, self._highest_known()), least)
+        if len(block) < least:
             raise UsedUpError
         metadata: dict[str, Any] = {"name": CONFIG_MAP, "namespace": self._namespace}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {_KEY: str(block[-1] + 1)}}

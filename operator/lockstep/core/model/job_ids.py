@@ -17,8 +17,14 @@ def has_job_id(spec: TrainingRunSpec | None) -> bool:
     return spec is not None and spec.launcher.type == "Slurm"
 
 
-def next_block(counter: object, highest: int) -> range:
-    """The next numbers to give out; empty: they are used up.
+def job_ids_of(spec: TrainingRunSpec | None) -> int:
+    """How many numbers, one after the other, a run takes: one for each component of a heterogeneous job."""
+    batch = spec.launcher.batch if spec is not None else None
+    return max(1, len(batch.components)) if batch is not None else 1
+
+
+def next_block(counter: object, highest: int, least: int = 1) -> range:
+    """The next numbers to give out, at least as many as that; fewer: they are used up.
 
     ``counter``: the first that was not taken, as it is kept; ``highest``: of all runs and arrays that are known. A
     counter that is gone, no number, or older than what is known goes on above that.
@@ -27,4 +33,4 @@ def next_block(counter: object, highest: int) -> range:
     first = int(text) if text.isascii() and text.isdigit() else 0
     if not first or first <= highest:
         first = highest + GAP + 1 if highest else max(first, 1)
-    return range(first, min(first + BLOCK, MOST_JOB_ID + 1))
+    return range(first, min(first + max(BLOCK, least), MOST_JOB_ID + 1))

@@ -151,6 +151,8 @@ def _parts(
     base.update(
         step_environment(job, place.step, layout, place.address, place.port, step.cpus_per_task, step.cpus_per_gpu)
     )
+    if step.own_name:
+        base["SLURM_JOB_NAME"] = step.own_name
     parts = []
     for node, ranks in enumerate(layout.tasks):
         tasks = []

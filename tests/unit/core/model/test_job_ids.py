@@ -2,7 +2,9 @@
 
 import pytest
 
-from lockstep.core.model.job_ids import BLOCK, GAP, has_job_id, next_block
+from lockstep.api.base.changes import changed
+from lockstep.api.batch_spec import BatchSpec
+from lockstep.core.model.job_ids import BLOCK, GAP, has_job_id, job_ids_of, next_block
 from lockstep.slurm.environment import MOST_JOB_ID
 from support.launchers import launched
 
@@ -34,3 +36,17 @@ def test_blocks_go_on_where_no_number_can_have_been_given_out(counter: object, h
 def test_batch_jobs_alone_have_a_number(launcher: str, numbered: bool) -> None:
     assert has_job_id(launched(launcher, ["x"])) is numbered
     assert not has_job_id(None)
+
+
+def test_a_block_is_as_large_as_a_job_needs() -> None:
+    assert next_block("501", 7, BLOCK + 1) == range(501, 502 + BLOCK)
+
+
+def test_a_job_has_a_number_for_each_of_its_components() -> None:
+    spec = launched("Slurm", ["x"])
+    batch = BatchSpec(script="#!/bin/sh", components=(1, 2, 1))
+    assert [job_ids_of(each) for each in (None, spec, changed(spec, launcher=changed(spec.launcher, batch=batch)))] == [
+        1,
+        1,
+        3,
+    ]

@@ -50,6 +50,7 @@ class StepOutput(StepSink):
         self._first_end = 0.0
         self._warned = False
         self._ending = False
+        self._forced = False  # srun itself was told to end: it says nothing of tasks that this ends
         self._began = clock()
         self._asked: Deque[Callable[[], None]] = collections.deque()  # by signal handlers
         self._read = 0  # bytes of messages
@@ -154,6 +155,7 @@ class StepOutput(StepSink):
         lines = reports.first_exit(wait, *self._name, sorted(self._running), self._ends)
         if self._call.wait:
             self._say(*lines)
+            self._inform(reports.aborting(KILL_SECONDS + 2))
             self._cancel("")
         else:
             self._say(*lines[:-1])
@@ -188,6 +190,7 @@ class StepOutput(StepSink):
 
     def _force(self) -> None:
         self._inform("srun: forcing job termination")
+        self._forced = True
         self._cancel("", cancelled=True)
 
     def _take_interrupt(self) -> None:
@@ -225,6 +228,7 @@ class StepOutput(StepSink):
             return
         if cancelled:
             self.state = CANCELLED
+            self._inform(reports.aborting(KILL_SECONDS + 2))
         job, step = self._name
         line = reports.step_cancelled(job, step, self._first_node(), times.moment(int(time.time())))
         self._say(line[: -len(" ***")] + why + " ***")
@@ -254,7 +258,7 @@ class StepOutput(StepSink):
         return max((end.code for end in self._ends), default=0), max((end.signal or 0 for end in self._ends), default=0)
 
     def _tell(self) -> None:
-        lines = reports.exit_lines(self._unsaid, cancelled=self.state == CANCELLED)
+        lines = reports.exit_lines(self._unsaid, cancelled=self._forced)
         self._unsaid, self._say_at = [], 0.0
         self._say(*lines)
 

@@ -20,6 +20,7 @@ from lockstep.worker.steps.slurm.asking import AskedError, ask
 from lockstep.worker.steps.slurm.job import JobHere, given_environment, job_here
 
 _ASKED = {"requeue": ("requeue",), "hold": ("hold",), "requeuehold": ("hold", "requeue")}
+_JOB, _COMMENTS = ("jobid", "job"), ("comment", "admincomment", "extra")
 _ELSEWHERE = "not from inside a job; see lockstep --help where the job was submitted"
 
 
@@ -43,6 +44,8 @@ def _of_job(command: ScontrolCommand, here: JobHere) -> Printed:
         return _show(command, here)
     if command.verb == "ping":
         return Printed(0, f"Slurmctld(primary) at {here.job.cluster} is UP\n")
+    if command.verb == "update":
+        return _updated(command, here)
     kinds = _ASKED.get(command.verb)
     if kinds is None:
         return Printed(1, err=f"scontrol: error: {command.verb}: {_ELSEWHERE}\n")
@@ -59,6 +62,15 @@ def _of_job(command: ScontrolCommand, here: JobHere) -> Printed:
         if not answer.agreed:
             return Printed(1, err=f"{answer.words} for job {command.argument}\n")
     return Printed(0)
+
+
+def _updated(command: ScontrolCommand, here: JobHere) -> Printed:
+    """Comments are for people to read: that they are kept nowhere ends no script."""
+    others = [name for name in command.fields if name not in _COMMENTS and name not in _JOB]
+    number = next((command.fields[name] for name in _JOB if name in command.fields), "")
+    if others or not here.is_own(number):
+        return Printed(1, err=f"scontrol: error: update: {_ELSEWHERE}\n")
+    return Printed(0, err="scontrol: Comment is not kept here, and changes nothing else\n")
 
 
 def _show(command: ScontrolCommand, here: JobHere) -> Printed:

@@ -22,6 +22,7 @@ from lockstep.worker.steps.slurm.running import StepOutput
 from lockstep.worker.steps.slurm.signals import catch, keep_messages
 
 FAILED = 1
+NOT_UNDERSTOOD = 255
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -34,7 +35,10 @@ def run(arguments: Sequence[str]) -> int:
             return _shown(first)
         here = job_here(environ)
         if any(each.job and not here.is_own(each.job) for each in components):
-            raise LayoutError(f"Unable to confirm allocation for job {first.job}: Invalid job id specified")
+            raise LayoutError(
+                f"Unable to confirm allocation for job {first.job}: Invalid job id specified\n"
+                f"srun: Check SLURM_JOB_ID environment variable. Expired or invalid job {first.job}"
+            )
         if here.ending:
             raise LayoutError(
                 f"Unable to confirm allocation for job {here.job.id}: Job/step already completing or completed"
@@ -42,6 +46,7 @@ def run(arguments: Sequence[str]) -> int:
         return _run(here, components, environ)
     except OptionError as error:
         shimmed.say(str(error))
+        return FAILED if str(error).startswith("srun: fatal:") else NOT_UNDERSTOOD
     except (LayoutError, CredentialError) as error:
         shimmed.say(f"srun: error: {error}\n")
     except OSError as error:
@@ -65,9 +70,9 @@ def _run(here: JobHere, components: Sequence[srun.Step], environ: Dict[str, str]
     """Raises LayoutError, CredentialError, OSError."""
     gang = here.at.gang
     peer = gang.peers[gang.rank]
+    laid = laid_out(components, here.job, here.batch.words)
     number = registry.next_step(here.directory, gang.rank)
     place = Place(number, peer.address, peer.port, os.getcwd())
-    laid = laid_out(components, here.job, here.batch.words)
     record = registry.StepRecord(
         number, os.getpid(), registry.born_of(os.getpid()), _name(components[0]), _nodes(laid, here),
         sum(layout.total for layout in laid.layouts), time.time(),
@@ -92,7 +97,7 @@ def _run(here: JobHere, components: Sequence[srun.Step], environ: Dict[str, str]
 
 
 def _name(step: srun.Step) -> str:
-    return (step.job_name if "job-name" not in step.by_environment else "") or os.path.basename(step.command[0])[:64]
+    return step.own_name or os.path.basename(step.command[0])[:64]
 
 
 def _nodes(laid: Laid, here: JobHere) -> List[str]:

@@ -1,0 +1,279 @@
+"""Batch scripts in the shape of those that people have, as they are; and what differs where a real Slurm runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MEET = """
+import os, socket, sys, time
+rank, world = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
+where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if rank == 0:
+    listener = socket.create_server(where)
+    peers = [listener.accept()[0] for _ in range(world - 1)]
+    total = sum(int(peer.makefile().readline()) for peer in peers)
+    for peer in peers:
+        peer.sendall(b"%d\\n" % total)
+else:
+    for _ in range(300):
+        try:
+            head = socket.create_connection(where, 5)
+            break
+        except OSError:
+            time.sleep(0.1)
+    head.sendall(b"%d\\n" % rank)
+    total = int(head.makefile().readline())
+print("rank", rank, "of", world, "on", os.environ["SLURMD_NODENAME"], "sum", total, flush=True)
+"""
+"""In the place of a trainer: all ranks meet at MASTER_ADDR and have the sum of their numbers."""
+CLUSTER = """
+import socket, sys, time
+
+def connect(where):
+    host, port = where.split(":")
+    for _ in range(300):
+        try:
+            return socket.create_connection((host, int(port)), 5)
+        except OSError:
+            time.sleep(0.1)
+    sys.exit("no head")
+
+if sys.argv[1] == "head":
+    server, workers = socket.create_server(("", int(sys.argv[2]))), 0
+    while True:
+        peer = server.accept()[0]
+        workers += peer.makefile().readline() == "worker\\n"
+        peer.sendall(b"%d\\n" % workers)
+elif sys.argv[1] == "worker":
+    connect(sys.argv[2]).sendall(b"worker\\n")
+    time.sleep(600)
+else:
+    for _ in range(300):
+        head = connect(sys.argv[2])
+        head.sendall(b"driver\\n")
+        if int(head.makefile().readline()) == int(sys.argv[3]):
+            sys.exit(0)
+        time.sleep(0.1)
+    sys.exit("workers are missing")
+"""
+"""A server that counts its workers, and a driver that ends once all are there."""
+BESIDE = """
+touch here.$1
+until [ -e here.0 -a -e here.1 -a -e here.2 ]; do sleep 0.1; done
+echo $SLURM_STEP_ID > step.$1
+"""
+"""Ends once all three of it run."""
+
+
+@dataclass(frozen=True)
+class BatchScript:
+    """A script, its arguments, and the files that it finds beside it."""
+
+    name: str
+    text: str
+    arguments: Sequence[str] = ()
+    files: Mapping[str, str] = field(default_factory=lambda: {"meet.py": MEET})
+
+    def write_into(self, folder: Path) -> None:
+        for name, text in {**self.files, self.name: self.text}.items():
+            (folder / name).write_text(text, encoding="utf-8")
+
+
+MULTINODE = BatchScript(
+    "multinode.sbatch",
+    """#!/bin/bash
+#SBATCH --job-name=multinode-example
+#SBATCH --nodes=3
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=1
+#SBATCH --time=00:30:00
+#SBATCH --output=%x-%j.out
+#SBATCH --exclusive
+
+set -e
+nodes=( $( scontrol show hostnames $SLURM_JOB_NODELIST ) )
+nodes_array=($nodes)
+head_node=${nodes_array[0]}
+head_node_ip=$(srun --nodes=1 --ntasks=1 -w "$head_node" hostname --ip-address)
+echo Node IP: $head_node_ip
+export MASTER_ADDR=$head_node_ip
+export MASTER_PORT=29500
+srun python3 meet.py
+""",
+)
+ACCELERATE = BatchScript(
+    "accelerate.slurm",
+    r"""#!/bin/bash
+#SBATCH --job-name=sft
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1          # crucial - only 1 task per dist per node!
+#SBATCH --output=%x-%j.log
+#SBATCH --err=%x-%j.err
+
+set -x -e
+echo "START TIME: $(date)" >&2
+MODEL=$1
+shift
+export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)
+export MASTER_PORT=6000
+export LAUNCHER="python3"
+export CMD="meet.py"
+SRUN_ARGS=" \
+    --wait=60 \
+    --kill-on-bad-exit=1 \
+    "
+clear 2>/dev/null || true
+srun $SRUN_ARGS --jobid $SLURM_JOB_ID bash -c "echo \$SLURM_PROCID/$SLURM_NNODES $MODEL; $LAUNCHER $CMD" 2>&1
+""",
+    arguments=["llama", "more"],
+)
+MEGATRON = BatchScript(
+    "megatron.sh",
+    """#!/bin/bash
+#SBATCH -N 2 --ntasks-per-node=4
+#SBATCH -J megatron
+#SBATCH --mem=0 -t 1:00:00
+export MASTER_ADDR=$(scontrol show hostname "$SLURM_NODELIST" | head -n1)
+export MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+srun -l --output=logs-%j.txt --unbuffered sh -c 'test $SLURM_LOCALID = $((SLURM_PROCID % 4)) && exec python3 meet.py'
+echo $SLURM_NTASKS $SLURM_NTASKS_PER_NODE $SLURM_TASKS_PER_NODE
+""",
+)
+PREFLIGHT = BatchScript(
+    "preflight.sh",
+    """#!/bin/bash
+#SBATCH --nodes=3
+#SBATCH --ntasks-per-node=2
+set -eo pipefail
+mkdir -p logs
+srun --ntasks-per-node=1 --ntasks=$SLURM_NNODES --output=logs/check-%N.txt hostname
+if ! srun -N1 -n1 -w $SLURMD_NODENAME test -d /nowhere; then
+    echo "no such file system" | tee -a logs/notes
+fi
+export MASTER_ADDR=$SLURMD_NODENAME MASTER_PORT=29501
+srun --label python3 meet.py 2>&1 | tee logs/training
+""",
+)
+SWEEP = BatchScript(
+    "sweep.sh",
+    """#!/bin/bash
+#SBATCH --nodes=3
+#SBATCH --output=sweep.out
+for i in 0 1 2; do
+    node=$(scontrol show hostnames | sed -n "$((i + 1))p")
+    srun --nodes=1 --ntasks=1 --exact -w $node bash beside.sh $i &
+    pids[$i]=$!
+done
+for pid in ${pids[*]}; do wait $pid || exit 1; done
+squeue -j $SLURM_JOB_ID -h -o %N
+""",
+    files={"beside.sh": BESIDE},
+)
+RAY = BatchScript(
+    "ray.sh",
+    """#!/bin/bash
+#SBATCH --job-name=ray-cluster
+#SBATCH --nodes=3
+#SBATCH --ntasks-per-node=1
+#SBATCH --exclusive
+nodes=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+nodes_array=($nodes)
+head_node=${nodes_array[0]}
+head_node_ip=$(srun --nodes=1 --ntasks=1 -w "$head_node" printenv SLURM_TOPOLOGY_ADDR)
+port=6379
+ip_head=$head_node_ip:$port
+export ip_head
+echo "Starting HEAD at $head_node"
+srun --nodes=1 --ntasks=1 -w "$head_node" python3 cluster.py head $port &
+sleep 1
+worker_num=$((SLURM_JOB_NUM_NODES - 1))
+for ((i = 1; i <= worker_num; i++)); do
+    node_i=${nodes_array[$i]}
+    srun --nodes=1 --ntasks=1 -w "$node_i" python3 cluster.py worker "$ip_head" &
+done
+python3 cluster.py driver "$ip_head" 2
+""",
+    files={"cluster.py": CLUSTER},
+)
+ARRAY = BatchScript(
+    "array.sh",
+    """#!/bin/bash
+#SBATCH --array=0-2%2
+#SBATCH -N1
+#SBATCH --output=array_%A_%a.out
+configs=(small medium large)
+echo ${configs[$SLURM_ARRAY_TASK_ID]} $SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_COUNT
+srun bash -c 'echo task $SLURM_ARRAY_TASK_ID'
+""",
+)
+PYXIS = BatchScript(
+    "pyxis.sh",
+    """#!/bin/bash
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+export MASTER_ADDR=$(scontrol show hostnames | head -1) MASTER_PORT=29502
+srun --container-image=none --container-workdir=$PWD --no-container-mount-home --mpi=pmix python3 meet.py > out
+""",
+)
+CONDA = BatchScript(
+    "conda.sh",
+    """#!/bin/bash -e
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --output=conda.out --error=conda.err
+module purge
+module load cuda/12.4 nccl
+source ./activate training
+srun bash -c 'echo $SLURM_PROCID $ENVIRONMENT_NAME'
+""",
+    files={"activate": "export ENVIRONMENT_NAME=$1; module() { command module $@; }\n"},
+)
+HET = BatchScript(
+    "het.sh",
+    """#!/bin/bash
+#SBATCH --job-name=roles --nodes=1 --ntasks=1
+#SBATCH --output=het.out
+#SBATCH hetjob
+#SBATCH --nodes=1 --ntasks=1
+export HEAD=$(scontrol show hostnames $SLURM_JOB_NODELIST_HET_GROUP_0)
+srun --wait=60 --kill-on-bad-exit=1 --export=ALL,ROLE=0 bash -c 'echo $SLURM_PROCID $ROLE $HEAD' : \\
+     --export=ALL,ROLE=1 bash -c 'echo $SLURM_PROCID $ROLE $HEAD'
+""",
+)
+STRICT = BatchScript(
+    "strict.sh",
+    """#!/bin/bash
+#SBATCH -N2
+srun bash -c '[ $SLURM_PROCID = 0 ] || { echo "the disk is full" >&2; exit 7; }' || exit 3
+""",
+)
+REQUEUE = BatchScript(
+    "requeue.sh",
+    """#!/bin/bash
+#SBATCH --nodes=2
+#SBATCH --time=00:01:00
+#SBATCH --signal=B:USR1@40
+#SBATCH --requeue
+#SBATCH --open-mode=append
+echo "attempt ${SLURM_RESTART_COUNT:-0}"
+[ ${SLURM_RESTART_COUNT:-0} = 0 ] || exit 0
+trap 'echo "saving"; scontrol requeue $SLURM_JOB_ID && echo "requeued"' USR1
+srun bash -c 'trap "echo a step was told" USR1; while :; do sleep 0.2; done' &
+wait
+wait
+""",
+)
+FIRST = BatchScript(
+    "first.sh",
+    """#!/bin/bash
+#SBATCH --nodes=1
+#SBATCH --output=first.out
+jid=$(sbatch --parsable --dependency=afterok:$SLURM_JOB_ID second.sh) || exit 1
+echo $jid
+""",
+    files={"second.sh": "#!/bin/bash\n#SBATCH -N1\necho second > second.out\n"},
+)
+LENIENT = BatchScript("lenient.sh", "#!/bin/bash\n#SBATCH -N2\nsrun false\nsrun true\n")
