@@ -15,8 +15,8 @@ export PYTHONDONTWRITEBYTECODE :=
 # The parts of `make nightly`: each is a job of its own in the workflow.
 NIGHTLY := outages faults launchers kind random formats fresh scale benches
 
-.PHONY: help setup setup-demo check lint coverage build monitoring test test-nodes test-cluster test-others audit \
-	test-outages test-unit test-more fuzz nightly fresh generate image e2e e2e-all cluster-up cluster-down cluster-status demo demo-scale playground \
+.PHONY: help setup setup-demo check lint coverage build build-kind monitoring test test-nodes test-cluster test-others audit \
+	test-containers test-browser test-outages test-unit test-more fuzz nightly fresh generate image e2e e2e-all cluster-up cluster-down cluster-status demo demo-scale playground \
 	formats formats-ready formats-record mpi-ready mpi-all-ready slurm-ready ray-ready faults faults-all bench-launch bench-recover bench-recover-full \
 	bench-admission bench-admission-full bench-failover bench-overload bench-overload-full bench-schedule bench-steps \
 	screenshots clean $(NIGHTLY:%=nightly-%)
@@ -56,7 +56,7 @@ CHECKS := check-unit check-types check-generated check-contracts check-lint chec
 # $(call quietly,COMMANDS): one line when all is well, else all that was said.
 quietly = @said=$$({ $(1); } 2>&1) && echo "ok      $@, $$SECONDS s" || { echo "$$said"; echo "FAILED  make $@"; exit 1; }
 
-check: setup ## Format, lint, types, contracts, generated files and the quick unit tests: in little more than a minute
+check: setup ## Format, lint, types, contracts, generated files and the quick unit tests: in about a minute
 	@told=$$(mktemp) && trap 'rm -f "$$told"' EXIT && set -o pipefail && \
 		if ! $(MAKE) --jobs --keep-going --output-sync=target --silent --no-print-directory $(CHECKS) 2>&1 | tee "$$told"; then \
 			printf '\nAgain, each alone as named; a test: .venv/bin/pytest tests/unit/...::...\n\n'; \
@@ -94,6 +94,9 @@ build: setup ## Build the local cluster's programs (once; about 6 minutes on 2 c
 
 $(addprefix build-,kubectl helm versitygw promtool prometheus): build-%: setup
 	@$(RUN) -m localcluster build $*
+
+build-kind: setup ## Build what the nodes of `make e2e` run where no registry has their image (once; 3 minutes)
+	@nice $(RUN) -c "from localcluster import build; build.build_all(names=build.OF_KIND)"
 
 monitoring: build-promtool build-prometheus ## Build what the tests of alerts need (once; about 3 minutes on 2 cores)
 
@@ -236,11 +239,18 @@ cli-archive: setup ## The command line as krew installs it, for REPOSITORY=URL: 
 image: setup ## The operator's image and its SBOM; from Debian's packages where no image registry answers (3 minutes)
 	@$(RUN) -m kindcluster image
 
-# What any cluster can run is left out: tests/nodes has the same tests, on processes.
+# What any cluster can run is left out: tests/nodes has the same tests, on processes. With $(MAKE) in it the line would be
+# run by `make --dry-run` as well.
 e2e: setup ## Tests on a genuine kind cluster with real containers (docs/e2e.md)
-	@$(RUN) -m kindcluster during --browser .venv/bin/pytest e2e/containers tests/browser \
-		-m "not nightly and not anywhere" --durations=20
+	@$(RUN) -m kindcluster during --browser \
+		make --keep-going --jobs=2 --output-sync=target --no-print-directory test-containers test-browser
 	@.venv/bin/pytest e2e/host
+
+test-containers: setup  # on the cluster that is up
+	.venv/bin/pytest e2e/containers -m "not nightly and not anywhere" --durations=20
+
+test-browser: setup
+	.venv/bin/pytest tests/browser --durations=5
 
 e2e-all: setup ## All of them (25 to 30 minutes on 2 cores)
 	@$(RUN) -m kindcluster during --browser .venv/bin/pytest e2e/containers tests/browser

@@ -97,6 +97,8 @@ NODE_PROGRAMS = (
     Program("coredns", "coredns", "github.com/coredns/coredns", "github.com/coredns/coredns", "2 minutes"),
 )
 
+OF_KIND = (KIND.name, *(each.name for each in NODE_PROGRAMS))
+
 _PROMETHEUS = "github.com/prometheus/prometheus"
 # For the tests of alerts and dashboards. Without service discovery: fewer than half of the packages, and of those that
 # would be left one is of a module that the Go module proxy does not serve.

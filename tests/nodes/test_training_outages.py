@@ -50,6 +50,7 @@ def test_a_gang_trains_on_and_finishes_while_the_operator_is_down(site: Training
     assert_trained_on(lasting, pods)
 
 
+@pytest.mark.nightly  # in every run the fault menu has a shorter one, and tests/cluster one with unready nodes
 def test_a_gang_trains_on_while_the_api_server_is_down(site: TrainingSite) -> None:
     run = site.train("alone", 3, 100_000)
     run.wait_until_step(1, 5)

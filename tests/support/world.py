@@ -32,6 +32,7 @@ from lockstep.core.model.snapshot import (
     RunView,
 )
 from lockstep.core.model.worker_report import ExitReport, WorkerPhase
+from support.made_once import made_once
 from support.world_state import GPU as GPU
 from support.world_state import Worker as Worker
 from support.world_state import node as node
@@ -169,16 +170,22 @@ class World(WorldOfWorkers):
             self.kubelets()
             self.work()
             before = (self.version, dict(self.pods), {k: replace(w) for k, w in self.workers.items()})
+            known = self._known()
             for name in list(self.runs):
                 self.reconcile(name)
             self.admit()
-            for name in list(self.runs):
-                self.reconcile(name)
+            if self._known() != known:  # else all would be decided as it was just now
+                for name in list(self.runs):
+                    self.reconcile(name)
             self.kubelets()
             self.work()
             if before == (self.version, self.pods, self.workers):
                 return
             self.now += 0.01
+
+    def _known(self) -> tuple[object, ...]:
+        """What decisions hang on, and their writes change."""
+        return self.version, set(self.runs), dict(self.pods), dict(self.dry_runs), dict(self.job_ids)
 
     def pass_time(self, seconds: float, step: float = 1.0) -> None:
         """Time goes by, with everybody acting each ``step`` seconds."""
@@ -418,6 +425,7 @@ def world(nodes: int = 4, *, racks_of: int = 0, **fields: Any) -> World:
     return World({name: node(name, rack=rack) for name, rack in racks.items()}, **fields)
 
 
+@made_once
 def world_with_gang(ranks: int = 2, nodes: int | None = None, **fields: object) -> World:
     """The run ``one`` trains on ``ranks`` of the nodes."""
     made = world(nodes or ranks)
@@ -433,6 +441,7 @@ def running(ranks: int = 2, spare: int = 0, **fields: object) -> World:
     return made
 
 
+@made_once
 def training(ranks: int = 2, spare: int = 1, **fields: object) -> World:
     """A gang five steps in, whose programs ask for saves."""
     made = world(ranks + spare, listens=True)

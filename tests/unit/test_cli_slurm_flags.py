@@ -23,12 +23,15 @@ def not_ours(app: typer.Typer) -> list[str]:
     return [flag for flag in names_of_slurm() if flag not in ours and flag not in ("-h", "--help")]
 
 
+OF_SUBMIT = not_ours(submit.app)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("verb", "flag"),
     [
-        *(("submit", flag) for flag in not_ours(submit.app)),
-        *(("retry", flag) for flag in not_ours(retry.app) if flag not in not_ours(submit.app)),
+        *(("submit", flag) for flag in OF_SUBMIT),
+        *(("retry", flag) for flag in not_ours(retry.app) if flag not in OF_SUBMIT),
         ("retry", "--partition"),
     ],
 )

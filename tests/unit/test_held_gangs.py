@@ -12,6 +12,7 @@ from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.snapshot import PodPhase, PodView
 from lockstep.core.run.regression import LONGEST_HOLD
+from support.made_once import made_once
 from support.world import World, node, spec
 from support.world import training as gang_that_saves
 
@@ -19,6 +20,7 @@ AT_ONCE = {"withinQueue": "LowerPriority", "minRuntime": "0s"}
 CLASS = {"priorityClassName": "low"}
 
 
+@made_once
 def training() -> World:
     w = World({f"n{i}": node(f"n{i}") for i in range(2)})
     w.classes = {"low": 10, "high": 1000}

@@ -12,6 +12,7 @@ from lockstep.core.model.conditions import is_true
 from lockstep.core.model.plan import Plan
 from lockstep.core.model.snapshot import PodView
 from support.dying_world import DiedError, DyingWorld
+from support.made_once import made_once
 from support.values import not_none
 from support.world import World, node, spec
 
@@ -57,6 +58,7 @@ def asked(nodes: int = 2, of_class: str = LOW, **fields: Any) -> TrainingRunSpec
     return spec(nodes, **{"priorityClassName": of_class, "checkpoint": CHECKPOINT, **fields})
 
 
+@made_once
 def training(name: str = "old", nodes: int = 2, **queue: Any) -> Mortal:
     """One run of the lower class has all nodes and trains."""
     w = world(nodes, **queue)

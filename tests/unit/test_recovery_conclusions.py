@@ -17,9 +17,11 @@ from lockstep.core.model.snapshot import PodPhase, PodView
 from lockstep.core.model.tiers import ARCHIVE, SHARED
 from lockstep.core.model.worker_report import CheckpointReport, TimingReport, Verdict, WorkerPhase
 from lockstep.core.run.barrier import _avoid_attempts_used_before
+from support.made_once import made_once
 from support.world import Worker, World, node, spec, world_with_gang
 
 
+@made_once
 def training(nodes: int = 2, have: int = 6, **fields: object) -> World:
     world = world_with_gang(nodes, have, **fields)
     world.train("one", 500)

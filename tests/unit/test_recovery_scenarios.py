@@ -15,6 +15,7 @@ from lockstep.core.model.settings import Deadlines
 from lockstep.core.model.snapshot import PodPhase, RefusedCreate, RunSnapshot
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.model.worker_report import Verdict
+from support.made_once import made_once
 from support.values import not_none
 from support.world import World, spec, world, world_with_gang
 
@@ -22,6 +23,7 @@ RUN = "one"
 NAN = "Loss:NaN"
 
 
+@made_once
 def training(nodes: int = 3, spare: int = 3, *, step: int = 10, **fields: object) -> World:
     """A run that has made and saved ``step`` steps."""
     w = world_with_gang(nodes, nodes + spare, **fields)

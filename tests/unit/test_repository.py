@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from support.sources import nodes
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -42,21 +44,18 @@ OF_THE_CONFIGURATION = {"core/model/settings.py"}
 """What is matched there was written by whoever runs the operator, as was what it is matched with."""
 
 
-@pytest.mark.parametrize("room", ["api", "core", "controller", "present", "config.py"])
-def test_the_operator_compiles_no_pattern_that_somebody_else_wrote(room: str) -> None:
+def test_the_operator_compiles_no_pattern_that_somebody_else_wrote() -> None:
     """Compiling and matching take as long as whoever wrote the pattern likes; all patterns are constants of modules."""
-    package = ROOT / "operator" / "lockstep"
+    functions = [*nodes(ast.FunctionDef), *nodes(ast.AsyncFunctionDef)]
     found = set()
-    for path in [package / room] if room.endswith(".py") else (package / room).rglob("*.py"):
-        tree = ast.parse(path.read_text())
-        functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-        for call in (node for function in functions for node in ast.walk(function) if isinstance(node, ast.Call)):
-            called, first = call.func, call.args[0] if call.args else None
-            is_constant = isinstance(first, ast.Constant) or (isinstance(first, ast.Name) and first.id.isupper())
-            of_module = called.value if isinstance(called, ast.Attribute) else None
-            if isinstance(of_module, ast.Name) and of_module.id in ("re", "fnmatch", "glob") and not is_constant:
-                found.add(path.relative_to(package).as_posix())
-    assert found <= OF_THE_CONFIGURATION
+    for path, call in nodes(ast.Call):
+        called, first = call.func, call.args[0] if call.args else None
+        is_constant = isinstance(first, ast.Constant) or (isinstance(first, ast.Name) and first.id.isupper())
+        of_module = called.value if isinstance(called, ast.Attribute) else None
+        is_match = isinstance(of_module, ast.Name) and of_module.id in ("re", "fnmatch", "glob")
+        if is_match and not is_constant and path.parts[0] in ("api", "core", "controller", "present", "config.py"):
+            found |= {path for of, each in functions if of == path and each.lineno <= call.lineno <= each.end_lineno}
+    assert {path.as_posix() for path in found} == OF_THE_CONFIGURATION
 
 
 def test_examples_are_called_what_nothing_of_yours_is_called() -> None:

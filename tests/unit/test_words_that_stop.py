@@ -5,40 +5,32 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from lockstep.cli.main import main
+from support.sources import nodes
 
-PACKAGE = Path(__file__).parents[2] / "operator" / "lockstep"
 STOPPING = re.compile(
     r"\bmend(?:s|ed|ing)?\b|\bof late\b|is no field|simply Ready|and so no rules|last choice of a checkpoint|^Answer: "
 )
 ONE_OF_MANY = re.compile(r"\b1 (?:nodes|ranks|runs|steps|attempts|restarts|failures)\b")
 
 
-def said_in(source: Path) -> Iterator[str]:
-    """Every text of a module but those that are for its readers."""
-    tree = ast.parse(source.read_text(encoding="utf-8"))
-    for_readers = {
-        id(statement.value)
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
-        for statement in node.body
-        if isinstance(statement, ast.Expr)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in for_readers:
-            yield node.value
+def for_readers() -> Iterator[int]:
+    """The identity of every text that is for the readers of a module."""
+    for kind in (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef):
+        for _, node in nodes(kind):
+            yield from (id(statement.value) for statement in node.body if isinstance(statement, ast.Expr))
 
 
 def test_words_that_stopped_somebody_are_in_nothing_that_is_said() -> None:
+    not_said = {*for_readers()}
     found = {
-        f"{source.relative_to(PACKAGE)}: {text[:60]}"
-        for source in sorted(PACKAGE.rglob("*.py"))
-        for text in said_in(source)
-        if STOPPING.search(text) or ONE_OF_MANY.search(text)
+        f"{path}: {text.value[:60]}"
+        for path, text in nodes(ast.Constant)
+        if isinstance(text.value, str) and id(text) not in not_said
+        if STOPPING.search(text.value) or ONE_OF_MANY.search(text.value)
     }
     assert not found
     assert STOPPING.search("spec.gpuPerNode: is no field; write gpusPerNode")

@@ -1,6 +1,7 @@
 """The regularised incomplete gamma function and its inverse, which gamma quantiles and Poisson tails need."""
 
 import math
+from functools import lru_cache
 from statistics import NormalDist
 
 _EPSILON = 1e-15
@@ -21,6 +22,7 @@ def gamma_cdf(shape: float, x: float) -> float:
     return max(0.0, 1.0 - front * _continued_fraction(shape, x))
 
 
+@lru_cache(maxsize=256)  # most runs ask for the same one in each pass: that of no failure
 def gamma_quantile(shape: float, probability: float) -> float:
     """The x with P(shape, x) = probability; 0 < probability < 1.
 

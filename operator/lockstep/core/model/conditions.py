@@ -63,12 +63,16 @@ def with_condition(
     """``status`` with one condition set; ``value`` None is Unknown. The time moves only when the value flips."""
     word = "Unknown" if value is None else str(value)
     before = find(status, kind)
+    message = message[:1024]
+    said = (word, str(reason), message, generation)
+    if before is not None and (before.status, before.reason, before.message, before.observed_generation) == said:
+        return status  # so it is with most, in most passes
     changed_at = before.last_transition_time if before is not None and before.status == word else float(int(now))
     condition = Condition.model_construct(
         type=str(kind),  # status is made of plain strings
         status=word,
         reason=str(reason),
-        message=message[:1024],
+        message=message,
         last_transition_time=changed_at,
         observed_generation=generation,
     )

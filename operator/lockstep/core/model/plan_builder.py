@@ -135,7 +135,8 @@ class PlanBuilder(RunState):
             self.status = changed(self.status, assignment=self.run.status.assignment)
         if self.status.assignment.revision != self.run.status.assignment.revision:
             self._move_out_large_assignment()
-        is_new = self.status is not self.run.status and self.status.dump() != self.run.status.dump()
+        is_new = self.status != self.run.status  # dumping both takes far longer
+        is_new = is_new and self.status.dump() != self.run.status.dump()
         return Plan(
             wake_at=self._wake_at,
             config_maps=tuple(self.config_maps),

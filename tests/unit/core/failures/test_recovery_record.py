@@ -18,7 +18,7 @@ def writers(part: str) -> set[str]:
     """Modules of the core that change ``part`` of a status."""
     found = set()
     for path, call in nodes(ast.Call, CORE):
-        if ast.unparse(call.func) == "changed":
+        if isinstance(call.func, ast.Name) and call.func.id == "changed":
             whole = {keyword.arg for keyword in call.keywords}
             changes = ast.unparse(call.args[0]) if call.args else ""
             if part in whole or changes == part or changes.endswith(f"status.{part}"):

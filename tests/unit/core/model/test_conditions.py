@@ -48,6 +48,16 @@ def test_the_time_moves_only_when_the_value_flips(
     assert type(found.reason) is str
 
 
+def test_what_is_said_again_changes_nothing() -> None:
+    once = made(status(), "Admitted", True, "x" * 2000)
+    assert made(once, "Admitted", True, "x" * 2000) is once
+    for value, message, generation in ((False, "x", 4), (True, "y", 4), (True, "x", 5)):
+        before = made(status(), "Admitted", True, "x")
+        again = with_condition(before, "Admitted", value, Recorded("Because"), message, now=NOW, generation=generation)  # type: ignore[arg-type]
+        assert again != before
+    assert with_condition(once, "Admitted", True, Recorded("Else"), "x" * 2000, now=NOW, generation=4) != once  # type: ignore[arg-type]
+
+
 def test_a_message_is_cut_to_what_the_api_takes() -> None:
     found = find(made(status(), "Admitted", True, "x" * 2000), "Admitted")
     assert found is not None

@@ -9,6 +9,7 @@ from lockstep.core.model.admission_settings import AdmissionSettings, Maintenanc
 from lockstep.core.model.conditions import find
 from lockstep.core.model.snapshot import Lag
 from lockstep.core.model.worker_report import CheckpointReport, Verdict
+from support.made_once import made_once
 from support.values import not_none
 from support.world import World, node, spec
 
@@ -37,6 +38,7 @@ def ranks(w: World) -> tuple[int, ...]:
     return tuple(slots.ranked_slots(w.status("llama").assignment))
 
 
+@made_once
 def shrunk(elastic: dict[str, object] | None = None, **fields: object) -> World:
     w = running(world(4), 4, elastic=elastic or {"min": 2}, **fields)
     save(w)

@@ -14,12 +14,14 @@ from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import Taint
 from lockstep.core.model.worker_report import WorkerPhase
 from lockstep.core.run.fencing import FENCE_MARGIN, hold_for_writers, keep_fence
+from support.made_once import made_once
 from support.values import not_none
 from support.world import World, world_with_gang
 
 ONE_DIRECTORY = {"shared": {"claimName": "lustre"}, "layout": "Shared"}
 
 
+@made_once
 def training(nodes: int = 3, *, layout: str = "Shared") -> World:
     """A gang that has saved step 100, and two nodes more than it needs."""
     w = world_with_gang(nodes, nodes + 2, checkpoint={**ONE_DIRECTORY, "layout": layout})
