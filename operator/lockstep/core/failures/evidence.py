@@ -16,7 +16,7 @@ from lockstep.api.base import names
 from lockstep.api.run_status import Condition
 from lockstep.core.failures import silence
 from lockstep.core.failures.breaker import is_slow
-from lockstep.core.failures.ranks import deciding_ranks, is_to_join, succeeded_ranks, took_part, was_terminated
+from lockstep.core.failures.ranks import deciding_ranks, slots_to_join, succeeded_ranks, took_part, was_terminated
 from lockstep.core.failures.signs import is_refused_by_node
 from lockstep.core.model.conditions import find
 from lockstep.core.model.reasons import (
@@ -87,10 +87,13 @@ def look_for_losses(state: RunState, leaving: frozenset[int], *, over: bool = Fa
     start_due = silence.start_due(state, state.tunables.deadlines.start_acknowledged)
     start_overdue = start_due is not None and state.reached(start_due)
     registered_by = silence.registered_by(state) if steps_stopped else None
-    found = []
+    # A spare has begun nothing, as one that is yet to join: its pod is simply made again.
+    at_work = set(state.ranked_slots()) - slots_to_join(state) if state.trains else frozenset[int]()
+    found, nodes = [], state.status.assignment.nodes
     for slot in state.slot_range():
-        if state.status.assignment.nodes[slot] and state.rank(slot) not in done:
-            loss = _loss_of(state, slot, slot in waited_with, steps_stopped, registered_by, start_overdue, over)
+        if nodes[slot] and state.rank(slot) not in done:
+            trains, waits = slot in at_work, slot in waited_with
+            loss = _loss_of(state, slot, trains, waits, steps_stopped, registered_by, start_overdue, over)
             if loss is not None:
                 found.append(loss)
     slow = _late_together(state, found, start_due)
@@ -175,6 +178,7 @@ def why_closed(state: RunState, node: NodeView | None) -> str:
 def _loss_of(
     state: RunState,
     slot: int,
+    trains: bool,
     waited_with: bool,
     steps_stopped: bool,
     registered_by: float | None,
@@ -184,10 +188,9 @@ def _loss_of(
     name = state.status.assignment.nodes[slot]
     node = state.snapshot.nodes.get(name)
     report = state.report(slot)
-    heard = _last_known_good(state, slot, report)
 
     def lost(kind: LossKind, reason: LossReason, message: str) -> Loss:
-        return Loss(slot, name, kind, reason, message, heard)
+        return Loss(slot, name, kind, reason, message, _last_known_good(state, slot, report))
 
     def lost_pod(reason: LossReason, message: str) -> Loss:
         if node is not None and not node.ready:  # where nobody can run a new one
@@ -196,20 +199,15 @@ def _loss_of(
             return lost(LossKind.DRAINED, LossReason.NODE_CORDONED, f"{message}, and the node {closed}")
         return lost(LossKind.POD, reason, message)
 
-    def late_to_register() -> bool:
-        return registered_by is not None and state.reached(registered_by)
-
     if node is None:
         return lost(LossKind.NODE, LossReason.NODE_DELETED, f"node {name} was deleted")
-    if any(taint.key == names.TAINT_OUT_OF_SERVICE for taint in node.taints):
+    if node.taints and any(taint.key == names.TAINT_OUT_OF_SERVICE for taint in node.taints):
         return lost(LossKind.NODE, LossReason.OUT_OF_SERVICE, f"node {name} was declared out of service")
     pod = state.pod(slot)
     if pod is not None and pod.is_terminal:
         return lost_pod(end_of(pod), pod_end(pod))
     if pod is not None and pod.deleting and not waited_with:
         return lost_pod(LossReason.POD_DELETED, f"pod {pod.name} was deleted by somebody else")
-    # A spare has begun nothing, as one that is yet to join: its pod is simply made again.
-    trains = state.trains and state.rank(slot) >= 0 and not is_to_join(state, slot)
     if pod is None and trains:
         return lost_pod(LossReason.POD_VANISHED, f"the pod of {state.title(slot)} on {name} is gone")
     if report is not None and was_terminated(report) and not waited_with:
@@ -232,7 +230,8 @@ def _loss_of(
     if not state.passed(silence.silent_at(state, report) + silence.slack(state)):
         return None
     # Past the barrier every rank was registered; a spare whose pod was made since has the deadlines of a launch.
-    if steps_stopped and (report is not None or (took_part(state, slot) and late_to_register())):
+    late = report is None and registered_by is not None and took_part(state, slot) and state.reached(registered_by)
+    if steps_stopped and (report is not None or late):
         return lost(LossKind.NODE, LossReason.NODE_SILENT, f"{quiet} from {name} and the gang's steps have stopped")
     if trains and report is not None and report.attempt < state.status.attempt and silence.nobody_steps(state):
         return lost(

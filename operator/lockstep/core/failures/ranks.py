@@ -60,6 +60,13 @@ def is_to_join(state: RunState, slot: int) -> bool:
     return state.trains and goes_on_without(state, slot) and not took_part(state, slot)
 
 
+def slots_to_join(state: RunState) -> frozenset[int]:
+    """Those of the ranks that are to join: of most launchers none may, and no slot is looked at."""
+    if not state.trains or not may_join(state.run.spec):
+        return frozenset()
+    return frozenset(slot for slot in state.ranked_slots() if is_to_join(state, slot))
+
+
 def succeeded_ranks(state: RunState) -> frozenset[int]:
     """Ranks of the current attempt that decide and ended with code 0: those in status, those just reported, and those
     whose pods ended so while no operator listened: a worker leaves by itself only after its child, with its code."""

@@ -3,7 +3,7 @@
 Right after a change of leader silence means nothing, nor does the time in which this process did not listen.
 """
 
-from lockstep.core.failures.ranks import is_to_join, succeeded_ranks
+from lockstep.core.failures.ranks import slots_to_join, succeeded_ranks
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.worker_report import WorkerPhase, WorkerReport
 
@@ -47,11 +47,11 @@ def everyone_heard_since(state: RunState, moment: float, *, but: int) -> bool:
 
     One that ended well has said all it had to say, and may have left since.
     """
-    done = succeeded_ranks(state)
+    done, joining = succeeded_ranks(state), slots_to_join(state)
     return all(
         (report := state.report(slot)) is not None and report.received_at > moment
         for slot in state.ranked_slots()
-        if slot != but and state.rank(slot) not in done and not is_to_join(state, slot)
+        if slot != but and state.rank(slot) not in done and slot not in joining
     )
 
 
@@ -73,7 +73,8 @@ def start_due(state: RunState, patience: float) -> float | None:
     """
     if not state.trains:
         return None
-    reports = [state.report(slot) for slot in state.ranked_slots() if not is_to_join(state, slot)]
+    joining = slots_to_join(state)
+    reports = [state.report(slot) for slot in state.ranked_slots() if slot not in joining]
     heard = [report for report in reports if report is not None]
     if len(heard) < len(reports):
         return None

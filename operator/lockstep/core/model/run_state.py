@@ -1,6 +1,6 @@
 """What one decision knows: what was seen of the run, and its status as decided so far. Asking changes nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -86,6 +86,9 @@ class RunState:
         self._phase: tuple[TrainingRunStatus, Phase] | None = None  # of the status beside it
         self._ranks: tuple[AssignmentStatus, tuple[int, ...]] | None = None  # of the assignment beside them
         self._members: tuple[StartRecord, frozenset[tuple[int, int]]] | None = None  # of the START beside them
+        self._seen: tuple[TrainingRunStatus | None, tuple[int, ...] | None] = (None, None)  # what these two are of:
+        self._pods: Mapping[int, PodView] = {}
+        self._reports: Mapping[int, WorkerReport] = {}
 
     @property
     def status(self) -> TrainingRunStatus:
@@ -162,7 +165,9 @@ class RunState:
 
     def pod(self, slot: int) -> PodView | None:
         """The pod of the slot's current incarnation."""
-        return self.context.pods_by_identity.get((slot, self._status.assignment.incarnations[slot]))
+        if self._seen[0] is not self._status:
+            self._see_slots()
+        return self._pods.get(slot)
 
     def pods_of(self, slot: int) -> Sequence[PodView]:
         """All pods of a slot, of whatever incarnation."""
@@ -170,11 +175,9 @@ class RunState:
 
     def report(self, slot: int) -> WorkerReport | None:
         """The latest word of the slot's current incarnation: of the pod that is there, if there is one."""
-        report = self.snapshot.reports.get(slot)
-        if report is None or report.incarnation != self._status.assignment.incarnations[slot]:
-            return None
-        pod = self.context.pods_by_identity.get((slot, report.incarnation))
-        return report if pod is None or pod.uid == report.pod_uid else None
+        if self._seen[0] is not self._status:
+            self._see_slots()
+        return self._reports.get(slot)
 
     def slot_range(self) -> range:
         """All slots of the gang."""
@@ -226,3 +229,21 @@ class RunState:
     def attempt_entry(self, number: int) -> AttemptStatus | None:
         """The history entry of one attempt."""
         return next((entry for entry in self._status.attempts if entry.number == number), None)
+
+    def _see_slots(self) -> None:
+        """Whose pods and reports are current: asked for slot after slot, by most steps of a decision."""
+        before, newest = self._seen[1], self._status.assignment.incarnations
+        self._seen = self._status, newest
+        if newest is before:
+            return
+        by_identity = self.context.pods_by_identity
+        self._pods = pods = {
+            slot: pod for slot, its in enumerate(newest) if (pod := by_identity.get((slot, its))) is not None
+        }
+        self._reports = {
+            slot: report
+            for slot, report in self.snapshot.reports.items()
+            if 0 <= slot < len(newest)
+            and report.incarnation == newest[slot]
+            and (slot not in pods or pods[slot].uid == report.pod_uid)
+        }

@@ -304,7 +304,8 @@ class Lag:
     @property
     def allowance(self) -> float:
         """By how much deadlines are later for it: for what each of them waits for takes so much longer."""
-        return min(MOST_ALLOWED, TURNS * (self.loop + self.write))
+        late = self.loop + self.write
+        return min(MOST_ALLOWED, TURNS * late) if late else 0.0
 
     @property
     def placing_allowance(self) -> float:
@@ -313,6 +314,8 @@ class Lag:
 
     def deaf_since(self, moment: float) -> float:
         """Seconds since ``moment`` in which nobody was listened to."""
+        if not self.deaf:
+            return 0.0  # mostly, and asked for slot after slot
         return sum(min(seconds, until - moment) for until, seconds in self.deaf if until > moment)
 
     def caught_up_at(self, most: float) -> float:

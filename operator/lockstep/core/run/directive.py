@@ -5,7 +5,7 @@ from dataclasses import replace
 from lockstep.api.base.durations import parse_duration
 from lockstep.core.checkpoints.local_retention import order_for_workers
 from lockstep.core.checkpoints.saves import save_order
-from lockstep.core.failures.ranks import is_to_join
+from lockstep.core.failures.ranks import slots_to_join
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.job_ids import has_job_id
 from lockstep.core.model.lifecycle import Phase
@@ -64,7 +64,7 @@ def _released(state: RunState, known: Handover) -> Directive | None:
     if start is None:  # taken out of a status that says that all ranks save
         return None
     by_rank, ports = [], []
-    joining = frozenset(slot for slot in state.ranked_slots() if is_to_join(state, slot))
+    joining = slots_to_join(state)
     for slot in state.ranked_slots():
         report = state.report(slot)
         if slot in joining and report is None:

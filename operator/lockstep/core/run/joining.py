@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from lockstep.api.base.changes import changed
 from lockstep.core.failures.evidence import Loss, LossKind
-from lockstep.core.failures.ranks import is_to_join
+from lockstep.core.failures.ranks import slots_to_join
 from lockstep.core.failures.recovery_record import remember_first_failure
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.lifecycle import Phase
@@ -42,7 +42,7 @@ def take_in(plan: PlanBuilder) -> None:
     start, assignment = plan.status.start, plan.status.assignment
     if plan.phase is not Phase.RUNNING or start is None or not may_join(plan.run.spec):
         return
-    absent = {slot for slot in plan.ranked_slots() if is_to_join(plan, slot)}
+    absent = slots_to_join(plan)
     arrived = {slot for slot in absent if _has_arrived(plan, slot)}
     if not arrived:
         return

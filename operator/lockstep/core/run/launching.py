@@ -333,13 +333,13 @@ def _stage(state: RunState, slot: int) -> SlotStage:
         if unjudged:
             return SlotStage(slot, Stage.REFUSED, refused.since + limits.vacant + lag.allowance, refused.message)
         return SlotStage(slot, Stage.REFUSED, refused.since + limits.scheduled, refused.message)
-    detail = ": ".join(filter(None, (pod.reason, pod.message)))
-    made = max(pod.created_at, calm_since) + lag.placing_allowance
-    if is_held_by_group(pod):
-        return SlotStage(slot, Stage.HELD, made + limits.vacant)
-    if not pod.bound:
-        return SlotStage(slot, Stage.SCHEDULING, made + _time_to_schedule(state, pod), detail)
-    if pod.started_at is None:
+    if not pod.bound or pod.started_at is None:
+        detail = ": ".join(filter(None, (pod.reason, pod.message)))
+        made = max(pod.created_at, calm_since) + lag.placing_allowance
+        if is_held_by_group(pod):
+            return SlotStage(slot, Stage.HELD, made + limits.vacant)
+        if not pod.bound:
+            return SlotStage(slot, Stage.SCHEDULING, made + _time_to_schedule(state, pod), detail)
         return SlotStage(slot, Stage.STARTING, made + limits.scheduled + limits.started, detail)
     report = state.report(slot)
     if report is None or report.pod_uid != pod.uid:

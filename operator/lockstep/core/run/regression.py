@@ -7,6 +7,7 @@ who owns the gang could make it so, and others wait for its nodes.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from lockstep.api.base import names, nesting
 from lockstep.api.base.changes import changed
@@ -331,6 +332,7 @@ def _shown_attempt(report: WorkerReport) -> int:
     return max(report.attempt, report.ready_for, record)
 
 
+@lru_cache(maxsize=64)  # all pods of a gang carry the same text, and each is asked about in every look at a launch
 def _is_readable(resolved: str) -> bool:
     try:
         return _is_whole(ResolvedStatus.load(nesting.loads(resolved)))

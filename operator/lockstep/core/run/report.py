@@ -8,7 +8,7 @@ from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import last_trained
 from lockstep.core.failures.hangs import remember_pace
-from lockstep.core.failures.ranks import half_finished, is_to_join
+from lockstep.core.failures.ranks import half_finished, slots_to_join
 from lockstep.core.failures.silence import rejoins_within
 from lockstep.core.model.conditions import find, is_true, without_condition
 from lockstep.core.model.lifecycle import Outcome, Phase
@@ -170,7 +170,7 @@ def _held(status: TrainingRunStatus) -> str:
 def _report_gang_ready(plan: PlanBuilder, phase: Phase, waiting_for: str) -> None:
     everybody = plan.world
     if phase is Phase.RUNNING:
-        absent = [plan.rank(slot) for slot in plan.ranked_slots() if is_to_join(plan, slot)]
+        absent = sorted(map(plan.rank, slots_to_join(plan)))
         plan.status = changed(plan.status, nodes_ready=f"{everybody - len(absent)}/{everybody}")
         words = f"attempt {plan.status.attempt} started on all ranks"
         if absent:

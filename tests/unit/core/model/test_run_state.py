@@ -4,6 +4,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ConditionReason
@@ -67,3 +68,17 @@ def test_a_state_shows_the_status_as_decided_so_far() -> None:
     assert plan.phase is Phase.FINISHED
     assert plan.view.status is plan.status
     assert plan.run.status is plan.snapshot.run.status
+
+
+def test_the_pod_and_the_word_of_a_slot_are_those_of_the_incarnation_decided_last() -> None:
+    plan = PlanBuilder(context())
+    assert [pod is not None for pod in map(plan.pod, range(4))] == [True, True, True, False]
+    assert [report is not None for report in map(plan.report, range(4))] == [True, True, True, False]
+    assignment = plan.status.assignment
+    before = assignment.incarnations
+    newer = changed(assignment, incarnations=(before[0], before[1] + 1, before[2]))
+    plan.status = changed(plan.status, assignment=newer)
+    assert [pod is not None for pod in map(plan.pod, range(3))] == [True, False, True]
+    assert [report is not None for report in map(plan.report, range(3))] == [True, False, True]
+    plan.status = changed(plan.status, assignment=assignment)
+    assert plan.pod(1) is not None
