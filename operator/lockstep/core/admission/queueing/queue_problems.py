@@ -22,7 +22,7 @@ def problems_of(
     """Mistakes in the spec of ``view``, one of ``queues``; such a queue is obeyed all the same, as far as it parses."""
     if view.spec_error:
         meanwhile = "nothing is admitted" if view.is_closed else "the spec before it holds"
-        yield QueueProblem(QueueReason.INVALID_SPEC, f"{view.spec_error}; until it is mended, {meanwhile}")
+        yield QueueProblem(QueueReason.INVALID_SPEC, f"{view.spec_error}; until it is corrected, {meanwhile}")
         return
     for quota in view.spec.quotas:
         yield from _of_quota(quota, gpu_types)
