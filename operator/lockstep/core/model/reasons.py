@@ -4,6 +4,7 @@ Status and events hold plain strings, as an operator of another version may have
 ``Recorded``. docs/troubleshooting.md explains each member; a test compares the two.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import NewType
 
@@ -104,11 +105,6 @@ class WaitReason(AnyReason):
     KUEUE_DISABLED = "KueueDisabled"
     KUEUE_DEACTIVATED = "KueueDeactivated"
     KUEUE_ASSIGNMENT = "KueueAssignment"
-
-
-NAMED_IN_VAIN = (WaitReason.QUEUE_NOT_FOUND, WaitReason.PRIORITY_CLASS_NOT_FOUND)
-"""Verdicts of the admission cycle by which a run is not accepted. The cycle goes on looking at it, as it alone sees
-when what is named is there."""
 
 
 class StopReason(AnyReason):
@@ -217,6 +213,8 @@ class ConditionReason(AnyReason):
     SECRET_NOT_FOUND = "SecretNotFound"
     SERVICE_ACCOUNT_NOT_FOUND = "ServiceAccountNotFound"
     STORAGE_CLASS_NOT_FOUND = "StorageClassNotFound"
+    QUEUE_NOT_FOUND = "QueueNotFound"
+    PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
     NAME_TAKEN = "NameTaken"
     # Admitted, KueueReservation
     ADMITTED = "Admitted"
@@ -264,6 +262,14 @@ class ConditionReason(AnyReason):
     STOPPING = "Stopping"
     SUSPENDED = "Suspended"
     FINISHED = "Finished"
+
+
+NAMED_IN_VAIN: Mapping[str, ConditionReason] = {
+    WaitReason.QUEUE_NOT_FOUND: ConditionReason.QUEUE_NOT_FOUND,
+    WaitReason.PRIORITY_CLASS_NOT_FOUND: ConditionReason.PRIORITY_CLASS_NOT_FOUND,
+}
+"""Verdicts of the admission cycle by which a run is not accepted. The cycle goes on looking at it, as it alone sees
+when what is named is there."""
 
 
 class ShownReason(AnyReason):

@@ -14,7 +14,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DryRunPod
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.problems import Problem
-from lockstep.core.model.reasons import NAMED_IN_VAIN, ConditionReason, ConditionType, Recorded
+from lockstep.core.model.reasons import NAMED_IN_VAIN, ConditionReason, ConditionType
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import TOLD_AFTER, DryRunResult
 from lockstep.core.model.test_only import is_test_only
@@ -82,8 +82,9 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
         return not plan.spec.cancel
     before, queue = plan.status, plan.status.queue
     forget_earlier_refusals(plan)
-    if plan.phase is Phase.PENDING and queue.reason in NAMED_IN_VAIN and not _asks_elsewhere(plan):
-        plan.condition(ConditionType.ACCEPTED, False, Recorded(queue.reason), queue.message)
+    in_vain = NAMED_IN_VAIN.get(queue.reason) if plan.phase is Phase.PENDING else None
+    if in_vain is not None and not _asks_elsewhere(plan):
+        plan.condition(ConditionType.ACCEPTED, False, in_vain, queue.message)
     else:
         words = f"the spec is valid{unknown_words(answer.looked_up)}"
         plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, words)
