@@ -307,8 +307,8 @@ bench-overload-full: build ## The same with 1,024 nodes
 bench-schedule: setup ## Let four ways to order a queue schedule the same simulated jobs, or those of a log (SWF=FILE)
 	@$(RUN) -m bench.schedule $(if $(SWF),--swf "$(SWF)")
 
-bench-steps: setup mpi-ready ## Start processes on 64 nodes by steps, against bare agents over TCP; mpirun on 16, against sshd
-	@$(RUN) -m bench.steps --mpirun "$(CURDIR)/.build/mpi/openmpi/bin/mpirun"
+bench-steps: build mpi-ready ## Start processes on 64 nodes by steps, against bare agents over TCP; mpirun on 16, against sshd; WITHOUT_SSHD=1
+	@$(RUN) -m bench.steps $(if $(WITHOUT_SSHD),--without-sshd) --mpirun "$(CURDIR)/.build/mpi/openmpi/bin/mpirun"
 
 screenshots: setup ## Pictures of the web page for its documentation (needs Chromium; a minute)
 	@PYTHONPATH=$(PYTHONPATH):tests $(RUN) -m support.screenshots

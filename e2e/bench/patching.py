@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import orjson
 
+from harness.proc import cpu_seconds
 from harness.world import World
 from localcluster import state
 from localcluster.processnodes.kubeapi import MERGE_PATCH, ApiError, KubeApi
@@ -32,7 +32,7 @@ class Floor:
 def control_plane_cpu(world: World) -> float:
     """Seconds of CPU that API server and etcd have used so far."""
     processes = state.load(world.cluster.state_dir).processes
-    return sum(_cpu_seconds(processes[name].pid) for name in _CONTROL_PLANE)
+    return sum(cpu_seconds(processes[name].pid) for name in _CONTROL_PLANE)
 
 
 async def measure(world: World, namespace: str, count: int, concurrency: int) -> Floor:
@@ -78,12 +78,6 @@ async def _create_from(api: KubeApi, path: str, numbers: Iterator[int], made: di
 async def _write_from(api: KubeApi, bodies: Iterator[tuple[str, bytes]]) -> None:
     for path, body in bodies:
         await api.send("PATCH", path, body, content_type=MERGE_PATCH)
-
-
-def _cpu_seconds(pid: int) -> float:
-    with open(f"/proc/{pid}/stat") as stat:
-        fields = stat.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _definition() -> dict[str, object]:

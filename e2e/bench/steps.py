@@ -5,8 +5,10 @@ each node that takes a command from whoever connects, forks, runs it, and sends 
 processes (`true`) is started on all nodes at once, by one client each; from the first connection until the last exit
 code. The last line is JSON with the medians over all rounds; ratio_N is step_N_s / floor_N_s for N processes on each
 node. stdout_mb_s is the output of one step, read by a client that throws it away. ratio_sshd is `mpirun hostname` on 16
-machines by steps over the same by a real sshd on each, left out where there is no sshd or mpirun. What falls behind its
-bar with 64 nodes or more is named in `behind`, and the exit code says so.
+machines by steps over the same by a real sshd on each. operator_cpu is the part of a core that a real operator uses
+while a gang runs a hundred steps, operator_cpu_idle the same in as long a time without a step; they may differ by
+0.05. What falls behind its bar, or could not be measured and was not left out by an option, is named in `behind`, and
+with 64 nodes or more the exit code says so.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 
-from bench import remote_start
+from bench import remote_start, step_operator
 from harness.step_gang import StepGang
 from lockstep.worker.steps.client import RunningStep, StepSink, TaskOutcome
 from lockstep.worker.steps.credentials import read_gang
@@ -37,6 +39,8 @@ _MOST_RATIO = 1.5
 _LEAST_RATE = 100.0
 _MEGABYTES = 300
 _MACHINES = 16
+_STEPS = 100
+_MOST_CPU = 0.05
 _COMMAND = ("true",)
 _AGENT = """
 import gc, json, os, signal, socket, subprocess, sys
@@ -138,6 +142,15 @@ def throughput(gang: StepGang, megabytes: int) -> float:
     return megabytes / taken
 
 
+def behind_bars(figures: Mapping[str, float]) -> list[str]:
+    """The figures that are worse than they have to be."""
+    found = [name for name in (f"ratio_{count}" for count in _PROCESSES) if figures[name] > _MOST_RATIO]
+    found += ["ratio_sshd"] * (figures.get("ratio_sshd", 0.0) > 1.0)
+    found += ["stdout_mb_s"] * (figures["stdout_mb_s"] < _LEAST_RATE)
+    more = figures.get("operator_cpu", 0.0) - figures.get("operator_cpu_idle", 0.0)
+    return [*found, *["operator_cpu"] * (more > _MOST_CPU)]
+
+
 def main() -> int:
     """Exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -145,6 +158,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--megabytes", type=int, default=_MEGABYTES)
     parser.add_argument("--mpirun", default="mpirun", help="of Open MPI")
+    parser.add_argument("--without-sshd", action="store_true", help="leave out mpirun over sshd")
+    parser.add_argument("--without-operator", action="store_true", help="leave out the operator's CPU")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, agents(options.nodes) as where:
         gang = StepGang(Path(folder), options.nodes)
@@ -165,13 +180,16 @@ def main() -> int:
         finally:
             gang.close()
     figures["stdout_mb_s"] = round(median(rates), 1)
-    behind = [name for name, value in figures.items() if name.startswith("ratio_") and value > _MOST_RATIO]
-    try:
-        figures |= remote_start.compared(options.mpirun, min(_MACHINES, options.nodes), options.rounds)
-    except remote_start.NotHereError as error:
-        print(f"mpirun over sshd is not compared: {error}", flush=True)
-    behind += ["ratio_sshd"] * (figures.get("ratio_sshd", 0.0) > 1.0)
-    behind += ["stdout_mb_s"] * (figures["stdout_mb_s"] < _LEAST_RATE)
+    if not options.without_operator:
+        figures |= step_operator.operator_cpu(_STEPS)
+    behind = []
+    if not options.without_sshd:
+        try:
+            figures |= remote_start.compared(options.mpirun, min(_MACHINES, options.nodes), options.rounds)
+        except remote_start.NotHereError as error:
+            print(f"mpirun over sshd is not compared: {error}", flush=True)
+            behind.append("ratio_sshd: not measured")
+    behind += behind_bars(figures)
     load = round(os.getloadavg()[0], 1)
     print(json.dumps({"nodes": options.nodes, "load": load, **figures, "behind": behind}))
     return int(bool(behind) and options.nodes >= _NODES)

@@ -36,3 +36,9 @@ def names(pids: list[int]) -> dict[int, str]:
         with suppress(*_ENDED):
             found[pid] = Path(f"/proc/{pid}/comm").read_text().strip()
     return found
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used so far. Raises OSError where it is none."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,13 +13,25 @@ from harness.training import CLAIM, TRAINER, TrainingRun, TrainingSite
 from harness.waiting import wait_for
 from support import batch_scripts as scripts
 from support.batch_scripts import BatchScript
-from support.batch_site import BatchSite, Job
+from support.batch_site import BatchSite
 from support.mpi import MISSING, installations
 
 pytestmark = pytest.mark.nodes
 
 NODES, STEPS = 3, 60
 MPIS = installations()
+TORCHRUN = """#!/usr/bin/env python3
+import argparse, os, runpy
+parser = argparse.ArgumentParser()
+for name in ("--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint"):
+    parser.add_argument(name, required=True)
+parser.add_argument("script")
+asked = parser.parse_args()
+assert (asked.nnodes, asked.rdzv_backend) == (os.environ["SLURM_NNODES"], "c10d")
+os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = asked.rdzv_endpoint.split(":")
+print(asked.nproc_per_node, "processes, of GPUs", os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
+runpy.run_path(asked.script)
+"""
 
 
 @pytest.fixture
@@ -225,8 +238,26 @@ def test_a_trap_for_the_signal_before_the_time_limit_has_the_job_queued_again(lo
 
 def test_a_script_may_submit_the_next_one(login: BatchSite) -> None:
     job = login.submit(scripts.FIRST).is_done()
-    Job(login.site, int(job.output("first.out")), login.folder).is_done()
+    login.job(int(job.output("first.out"))).is_done()
     assert job.output("second.out") == "second\n"
+
+
+def test_the_script_of_the_page_runs_as_shown(login: BatchSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but torchrun, whose place a program takes that meets the others as it would."""
+    for name in ("SBATCH_PARTITION", "SBATCH_GPUS_PER_NODE"):
+        monkeypatch.delenv(name)
+    path = [{"name": "PATH", "value": f"{login.inside}:/usr/local/bin:/usr/bin:/bin"}]
+    login.make_queue("research", env=path)
+    (login.folder / "logs").mkdir()
+    (login.folder / "torchrun").write_text(TORCHRUN)
+    (login.folder / "torchrun").chmod(0o755)
+    page = (Path(__file__).parents[2] / "docs" / "slurm-scripts.md").read_text()
+    [script] = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    job = login.submit(BatchScript("train.sbatch", script, files={"train.py": scripts.MEET})).is_done()
+    lines = job.lines(f"logs/llama-{job.number}.out")
+    sums(lines, 4)
+    assert lines.count("8 processes, of GPUs 0,1,2,3,4,5,6,7") == 4
+    assert job.run.status["resolved"]["gpusPerNode"] == 8
 
 
 def test_an_operator_that_is_killed_is_missed_by_no_step(login: BatchSite) -> None:

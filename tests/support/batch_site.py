@@ -73,18 +73,20 @@ class BatchSite:
 
     def sbatch(self, script: BatchScript, *options: str) -> int:
         """Its number. ``options`` are those of this site, not of the script."""
+        code, number = self.ended(script, *options)
+        assert code == 0
+        return number
+
+    def ended(self, script: BatchScript, *options: str) -> tuple[int, int]:
+        """The code of sbatch, and the job's number."""
         script.write_into(self.folder)
         self._capsys.readouterr()
-        with pytest.raises(SystemExit, match="0"):
-            main(
-                [
-                    "sbatch", f"--kube-namespace={NAMESPACE}", f"--chdir={self.inside}", *options, script.name,
-                    *script.arguments,
-                ]
-            )  # fmt: skip
+        words = [f"--kube-namespace={NAMESPACE}", f"--chdir={self.inside}", *options, script.name, *script.arguments]
+        with pytest.raises(SystemExit) as exited:
+            main(["sbatch", *words])
         found = re.search(r"Submitted batch job ([0-9]+)", self._capsys.readouterr().out)
         assert found is not None
-        return int(found[1])
+        return int(exited.value.code or 0), int(found[1])
 
     def close(self) -> None:
         """Arrays are gone, and make no more runs."""
@@ -92,5 +94,8 @@ class BatchSite:
         for body in api.get(path)["items"]:
             api.send(Request("DELETE", f"{path}/{body['metadata']['name']}", absence_is_fine=True))
 
+    def job(self, number: int) -> Job:
+        return Job(self.site, number, self.folder)
+
     def submit(self, script: BatchScript, *options: str) -> Job:
-        return Job(self.site, self.sbatch(script, *options), self.folder)
+        return self.job(self.sbatch(script, *options))
