@@ -40,7 +40,7 @@ def test_a_queue_that_nobody_can_read_says_so_and_admits_nothing(site: Site, nam
         path = f'{{.status.conditions[?(@.type=="{kind}")]'
         return kubectl("get", names.QUEUES, name, "-o", f"jsonpath={path}.reason}} {path}.message}}")
 
-    words = f"InvalidSpec spec.batch.volumes.0.projected: {TOO_DEEP}; until it is mended, nothing is admitted"
+    words = f"InvalidSpec spec.batch.volumes.0.projected: {TOO_DEEP}; until it is corrected, nothing is admitted"
     wait_for("the queue says so", lambda: told("Valid") == words, seconds=60, last_seen=site.operator.log_tail)
     assert told("Active").startswith("InvalidSpec ")
     merge = json.dumps({"spec": {"batch": None}})

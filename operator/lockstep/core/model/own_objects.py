@@ -19,6 +19,7 @@ from lockstep.core.model.kueue import api_names as words
 from lockstep.core.model.quantities import are_quantities
 from lockstep.core.model.ranges import distinct_ranges, parse_order, parse_ranges
 from lockstep.core.model.snapshot import CLOSED_QUEUE, QueueView, RunView
+from lockstep.core.model.start_record import forget_start
 
 BEYOND_COUNTS = 2**60
 """Steps end at 2**53, and so do bytes."""
@@ -117,7 +118,7 @@ def _without_unread_texts(status: TrainingRunStatus) -> TrainingRunStatus:
     if start is not None and not _is_read(
         lambda: (distinct_ranges(m.slots for m in start.members), parse_order(start.order))
     ):
-        status = changed(status, start=None)
+        status = forget_start(status)
     if not _is_read(lambda: parse_ranges(exits.succeeded)):
         status = changed(status, exits=ExitsStatus())
     resolved = status.resolved

@@ -1,11 +1,15 @@
-"""The START record: as the worker gets it and says it back, and in status as the API has it."""
+"""The START record: as the worker gets it and says it back, and in status as the API has it.
+
+``status.start`` is changed here and nowhere else.
+"""
 
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
-from lockstep.api.run_status import StartRecord
+from lockstep.api.base.changes import changed
+from lockstep.api.run_status import StartMembers, StartRecord, TrainingRunStatus
 from lockstep.core.model.bounds import Count, Name, Path, Port, Step, Text, Word
 
 
@@ -62,3 +66,30 @@ def to_record(start: StartRecord) -> CollectiveStart:
         dashboard=start.dashboard,
         joins=start.joins,
     )
+
+
+def put_start(status: TrainingRunStatus, start: StartRecord) -> TrainingRunStatus:
+    """One more attempt starts."""
+    totals = status.totals
+    return changed(status, start=start, totals=changed(totals, attempts=totals.attempts + 1))
+
+
+def renew_start(
+    status: TrainingRunStatus, assignment_hash: str, members: tuple[StartMembers, ...], order: str, now: float
+) -> TrainingRunStatus:
+    """Others have joined the attempt that goes on."""
+    start = status.start
+    assert start is not None
+    joins = start.joins + 1
+    joined = changed(start, assignment_hash=assignment_hash, members=members, order=order, joins=joins, joined_at=now)
+    return changed(status, start=joined)
+
+
+def restore_start(status: TrainingRunStatus, told: CollectiveStart) -> TrainingRunStatus:
+    """It was lost, and is as a worker tells it."""
+    return changed(status, start=to_status(told))
+
+
+def forget_start(status: TrainingRunStatus) -> TrainingRunStatus:
+    """No attempt has started."""
+    return changed(status, start=None)

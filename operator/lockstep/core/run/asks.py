@@ -20,6 +20,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.worker_report import JobAsk
+from lockstep.core.run.stop_record import end_save_of_stop, turn_stop
 from lockstep.core.run.stopping import OUT_OF_SHARE, REQUEUES, begin_stop
 
 _SOON = 0.5
@@ -140,6 +141,5 @@ def _turn(plan: PlanBuilder, stop: StopStatus, reason: StopReason) -> None:
     """A stop that has begun ends otherwise, and waits for no save any more: who asks has done what was to be done."""
     deadline = min(stop.deadline, plan.stamp + plan.tunables.deadlines.stop)
     message = f"the job asked for it; before: {stop.message}"[:512]
-    turned = changed(stop, reason=reason.value, message=message, save="", deadline=deadline)
-    plan.status = changed(plan.status, stop=turned)
+    plan.status = end_save_of_stop(turn_stop(plan.status, reason, message), deadline)
     plan.event(EventReason.STOPPING, f"{reason}: {message}", action=ActionWord.STOP)

@@ -18,6 +18,7 @@ from lockstep.core.model.plural import plural
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.reasons import ActionWord, EventReason, LossReason, StopReason
 from lockstep.core.model.run_state import RunState
+from lockstep.core.model.start_record import put_start
 from lockstep.core.model.tiers import SHARED
 from lockstep.core.model.worker_report import Verdict, WorkerReport
 from lockstep.core.run.attendance import is_present
@@ -160,7 +161,6 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
         order=slots.order(assignment),
         dashboard=_dashboard(first),
     )
-    totals = plan.status.totals
     status = record_resume(
         plan.status,
         start.resume,
@@ -170,7 +170,7 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
         retention=local_retention(plan, choice),
     )
     status = record_start(status, choice.step if choice is not None else None)
-    plan.status = changed(status, start=start, totals=changed(totals, attempts=totals.attempts + 1))
+    plan.status = put_start(status, start)
     report_steps_lost(plan, choice.step if choice else 0, choice.attempt if choice else 0)
     begun = changed(
         plan.attempt(attempt), started_at=plan.stamp, admitted_at=plan.status.last_admitted, nodes=plan.world
@@ -178,7 +178,7 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
     if choice is not None:
         begun = changed(begun, resume_step=choice.step, resume_tier=choice.tier)
     plan.put_attempt(begun)
-    loses = choice is None and totals.attempts > 0
+    loses = choice is None and plan.status.totals.attempts > 1
     steps = f"the steps up to {reached} are" if reached else "what was done before is"
     again = f", and {steps} done again" if loses else ""
     plan.event(

@@ -7,7 +7,6 @@ rank that START does not name at its slot's incarnation is yet to join, whoever 
 
 from collections.abc import Sequence
 
-from lockstep.api.base.changes import changed
 from lockstep.core.failures.evidence import Loss, LossKind
 from lockstep.core.failures.ranks import slots_to_join
 from lockstep.core.failures.recovery_record import remember_first_failure
@@ -16,6 +15,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, AttemptCause, EventReason
 from lockstep.core.model.run_state import RunState
+from lockstep.core.model.start_record import renew_start
 from lockstep.core.pods.launchers import may_join
 from lockstep.core.run.replacement import exclude_node, replace
 from lockstep.core.run.spares import is_ready
@@ -49,15 +49,8 @@ def take_in(plan: PlanBuilder) -> None:
     before = dict(plan.members)
     # Of those still absent START names what it named before, or what came before them: not them, in any case.
     others = {slot: before.get(slot, assignment.incarnations[slot] - 1) for slot in absent - arrived}
-    joined = changed(
-        start,
-        assignment_hash=assignment.hash,
-        members=slots.members(assignment, others),
-        order=slots.order(assignment),
-        joins=start.joins + 1,
-        joined_at=plan.stamp,
-    )
-    plan.status = changed(plan.status, start=joined)
+    members, order = slots.members(assignment, others), slots.order(assignment)
+    plan.status = renew_start(plan.status, assignment.hash, members, order, plan.stamp)
     for slot in sorted(arrived, key=plan.rank):
         node = assignment.nodes[slot]
         words = f"rank {plan.rank(slot)} on {node} joins attempt {start.attempt}, which has gone on without it"

@@ -24,7 +24,7 @@ from lockstep.core.model.ranges import parse_order, parse_ranges
 from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionType, EventReason, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import PodPhase, PodView
-from lockstep.core.model.start_record import CollectiveStart, to_record, to_status
+from lockstep.core.model.start_record import CollectiveStart, restore_start, to_record
 from lockstep.core.model.worker_report import WorkerReport
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.plain_pods import plain_reports
@@ -250,7 +250,7 @@ def _rebuild(plan: PlanBuilder, newest: dict[int, PodView]) -> str | None:
             )
         known = _age(to_record(before.start)) if before.start is not None else (0, 0)
         if record is not None and known < _age(record):
-            plan.status = changed(plan.status, start=to_status(record))
+            plan.status = restore_start(plan.status, record)
         if record is not None and known[0] < record.attempt:
             plan.put_attempt(
                 changed(plan.attempt(record.attempt), started_at=plan.stamp, resume_step=record.resume_step or None)

@@ -6,7 +6,7 @@ that trains is asked to save; one that loses a rank while it is being stopped is
 
 from lockstep.api.base.changes import changed
 from lockstep.api.kueue_status import KueueStatus
-from lockstep.api.run_status import AdmissionStatus, LeavingStatus, QueueStatus, StopStatus, TrainingRunStatus
+from lockstep.api.run_status import AdmissionStatus, LeavingStatus, QueueStatus, TrainingRunStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import ask_for_save, fail_save, grace_period, is_awaited, last_trained
@@ -20,12 +20,14 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quantities import steps_in_short
 from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, Recorded, StopReason
 from lockstep.core.model.run_state import RunState
+from lockstep.core.model.start_record import forget_start
 from lockstep.core.model.worker_report import WorkerPhase
 from lockstep.core.pods.leftover_pods import holds_node, holds_up
 from lockstep.core.pods.pod_groups import let_go_of_group
 from lockstep.core.run.backoff import backoff
 from lockstep.core.run.debug_hold import hold_for_debugging
 from lockstep.core.run.fencing import keep_fence
+from lockstep.core.run.stop_record import end_save_of_stop, forget_stop, record_stop, turn_stop
 from lockstep.core.run.way_back import way_back
 
 REQUEUES = (
@@ -49,9 +51,7 @@ _AT_REST = (WorkerPhase.EXITED, WorkerPhase.READY, WorkerPhase.PREPARING)
 def begin_stop(plan: PlanBuilder, reason: StopReason, message: str) -> None:
     """Write that the run stops. ``reason`` other than those above is why the run fails."""
     deadline = plan.stamp + plan.tunables.deadlines.stop
-    plan.status = changed(
-        plan.status, stop=StopStatus(reason=reason, message=message[:512], time=plan.stamp, deadline=deadline)
-    )
+    plan.status = record_stop(plan.status, reason, message, plan.stamp, deadline)
     plan.event(EventReason.STOPPING, f"{reason}: {message}", action=ActionWord.STOP, warning=_is_failure(reason))
 
 
@@ -68,14 +68,8 @@ def stop_after_save(plan: PlanBuilder, reason: StopReason, message: str, *, with
     save = plan.status.checkpoint.save
     assert save is not None
     awaited_until = save.deadline if save.deadline is not None else until
-    stop = StopStatus(
-        reason=reason,
-        message=message[:512],
-        time=plan.stamp,
-        deadline=awaited_until + plan.tunables.deadlines.stop,
-        save=save.id,
-    )
-    plan.status = changed(plan.status, stop=stop)
+    deadline = awaited_until + plan.tunables.deadlines.stop
+    plan.status = record_stop(plan.status, reason, message, plan.stamp, deadline, save=save.id)
     plan.event(
         EventReason.STOPPING,
         f"{reason}: {message}; first all ranks save, for {awaited_until - plan.stamp:.0f} s at most",
@@ -92,10 +86,7 @@ def carry_out_stop(plan: PlanBuilder, leaving: frozenset[int]) -> None:
     stop = plan.status.stop
     assert stop is not None
     if stop.reason in (StopReason.SUSPENDED, *REQUEUES) and plan.spec.cancel:
-        plan.status = changed(
-            plan.status,
-            stop=changed(stop, reason=StopReason.CANCELLED.value, message=plan.run.set_says or "cancel: true"),
-        )
+        plan.status = turn_stop(plan.status, StopReason.CANCELLED, plan.run.set_says or "cancel: true")
         stop = plan.status.stop
         assert stop is not None
     if stop.save:
@@ -104,8 +95,9 @@ def carry_out_stop(plan: PlanBuilder, leaving: frozenset[int]) -> None:
             plan.wake(stop.deadline)
             return
         # From here on the ranks are told to end, and have as long for it as after any other stop.
-        stop = changed(stop, save="", deadline=plan.stamp + plan.tunables.deadlines.stop)
-        plan.status = changed(plan.status, stop=stop)
+        plan.status = end_save_of_stop(plan.status, plan.stamp + plan.tunables.deadlines.stop)
+        stop = plan.status.stop
+        assert stop is not None
     if not plan.has_workers:
         plan.delete_live_pods(stop.reason)  # all the notice that a program without a worker can get
     if not _ranks_have_ended(plan, leaving) and not plan.reached(stop.deadline):
@@ -126,7 +118,7 @@ def finish(plan: PlanBuilder, succeeded: bool, reason: StopReason | Recorded, me
     if not succeeded and _is_failure(reason):
         way = way_back(plan.run, plan.status, reason)
         message = f"{message[: MOST_WORDS - len(way)]}; {way}"
-    plan.status = changed(plan.status, stop=None, preemption=None, reservation=None, queue=QueueStatus())
+    plan.status = changed(forget_stop(plan.status), preemption=None, reservation=None, queue=QueueStatus())
     plan.condition(ConditionType.SUCCEEDED, succeeded, reason, message)
     plan.condition(ConditionType.FINISHED, True, reason, message)
     plan.event(EventReason.SUCCEEDED if succeeded else reason, message, action=ActionWord.FINISH, warning=not succeeded)
@@ -203,9 +195,7 @@ def given_back(status: TrainingRunStatus, reason: str, now: float) -> TrainingRu
     since = status.last_admitted
     held = 0 if reason in REQUEUES or since is None else status.held_seconds + max(0, int(now - since))
     return changed(
-        status,
-        start=None,
-        stop=None,
+        forget_stop(forget_start(status)),
         preemption=None,
         kueue=_gives_up(status.kueue, reason),
         last_admitted=None,

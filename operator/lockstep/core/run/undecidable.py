@@ -43,6 +43,7 @@ from lockstep.core.run.backoff import backoff
 from lockstep.core.run.directive import directive_for
 from lockstep.core.run.handover import Handover
 from lockstep.core.run.regression import LONGEST_HOLD, anything_to_stop
+from lockstep.core.run.stop_record import end_save_of_stop, turn_stop
 from lockstep.core.run.stopping import (
     OUT_OF_SHARE,
     REQUEUES,
@@ -348,14 +349,15 @@ def _carry_out_stop(plan: PlanBuilder) -> None:
     """The ranks end, each until the deadline of the stop; then its pods go, and with them its nodes."""
     stop, tunables = plan.status.stop, plan.tunables
     assert stop is not None
+    if stop.save and not plan.reached(stop.deadline - tunables.deadlines.stop):
+        return  # asked for before, and the ranks may be at it
     comes_back = stop.reason in (StopReason.SUSPENDED, *REQUEUES)
     if comes_back and (wish := _answer(_cancel, plan)) is not None:
-        comes_back, stop = False, changed(stop, reason=wish[0].value, message=wish[1])
+        comes_back, plan.status = False, turn_stop(plan.status, *wish)
     if stop.save:
-        if not plan.reached(stop.deadline - tunables.deadlines.stop):
-            return  # asked for before, and the ranks may be at it
-        stop = changed(stop, save="", deadline=plan.stamp + tunables.deadlines.stop)
-    plan.status = changed(plan.status, stop=stop)
+        plan.status = end_save_of_stop(plan.status, plan.stamp + tunables.deadlines.stop)
+    stop = plan.status.stop
+    assert stop is not None
     if not plan.has_workers or plan.run.unread:  # nobody tells them
         plan.delete_live_pods(stop.reason)
     if not _ranks_are_at_rest(plan) and not plan.reached(stop.deadline):

@@ -188,11 +188,11 @@ class TestActive:
         status = told(passed(replace(snapshot, queues={"q": unread})))
         assert (condition(status, "Active"), status.running) == (("True", "Admitting"), 1), "what could be read holds"
         assert condition(status, "Valid") == ("False", "InvalidSpec")
-        assert not_none(find(status, "Valid")).message == "spec: words; until it is mended, the spec before it holds"
+        assert not_none(find(status, "Valid")).message == "spec: words; until it is corrected, the spec before it holds"
         closed = replace(unread, spec=CLOSED_QUEUE)
         plan = passed(replace(snapshot, queues={"q": closed}))
         assert (condition(told(plan), "Active"), told(plan).running) == (("False", "InvalidSpec"), 0)
-        assert not_none(find(told(plan), "Valid")).message == "spec: words; until it is mended, nothing is admitted"
+        assert not_none(find(told(plan), "Valid")).message == "spec: words; until it is corrected, nothing is admitted"
 
     def test_since_when_it_does_moves_only_when_it_flips(self) -> None:
         snapshot = world([holding("a", "h100-0", queue="q")], nodes(2), queues={"q": {"stopPolicy": "HoldAndDrain"}})

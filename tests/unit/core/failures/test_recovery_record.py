@@ -1,4 +1,4 @@
-"""Recovery and checkpoint of a status have one owner each, whose verbs keep bounded what they hold."""
+"""Some parts of a status have one owner each; the verbs of recovery keep bounded what it holds."""
 
 import ast
 
@@ -10,15 +10,20 @@ from lockstep.core.failures import recovery_record as record
 from lockstep.core.model.reasons import AttemptCause
 from support.sources import CORE, nodes
 
-OWNERS = {"recovery": "failures/recovery_record.py", "checkpoint": "checkpoints/checkpoint_record.py"}
+OWNERS = {
+    "recovery": "failures/recovery_record.py",
+    "checkpoint": "checkpoints/checkpoint_record.py",
+    "start": "model/start_record.py",
+    "stop": "run/stop_record.py",
+}
 NOTHING = TrainingRunStatus()
 
 
 def writers(part: str) -> set[str]:
-    """Modules of the core that change ``part`` of a status."""
+    """Modules of the core that change ``part`` of a run's status."""
     found = set()
     for path, call in nodes(ast.Call, CORE):
-        if isinstance(call.func, ast.Name) and call.func.id == "changed":
+        if isinstance(call.func, ast.Name) and call.func.id == "changed" and path.parts[0] != "arrays":
             whole = {keyword.arg for keyword in call.keywords}
             changes = ast.unparse(call.args[0]) if call.args else ""
             if part in whole or changes == part or changes.endswith(f"status.{part}"):

@@ -23,6 +23,7 @@ from lockstep.core.model.ranges import parse_ranges
 from lockstep.core.model.reasons import ActionWord, EventReason, LossReason, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import PodView
+from lockstep.core.model.start_record import put_start
 from lockstep.core.pods.plain_pods import PlainAttempt, PlainTemplate, master_port, nodelist
 from lockstep.core.pods.pod_groups import group_for
 from lockstep.core.run.drain import leave_drained_nodes
@@ -180,7 +181,7 @@ def _address(state: RunState, name: str) -> str:
 
 def _write_start(plan: PlanBuilder) -> None:
     status = plan.status
-    assignment, attempt, totals = status.assignment, status.attempt, status.totals
+    assignment, attempt = status.assignment, status.attempt
     addresses = [_address(plan, assignment.nodes[slot]) for slot in plan.ranked_slots()]
     start = StartRecord(
         attempt=attempt,
@@ -189,9 +190,7 @@ def _write_start(plan: PlanBuilder) -> None:
         master_port=master_port(plan.run.uid, attempt),
         members=slots.members(assignment),
     )
-    plan.status = changed(
-        hold_back_attempt(plan.status, None), start=start, totals=changed(totals, attempts=totals.attempts + 1)
-    )
+    plan.status = put_start(hold_back_attempt(plan.status, None), start)
     plan.put_attempt(plan.attempt(attempt))  # it counts as started when all of its pods were seen
     words = f"attempt {attempt} starts on {plural(plan.world, 'node')}; its pods start as they come (worker: Disabled)"
     if nodelist(addresses) is None:
