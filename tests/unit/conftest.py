@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from harness.fake_operator import FakeOperator
 from harness.running_worker import LaunchWorker, RunningWorker
 from support.manual_clock import ManualClock
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_made_once() -> Iterator[None]:
+    """Those of `lockstep`: for each line that a test types, making them takes longer than most of what they do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.main.get_command", cache(get_command))
+        yield
 
 
 @pytest.fixture
