@@ -114,6 +114,9 @@ class Judge:
             for one in (plan.dry_run, plan.pod_group, plan.workload):
                 if one is not None:
                     orjson.dumps(one.body)
+            for made in plan.runs:
+                if refused := problem(schema_of("trainingruns", "spec"), made.body["spec"]):
+                    raise FoundError("schema of a job that was submitted", f"the CRD refuses spec{refused}")
             for event in plan.events:
                 event.note.encode()
                 f"{event.reason}{event.action}{event.node}".encode()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from fuzz.asks import ask, submissions
 from fuzz.structural import Making, problem, schema_of
 from lockstep.api.base import names
 from lockstep.api.base.times import to_rfc3339
@@ -371,6 +372,7 @@ _LIES: Sequence[_Lie] = (
             for _ in range(rng.choice((1, 2, 4)))
         )
     },
+    lambda rng, r, now: {"asks": tuple(ask(rng) for _ in range(rng.choice((1, 1, 4))))},
     lambda rng, r, now: {"stacks": StackReport(rng.choice(("", "x", "a1")), rng.choice(("", "é" * 2048)))},
     lambda rng, r, now: {"pointed": PointReport("/shared/5", rng.choice(STEPS), rng.choice(("", "it is read-only")))},
     lambda rng, r, now: {
@@ -567,7 +569,10 @@ def cluster(rng: Random, snapshot: RunSnapshot, now: float) -> RunSnapshot | Non
             leadership = replace(leadership, disruption=rng.choice(("", "3 of 6 nodes are NotReady")), calm_since=now)
         case 2:
             lag = Lag(
-                rng.choice((0.0, 3.0, 100.0)), rng.choice((0.0, 9.0)), ((now - 3, 20.0),) if rng.random() < 0.5 else ()
+                rng.choice((0.0, 3.0, 100.0)),
+                rng.choice((0.0, 9.0)),
+                ((now - 3, 20.0),) if rng.random() < 0.5 else (),
+                rng.choice((0.0, 0.0, 70.0)),
             )
             leadership = replace(leadership, lag=lag)
         case 3:
@@ -694,7 +699,10 @@ RECOVERIES: Sequence[Mapping[str, Any]] = (
 )
 
 _Change = Callable[[Random, RunSnapshot, float], RunSnapshot | None]
+
+
 _CHANGES: Sequence[tuple[str, _Change]] = (
+    *[("submissions", submissions)] * 2,
     *[("status", stored_status)] * 5,
     *[("reports", reports)] * 6,
     *[("pods", pods)] * 4,

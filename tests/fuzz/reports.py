@@ -145,6 +145,7 @@ def _state(report: WorkerReport, rng: Random) -> dict[str, Any]:
         "stepsPort": report.steps_port,
         "stepEnds": msgspec.to_builtins(report.step_ends),
         "partlyEnded": msgspec.to_builtins(report.partly_ended),
+        "asks": [{"id": each.id, "kind": each.kind, "body": json.loads(bytes(each.body))} for each in report.asks],
         "signs": msgspec.to_builtins(report.signs),
         "stacks": msgspec.to_builtins(report.stacks),
         "pointed": msgspec.to_builtins(report.pointed),

@@ -165,7 +165,7 @@ def new_world(rng: Random, judge: Judge) -> FuzzedWorld:
     world.classes = CLASSES
     if rng.random() < 0.4:
         preemption = {"withinQueue": "LowerPriority", "minRuntime": "0s"}
-        world.queue("default", preemption=preemption)
+        world.queue("default", preemption=preemption, batch={"submitFromInside": rng.random() < 0.8})
     if rng.random() < 0.3:
         world.queue(
             "own",
@@ -256,6 +256,11 @@ def _spec(rng: Random, now: float) -> TrainingRunSpec:
         fields["launcher"] = {"type": rng.choice(("Torchrun", "JAX"))}
     if not plain and rng.random() < 0.2:
         fields["launcher"] = rng.choice(({"type": "MPI"}, {"type": "JAX", "steps": True}, {"type": "Ray"}))
+    if not plain and rng.random() < 0.12:
+        fields["launcher"], fields["command"] = {"type": "Slurm", "batch": {"script": "#!/bin/sh\nsrun x\n"}}, []
+        fields.pop("elastic", None)
+        if rng.random() < 0.5:
+            fields["checkpoint"] = None
     if rng.random() < 0.1:
         fields["ttlAfterFinished"] = "1m"
     if rng.random() < 0.15:

@@ -83,6 +83,14 @@ def test_a_failure_is_told_by_its_own_node_and_without_secrets(gang: Callable[..
     assert not workers.exited(0).get("stepEnds")
 
 
+def test_a_task_that_ends_while_others_go_on_is_told_by_the_node_whose_step_it_is(gang: Callable[..., Workers]) -> None:
+    workers = gang("sh", "-c", "lockstep-step -- sh -c '[ $LOCKSTEP_NODE_RANK = 1 ] || sleep 60'")
+    workers.start()
+    (row,) = workers.state(0, lambda state: state.get("partlyEnded"))["partlyEnded"]
+    assert (row["task"], row["nodeRank"], row["done"], row["left"]) == (1, 1, 1, 1)
+    assert abs(row["at"] - time.time()) < 60
+
+
 def test_a_node_that_cannot_be_reached_is_told_by_the_node_that_wanted_it(gang: Callable[..., Workers]) -> None:
     workers = gang("sh", "-c", "lockstep-step --ranks 1 -- sh -c 'kill -9 $PPID; sleep 60'; exit $?")
     workers.start()
