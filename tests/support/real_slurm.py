@@ -21,7 +21,7 @@ _CONF = """
 ClusterName=main
 SlurmctldHost=node-0(10.77.0.1)
 AuthType=auth/munge
-AuthInfo=socket=/run/munge.socket,cred_expire=5
+AuthInfo=socket=/run/munge.socket,cred_expire=30
 CredType=cred/munge
 PluginDir={libraries}/slurm-wlm
 SlurmUser=root
