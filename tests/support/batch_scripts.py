@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 MEET = """
 import os, socket, sys, time
@@ -67,7 +68,7 @@ echo $SLURM_STEP_ID > step.$1
 """Ends once all three of it run."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BatchScript:
     """A script, its arguments, and the files that it finds beside it."""
 
@@ -75,6 +76,7 @@ class BatchScript:
     text: str
     arguments: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=lambda: {"meet.py": MEET})
+    plugins: str = ""  # a regular expression: options that a Slurm without plugins does not know
 
     def write_into(self, folder: Path) -> None:
         for name, text in {**self.files, self.name: self.text}.items():
@@ -217,6 +219,7 @@ PYXIS = BatchScript(
 export MASTER_ADDR=$(scontrol show hostnames | head -1) MASTER_PORT=29502
 srun --container-image=none --container-workdir=$PWD --no-container-mount-home --mpi=pmix python3 meet.py > out
 """,
+    plugins=r" --((no-)?container-|mpi=)\S+",
 )
 CONDA = BatchScript(
     "conda.sh",
@@ -277,3 +280,158 @@ echo $jid
     files={"second.sh": "#!/bin/bash\n#SBATCH -N1\necho second > second.out\n"},
 )
 LENIENT = BatchScript("lenient.sh", "#!/bin/bash\n#SBATCH -N2\nsrun false\nsrun true\n")
+MISHAPS = BatchScript(
+    "mishaps.sh",
+    r"""#!/bin/bash
+#SBATCH -N3 --ntasks-per-node=2 -t 10
+#SBATCH -o %x.%j -e errors -J mishaps
+srun bash -c 'exit $((SLURM_PROCID % 4))' 2> codes; echo $? >> codes
+srun -n3 bash -c 'kill -9 $$' 2> signals; echo $? >> signals
+srun -n3 -K bash -c '[ $SLURM_PROCID = 1 ] && exit 5; exec sleep 300' 2> killed; echo $? >> killed
+srun -n3 -W1 bash -c '[ $SLURM_PROCID = 1 ] || exec sleep 300' 2> waited; echo $? >> waited
+srun -n3 bash -c 'kill -TERM $$; sleep 9' 2> terminated; echo $? >> terminated
+srun -n3 bash -c '[ $SLURM_PROCID = 2 ] && kill -SEGV $$' 2> fault; echo $? >> fault
+srun -N1 -n1 /etc/passwd 2> denied; echo $? >> denied
+srun -N1 -n1 /no/such 2> missing; echo $? >> missing
+srun -n1 -N1 -D /no/such pwd > directory 2>&1; echo $? >> directory
+srun -N4 true 2> large; echo $? >> large
+srun -w elsewhere true 2> elsewhere; echo $? >> elsewhere
+srun --nodes=x true 2> invalid; echo $? >> invalid
+srun --no-such true 2> unknown; echo $? >> unknown
+srun 2> nothing; echo $? >> nothing
+srun -n3 --jobid=1 true 2> other-job; echo $? >> other-job
+srun -n3 -l bash -c 'echo out; echo err >&2' > labels 2>&1
+srun -n12 -O -l bash -c '[ $SLURM_PROCID -lt 9 ] || printf "no end of line"' > wide 2>&1
+srun -n6 -o task-%t-of-%x.%s bash -c 'echo $SLURM_PROCID; echo e >&2'
+srun -n6 -o node-%n-%N bash -c 'echo $SLURM_PROCID'
+srun -n3 -o both bash -c 'echo o; echo e >&2'
+srun -n3 -o out -e err bash -c 'echo o; echo e >&2'
+srun -n3 -o %J-%4t bash -c 'echo $SLURM_PROCID'
+echo words | srun -n3 cat > stdin
+echo words | srun -n3 -i 1 -l cat > stdin-of-one
+echo words | srun -n3 -i none -l cat > stdin-none
+srun -n3 -i programs cat > stdin-file
+srun -n2 -N2 -r1 bash -c 'echo $SLURM_PROCID $SLURMD_NODENAME' > relative
+srun -n1 -N1 sleep 300 2> cancelled & sleep 1
+scancel $SLURM_JOB_ID.$(squeue -s -h -o %i | sed -n 's/.*\.\([0-9]*\)$/\1/p' | sort -n | tail -1)
+wait $!; echo $? >> cancelled
+srun --export=NONE -n1 -N1 bash 2> no-path; echo $? >> no-path
+srun -n1 -N1 sleep 300 2> told & sleep 1
+kill $!; wait $!; echo $? >> told
+srun --export=NONE,MINE=1 -n1 -N1 /bin/bash -c 'echo ${MINE-none} ${SLURM_JOB_NAME-none}' > export
+MINE=2 srun --export=MINE -n1 -N1 /bin/bash -c 'echo ${MINE-none}' >> export
+srun -n1 -N1 -J other bash -c 'echo $SLURM_JOB_NAME' > name
+srun -t 0 -n1 -N1 true 2> time; echo $? >> time
+squeue -h -j $SLURM_JOB_ID -o '%i|%P|%j|%t|%D|%R|%C|%T|%A|%F|%K' > squeue
+squeue -j $SLURM_JOB_ID -O jobid,name,state,numnodes,nodelist > squeue-long
+squeue -j 1 > squeue-nobody 2>&1; echo $? >> squeue-nobody
+scontrol show hostnames a[1-3,07-08] > hostnames
+scontrol show hostlist a3,a1,a2,b > hostlist
+scontrol show hostlistsorted a3,a1,a2,b >> hostlist
+scontrol show job $SLURM_JOB_ID | grep -o '[A-Za-z]*=[^ ]*' |
+    grep -E '^(Job|Num(Nodes|Tasks)|NodeList|BatchHost|Requeue|TimeLimit|Partition|Depend|Restarts|Reason)' > show-job
+scontrol show job 1 > show-nobody 2>&1; echo $? >> show-nobody
+scontrol no-such > scontrol 2>&1; echo $? >> scontrol
+sbcast -f programs copied 2> sbcast; echo $? >> sbcast
+sbcast programs copied 2> sbcast-again; echo $? >> sbcast-again
+srun -n3 -Q bash -c 'exit 3' 2> quiet; echo $? >> quiet
+srun --multi-prog programs > multi 2>&1; echo $? >> multi
+scancel 1 2> cancel-nobody; echo $? >> cancel-nobody
+echo to-errors >&2
+exit 3
+""",
+    files={"programs": "0 echo first\n1-2 echo %t of %o\n* echo rest\n"},
+)
+ALL = [
+    MULTINODE, ACCELERATE, MEGATRON, PREFLIGHT, SWEEP, RAY, ARRAY, PYXIS, CONDA, HET, STRICT, LENIENT, FIRST, REQUEUE,
+    MISHAPS,
+]  # fmt: skip
+"""Those that need no GPUs."""
+
+
+class Difference(NamedTuple):
+    """Lines that one of the two has and not the other, as regular expressions of `FILE: LINE`, and a row of
+    docs/slurm-scripts.md that tells why. ``sometimes``: as it comes."""
+
+    scripts: Sequence[BatchScript]
+    theirs: str
+    ours: str
+    row: str
+    sometimes: bool = False
+
+
+_BY_SIGNAL = r"(cancelled|told|waited): "
+DIFFERENCES = (
+    Difference(
+        (ACCELERATE, SWEEP, MISHAPS), r".*\bn\[1-[23]\].*", r".*[0-9.]+\.\[[0-9]+-[0-9]+\].*",
+        "| names of nodes in `SLURM_JOB_NODELIST` | addresses, which need no DNS; `scontrol` and `srun -w` take both |",
+    ),
+    Difference(
+        (CONDA,), "", r"conda\.err: module purge: does nothing here.*",
+        "| `module load` changes the environment | it does nothing, and says so once: the image has its software |",
+    ),
+    Difference(
+        (PYXIS,), "", r"slurm-JOB\.out: srun: --(no-container-mount-home|mpi) .*",
+        "| options of plugins that have no effect pass in silence | `srun` names them |",
+    ),
+    Difference(
+        (REQUEUE,), r".*: (srun|slurmstepd): .*(SIGCONT|forcing|CANCELLED|aborted|Force Terminated).*",
+        r".*: srun: error: NODE1: task 1: Terminated",
+        "| at the end of a job `srun` is told first, and prints that | its tasks are, and it prints how they end |",
+    ),
+    Difference(
+        (MISHAPS,), r".*: srun: Warning: can't honor --ntasks-per-node .*",
+        r"wide: srun: warning: can't honor --ntasks-per-node .*",
+        "| 22.05 warns of every `--ntasks-per-node` that `-n` does not match | where tasks do not fit, as 23.11 does |",
+    ),
+    Difference(
+        (MISHAPS,), r".*: srun: (Job JOB step creation temporarily disabled.*|Step created for .*)", "",
+        "| `step creation temporarily disabled`, until there is room | only for GPUs that steps have asked for |",
+        sometimes=True,
+    ),
+    Difference(
+        (MISHAPS,), _BY_SIGNAL + "(137|srun: error: NODE.: task .: Killed|srun: launch/.* aborted before .*)",
+        _BY_SIGNAL + "(143|srun: error: NODE.: task .: Terminated)",
+        "| `scancel` of a step, SIGTERM to `srun` and `-W` kill at once | SIGTERM, and SIGKILL after 30 s |",
+    ),
+    Difference(
+        (MISHAPS,), r".*: srun: launch/slurm: _step_signal: Terminating StepId=JOB\..*",
+        r".*: srun: Terminating StepId=JOB\..*",
+        "| 22.05 names the plugin in front of `Terminating StepId=` | nothing, as 23.11 does |",
+    ),
+    Difference(
+        (MISHAPS, STRICT), r".*: srun: Force Terminated StepId=JOB\..*", "",
+        "| `srun: Force Terminated`, where the controller is quicker than the nodes | there is no controller |",
+        sometimes=True,
+    ),
+    Difference(
+        (MISHAPS,), r"directory: (/tmp|0|slurmstepd: error: couldn't chdir to .*)",
+        r"directory: (1|srun: error: NODE0: (/no/such: there is no such directory|task 0: Exited with exit code 1))",
+        "| a task whose directory its node lacks runs in `/tmp` | it is not started, and the directory is named |",
+    ),
+    Difference(
+        (MISHAPS,), r"elsewhere: srun: error: .*", r"elsewhere: srun: error: Unable to create step: elsewhere is .*",
+        "| `Requested node configuration is not available` | the node that is none of the job's is named |",
+    ),
+    Difference(
+        (MISHAPS,), r"invalid: srun: error: .*", r"invalid: srun: error: Invalid --nodes specification: .*",
+        "| `\"x\" is not a valid node count` | the same, with the option's name |",
+    ),
+    Difference(
+        (MISHAPS,), r"multi: .*", r"multi: (255|srun: error: --multi-prog: .*)",
+        "| `srun --multi-prog` | refused: one command that looks at `SLURM_PROCID` does the same |",
+    ),
+    Difference(
+        (MISHAPS,), r"no-path: (2|slurmstepd: error: execve.*|srun: error: .*)", r"no-path: 0",
+        "| with `srun --export=NONE` a command needs its whole path | it is found on the PATH of the image |",
+    ),
+    Difference(
+        (MISHAPS,), r"cancel-nobody: 0", r"cancel-nobody: (1|scancel: error: .*)",
+        "| 22.05 says nothing where `scancel` is given a job that is none | an error, as in younger ones |",
+    ),
+    Difference(
+        (MISHAPS,), r"sbcast-again: (17|sbcast: error: REQUEST_FILE_BCAST\(NODE.\): File exists)",
+        r"sbcast-again: (1|sbcast: error: copied: File exists)",
+        "| `sbcast` ends with the number of the error | with 1 |",
+    ),
+)  # fmt: skip

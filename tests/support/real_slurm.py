@@ -13,6 +13,7 @@ from support.mpi import PREFIXES
 
 PREFIX = PREFIXES / "debian"
 MISSING = f"no Slurm of Debian in {PREFIX}: see CONTRIBUTING.md"
+FIRST_JOB = 4000  # no script prints such numbers by chance
 CPUS, NODES = 4, ("n1", "n2", "n3")
 _LIBRARIES = PREFIX / "usr" / "lib" / "x86_64-linux-gnu"
 _READY_SECONDS = 30.0
@@ -20,7 +21,7 @@ _CONF = """
 ClusterName=main
 SlurmctldHost=node-0(10.77.0.1)
 AuthType=auth/munge
-AuthInfo=socket=/run/munge.socket
+AuthInfo=socket=/run/munge.socket,cred_expire=30
 CredType=cred/munge
 PluginDir={libraries}/slurm-wlm
 SlurmUser=root
@@ -38,12 +39,14 @@ MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SlurmdParameters=config_overrides
+FirstJobId={first_job}
 {nodes}
 PartitionName=gpu Nodes=n[1-3] Default=YES MaxTime=INFINITE OverSubscribe=EXCLUSIVE
 """
 _SETUP = """
 mkdir -p /run/slurm/state /run/slurm/spool /run/sbin
 for program in slurmctld slurmd slurmstepd; do ln -s {prefix}/usr/sbin/$program-wlm /run/sbin/$program; done
+printf '#!/bin/sh\n' > /run/sbin/module && chmod +x /run/sbin/module
 mount -t overlay overlay -o lowerdir=/run/sbin:/usr/sbin /usr/sbin
 cp /etc/hosts /run/hosts && cat {folder}/hosts >> /run/hosts && mount --bind /run/hosts /etc/hosts
 mount -t tmpfs tmpfs /tmp
@@ -82,8 +85,9 @@ class RealSlurm:
             f"NodeName={name} NodeAddr={address} NodeHostname=node-{index} CPUs={CPUS}"
             for index, (name, address) in enumerate(zip(NODES, self._machines.addresses, strict=True))
         )
-        (self.folder / "slurm.conf").write_text(_CONF.format(libraries=_LIBRARIES, nodes=nodes), encoding="utf-8")
-        hosts = (f"{address} node-{index}\n" for index, address in enumerate(self._machines.addresses))
+        conf = _CONF.format(libraries=_LIBRARIES, nodes=nodes, first_job=FIRST_JOB)
+        (self.folder / "slurm.conf").write_text(conf, encoding="utf-8")
+        hosts = (f"{address} node-{index} {NODES[index]}\n" for index, address in enumerate(self._machines.addresses))
         (self.folder / "hosts").write_text("".join(hosts), encoding="utf-8")
         (self.folder / "munge.key").write_bytes(b"x" * 128)
         (self.folder / "munge.key").chmod(0o600)

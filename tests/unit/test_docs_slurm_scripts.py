@@ -11,6 +11,7 @@ from lockstep.core.pods.validation import validate
 from lockstep.slurm.submission.batch import batches
 from lockstep.slurm.submission.directives import directives
 from lockstep.slurm.submission.options import HANDLING
+from support.batch_scripts import DIFFERENCES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "slurm-scripts.md").read_text(encoding="utf-8")
 
@@ -38,3 +39,8 @@ def test_the_script_that_is_shown_is_read_without_a_refusal() -> None:
     assert not made.refusals
     assert not made.notices
     assert (made.request.nodes, made.request.gpus_per_node) == (4, 8)
+
+
+def test_what_a_real_slurm_does_otherwise_is_told() -> None:
+    rows = PAGE.partition("## What differs from Slurm\n")[2].splitlines()
+    assert [each.row for each in DIFFERENCES if each.row not in rows] == []

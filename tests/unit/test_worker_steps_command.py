@@ -123,6 +123,14 @@ def test_what_is_typed_goes_to_every_process_where_that_is_asked_for(gang: StepG
 
 
 @pytest.mark.process
+def test_input_may_be_for_the_processes_of_one_rank_alone(gang: StepGang) -> None:
+    said = typed(gang, "--stdin=1", "--tasks-per-node=2", "--label", "cat", text=b"to one\n").stdout
+    assert sorted(said.splitlines()) == [b"2: to one", b"3: to one"]
+    ended = typed(gang, "--ranks=0,2", "--stdin=1", "cat")
+    assert (ended.returncode, ended.stderr) == (125, b"lockstep-step: --stdin 1: the step has the ranks 0,2\n")
+
+
+@pytest.mark.process
 def test_signals_to_the_command_reach_the_processes(gang: StepGang) -> None:
     node = gang.nodes[0]
     script = "trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done"

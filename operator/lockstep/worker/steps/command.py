@@ -1,6 +1,6 @@
 """``lockstep-step``: run a program on nodes of the own gang.
 
-lockstep-step [-n NODES | --ranks 0-3,5 | --all] [--tasks-per-node N] [--label] [--cwd DIR] [--stdin]
+lockstep-step [-n NODES | --ranks 0-3,5 | --all] [--tasks-per-node N] [--label] [--cwd DIR] [--stdin[=RANK]]
               [--] program [argument ...]
 """
 
@@ -21,7 +21,7 @@ from lockstep.worker.steps.streams import Labels, Writer, numbered
 from lockstep.worker.steps.told import NODE_UNREACHABLE
 
 USAGE = """usage: lockstep-step [-n NODES | --ranks 0-3,5 | --all] [--tasks-per-node N] [--label] [--cwd DIR]
-                     [--stdin] [--] program [argument ...]
+                     [--stdin[=RANK]] [--] program [argument ...]
 Runs a program on nodes of this gang, on all of them by default: in this directory, with this environment and
 the other nodes' own LOCKSTEP_ variables. Its exit code is the highest, 128+n for signal n, 255 for a node that
 cannot be reached.
@@ -30,7 +30,7 @@ cannot be reached.
   --tasks-per-node N   so many processes on each; LOCKSTEP_STEP_TASK, _TASKS and _LOCAL_TASK tell them apart
   --label              the task's number in front of each line of output
   --cwd DIR            another directory
-  --stdin              what is read here is given to every process
+  --stdin[=RANK]       what is read here is given to every process, or to those of one rank
 """
 END_SECONDS = 5.0  # of grace, when it is interrupted twice
 
@@ -49,6 +49,7 @@ class Options(NamedTuple):
     label: bool = False
     directory: Optional[str] = None
     stdin: bool = False
+    reader: int = -1  # the rank whose processes alone read; -1: all
     capture: bool = False  # of lockstep_training: output goes into the report
     report: int = -1  # descriptor that a report is written to, as JSON
 
@@ -61,6 +62,9 @@ def options_of(arguments: Sequence[str]) -> Options:
         name, equals, value = rest.pop(0).partition("=")
         if name == "--":
             break
+        if name == "--stdin" and equals:
+            found.update(stdin=True, reader=_number(name, value))
+            continue
         if name in ("--label", "--stdin", "--capture", "--all"):
             if name != "--all":
                 found[name[2:]] = True
@@ -110,7 +114,10 @@ def ranks_of(options: Options, world: int) -> List[int]:
 
 
 def requests_of(options: Options, ranks: Sequence[int]) -> List[AskedOfNode]:
-    """One for each node, its tasks numbered in the order of the ranks."""
+    """One for each node, its tasks numbered in the order of the ranks. Raises _UsageError."""
+    if options.reader >= 0 and options.reader not in ranks:
+        listed = ",".join(map(str, ranks))
+        raise _UsageError(f"--stdin {options.reader}: the step has the ranks {listed[:200]}")
     step, total = new_step(), len(ranks) * options.per_node
     directory = options.directory or os.getcwd()
     environment = dict(os.environ)
@@ -124,7 +131,7 @@ def requests_of(options: Options, ranks: Sequence[int]) -> List[AskedOfNode]:
         requests.append(
             AskedOfNode(
                 step, rank, tasks, list(options.program), environment=environment, directory=directory,
-                stdin=options.stdin,
+                stdin=options.stdin and options.reader in (-1, rank),
             )
         )  # fmt: skip
     return requests
