@@ -153,39 +153,47 @@ class State(_Wire):
     wait_seconds: Annotated[float, Meta(ge=0, le=MAX_WAIT)] = 0.0
 
     def __post_init__(self) -> None:
-        self.new_checkpoints = _shown_rows(self.new_checkpoints)
+        if self.new_checkpoints:
+            self.new_checkpoints = _shown_rows(self.new_checkpoints)
         if self.unrecognised is not None:
             self.unrecognised = tuple(
                 replace(each, path=_cut(each.path, 512), reason=_cut(each.reason))
                 for each in self.unrecognised[:MAX_UNRECOGNISED]
             )
-        self.previous_saves = tuple(
-            replace(each, run_uid=sanitise.line(each.run_uid), path=_cut(each.path, 512))
-            for each in self.previous_saves[:MAX_PREVIOUS_SAVES]
-        )
-        self.verified = tuple(
-            replace(answer, path=sanitise.line(answer.path), reason=_cut(answer.reason))
-            for answer in self.verified[-MAX_VERIFIED:]
-        )
-        self.signs = tuple(
-            replace(sign, kind=sanitise.line(sign.kind), text=_cut(sign.text)) for sign in self.signs[-MAX_SIGNS:]
-        )
-        self.step_ends = tuple(
-            replace(
-                end,
-                step=_cut(end.step, 64),
-                program=_cut(end.program, 64),
-                reason=sanitise.line(end.reason),
-                stderr_tail=sanitise.lines(end.stderr_tail[-STEP_STDERR:]),
+        if self.previous_saves:  # as all that follows: mostly there is none of it, in thousands of reports
+            self.previous_saves = tuple(
+                replace(each, run_uid=sanitise.line(each.run_uid), path=_cut(each.path, 512))
+                for each in self.previous_saves[:MAX_PREVIOUS_SAVES]
             )
-            for end in self.step_ends[:MAX_STEP_ENDS]
-        )
-        self.partly_ended = tuple(replace(each, step=_cut(each.step, 64)) for each in self.partly_ended[:MAX_PARTLY])
-        # Copied, as else each would hold the whole body.
-        self.asks = tuple(
-            replace(ask, kind=sanitise.line(ask.kind), body=ask.body.copy()) for ask in self.asks[:MAX_ASKS]
-        )
-        self.timing = replace(self.timing, section=sanitise.line(self.timing.section))
+        if self.verified:
+            self.verified = tuple(
+                replace(answer, path=sanitise.line(answer.path), reason=_cut(answer.reason))
+                for answer in self.verified[-MAX_VERIFIED:]
+            )
+        if self.signs:
+            self.signs = tuple(
+                replace(sign, kind=sanitise.line(sign.kind), text=_cut(sign.text)) for sign in self.signs[-MAX_SIGNS:]
+            )
+        if self.step_ends:
+            self.step_ends = tuple(
+                replace(
+                    end,
+                    step=_cut(end.step, 64),
+                    program=_cut(end.program, 64),
+                    reason=sanitise.line(end.reason),
+                    stderr_tail=sanitise.lines(end.stderr_tail[-STEP_STDERR:]),
+                )
+                for end in self.step_ends[:MAX_STEP_ENDS]
+            )
+        if self.partly_ended:
+            partly = self.partly_ended[:MAX_PARTLY]
+            self.partly_ended = tuple(replace(each, step=_cut(each.step, 64)) for each in partly)
+        if self.asks:  # copied, as else each would hold the whole body
+            self.asks = tuple(
+                replace(ask, kind=sanitise.line(ask.kind), body=ask.body.copy()) for ask in self.asks[:MAX_ASKS]
+            )
+        if self.timing.section:
+            self.timing = replace(self.timing, section=sanitise.line(self.timing.section))
         if self.problem is not None:
             self.problem = _cut(self.problem, MAX_PROBLEM)
         if self.stacks is not None:

@@ -71,13 +71,14 @@ class _Promise:
 
 @dataclass(frozen=True, slots=True)
 class _Asker:
-    """A job that may preempt, ``victims`` at most. ``pools``: those that it would use some of."""
+    """A job that may preempt, ``victims`` at most. ``begins``: when others are promised to begin that use some of the
+    same pools, in order."""
 
     job: Job
     class_value: int
     policy: PreemptionPolicy
     victims: Sequence[Victim]
-    pools: frozenset[PoolKey]
+    begins: Sequence[float]
 
 
 class PreemptionCandidates:
@@ -102,6 +103,7 @@ class PreemptionCandidates:
         self._before: list[JobStart] = []
         self._promises: list[_Promise] = []
         self._over_time = UsageOverTime(rules, ())
+        self._usages: dict[float, PoolUsage] = {}  # by moment: each job asks about the same ones again and again
         self.foreseen: dict[str, Foreseen] = {}
         self.wake_at: float | None = None
 
@@ -124,6 +126,7 @@ class PreemptionCandidates:
         # Whoever has its nodes kept for it takes them, wherever it stands in the order.
         kept = {entry.run.uid for entry, _ in waiting if entry.status.reservation is not None}
         self._before, self._over_time = [], self._standing()
+        self._usages.clear()
         for _, job in waiting:
             if job.uid in starts and job.uid in kept:
                 self._begin(job, starts[job.uid])
@@ -155,10 +158,12 @@ class PreemptionCandidates:
     def _begin(self, job: Job, start: JobStart) -> None:
         """The job starts now."""
         self._before.append(start)
+        self._usages.clear()
         option = start.option
         self._over_time.add(RunningJob(start.uid, job.queue, option.gpu_type, start.nodes, option.count, start.until))
 
     def _promise(self, job: Job, reservation: Reservation, victims: tuple[str, ...] = ()) -> None:
+        self._usages.clear()
         self._promises.append(_Promise(job, reservation, victims, self._pools(job.queue, [reservation.option])))
 
     def _pools(self, queue: str, options: Sequence[Option]) -> frozenset[PoolKey]:
@@ -178,7 +183,9 @@ class PreemptionCandidates:
         victims = [victim for name in queues for victim in self._victims.get(name, ())]
         if value is None or not victims:
             return None
-        return _Asker(job, value, policy, victims, self._pools(job.queue, job.options))
+        pools = self._pools(job.queue, job.options)
+        begins = {each.reservation.start for each in self._promises if not each.pools.isdisjoint(pools)}
+        return _Asker(job, value, policy, victims, sorted(begins))
 
     def _later(self, asker: _Asker, wait: Wait) -> Foreseen | None:
         """What the job can have by sending others away later, unless it gets as much as soon without."""
@@ -229,7 +236,6 @@ class PreemptionCandidates:
         if not victims:
             return None
         closed = self._closed(at, end)
-        begins = {each.reservation.start for each in self._promises if not each.pools.isdisjoint(asker.pools)}
         options = tuple(replace(option, eligible=option.eligible & ~closed) for option in job.options)
         return question(
             at,
@@ -240,7 +246,7 @@ class PreemptionCandidates:
             self._usage_at(at),
             asker.policy,
             # Where nobody begins who uses some of the same, there is no less room than before.
-            [self._usage_at(moment) for moment in sorted(begins) if at < moment < end],
+            [self._usage_at(moment) for moment in asker.begins if at < moment < end],
         )
 
     def _closed(self, at: float, end: float) -> NodeSet:
@@ -261,10 +267,13 @@ class PreemptionCandidates:
 
     def _usage_at(self, at: float) -> PoolUsage:
         """Who uses quota at ``at``, with the promises kept that begin by then."""
+        if (known := self._usages.get(at)) is not None:
+            return known
         kept = [promise for promise in self._promises if promise.reservation.start <= at]
         sent = frozenset(uid for promise in kept for uid in promise.victims)
         come = [promise.usage for promise in kept if at < promise.reservation.until]
-        return self._over_time.at(at if at > self._cycle.now else -inf, sent, come)
+        usage = self._usages[at] = self._over_time.at(at if at > self._cycle.now else -inf, sent, come)
+        return usage
 
     def _ended_by(self, at: float) -> NodeSet:
         """Nodes of those who have ended by then."""

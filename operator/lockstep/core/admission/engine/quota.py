@@ -125,14 +125,12 @@ class QuotaRules:
         """They would have room for a run of ``count`` nodes if nobody used any."""
         return all(account.room(0, 0) >= need for account, need in self.needs(queue, gpu_type, count))
 
-    def needs(self, queue: str, gpu_type: str, count: int) -> Iterator[tuple[QuotaAccount, int]]:
-        """What a run of ``count`` nodes uses of which account."""
-        runs = self.runs.get(queue)
-        if runs is not None:
-            yield runs, 1
-        nodes = self.account(queue, gpu_type)
-        if nodes is not None:
-            yield nodes, count
+    def needs(self, queue: str, gpu_type: str, count: int) -> Sequence[tuple[QuotaAccount, int]]:
+        """What a run of ``count`` nodes uses of which account. Asked thousands of times in every cycle."""
+        nodes, runs = self.account(queue, gpu_type), self.runs.get(queue)
+        if runs is None:
+            return () if nodes is None else ((nodes, count),)
+        return ((runs, 1),) if nodes is None else ((runs, 1), (nodes, count))
 
 
 def _quotas(quota: QueueQuota) -> Iterator[tuple[str, TypeQuota]]:
