@@ -303,7 +303,7 @@ srun -n3 --jobid=1 true 2> other-job; echo $? >> other-job
 srun -n3 -l bash -c 'echo out; echo err >&2' > labels 2>&1
 srun -n12 -O -l bash -c '[ $SLURM_PROCID -lt 9 ] || printf "no end of line"' > wide 2>&1
 srun -n6 -o task-%t-of-%x.%s bash -c 'echo $SLURM_PROCID; echo e >&2'
-srun -n6 -o node-%n-%N bash -c 'echo $SLURM_PROCID'
+srun -n6 -o on-%n-%N bash -c 'echo $SLURM_PROCID'
 srun -n3 -o both bash -c 'echo o; echo e >&2'
 srun -n3 -o out -e err bash -c 'echo o; echo e >&2'
 srun -n3 -o %J-%4t bash -c 'echo $SLURM_PROCID'
@@ -329,7 +329,7 @@ scontrol show hostnames a[1-3,07-08] > hostnames
 scontrol show hostlist a3,a1,a2,b > hostlist
 scontrol show hostlistsorted a3,a1,a2,b >> hostlist
 scontrol show job $SLURM_JOB_ID | grep -o '[A-Za-z]*=[^ ]*' |
-    grep -E '^(Job|Num(Nodes|Tasks)|NodeList|BatchHost|Requeue|TimeLimit|Partition|Depend|Restarts|Reason)' > show-job
+    grep -E '^(Job|Num(Nodes|Tasks)|NodeList|BatchHost|Requeue|TimeLimit|Depend|Restarts|Reason)' > show-job
 scontrol show job 1 > show-nobody 2>&1; echo $? >> show-nobody
 scontrol no-such > scontrol 2>&1; echo $? >> scontrol
 sbcast -f programs copied 2> sbcast; echo $? >> sbcast
@@ -376,7 +376,7 @@ DIFFERENCES = (
     ),
     Difference(
         (REQUEUE,), r".*: (srun|slurmstepd): .*(SIGCONT|forcing|CANCELLED|aborted|Force Terminated).*",
-        r".*: srun: error: NODE1: task 1: Terminated",
+        r".*: srun: error: NODE.: task .: Terminated",
         "| at the end of a job `srun` is told first, and prints that | its tasks are, and it prints how they end |",
     ),
     Difference(
