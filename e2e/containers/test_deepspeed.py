@@ -26,13 +26,14 @@ def test_the_command_as_typed_trains_and_all_resume_when_a_rank_was_killed(
     site.world.kubectl("create", *configmap, f"--from-file={tmp_path}")
     spec = yaml.safe_load(block_on(PAGE, "yaml", "name: with-deepspeed-launcher"))["spec"]
     words = [f"/app/{word}" if word in ("train.py", "ds.json") else word for word in spec["command"]]
+    environment = {**ON_CPUS, "STEP_SECONDS": "0.3", "USER": "train"}  # PyTorch asks, and no file says who 65532 is
     run = site.apply(
         "deepspeed", TORCH_NODES, words, image=deepspeed_image, launcher=spec["launcher"],
         checkpoint=spec["checkpoint"] | {"shared": {"claimName": CLAIM}},
         resourcesPerNode={"cpu": "500m", "memory": "3Gi"},
         placement={"excludeNodes": site.kind.workers[TORCH_NODES:]},  # have not got this image
         volumes=[{"name": "app", "mountPath": "/app", "readOnly": True, "configMap": {"name": "deepspeed"}}],
-        env=[{"name": key, "value": value} for key, value in {**ON_CPUS, "STEP_SECONDS": "0.3"}.items()],
+        env=[{"name": key, "value": value} for key, value in environment.items()],
     )  # fmt: skip
     run.wait("it saves", (run.folder / "a1" / "latest").exists, SECONDS)
     pods, node = run.pod_uids, run.nodes[1]

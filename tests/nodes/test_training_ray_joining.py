@@ -136,12 +136,12 @@ def test_a_killed_process_that_runs_rays_tasks_is_rays_affair(site: TrainingSite
 
 
 def task_processes(run: TrainingRun, rank: int) -> list[int]:
-    """PIDs of Ray's processes that run tasks on the node of a rank."""
+    """PIDs of Ray's processes that run tasks on the node of a rank: not the agents, without which the raylet ends."""
     [raylet] = processes(run, rank, "raylet")
     found = []
     for pid in children(raylet):
         with suppress(OSError):
-            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith((b"ray::IDLE", b"ray::rank_here")):
                 found.append(pid)
     return found
 

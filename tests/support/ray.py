@@ -107,7 +107,7 @@ def said(run: TrainingRun, attempt: int, name: str = "said") -> list[dict[str, A
 
 
 def wait_until_held(run: TrainingRun) -> None:
-    run.wait("the driver is held", lambda: [line for line in said(run, 1) if line["step"] > HELD_AT])
+    run.wait("the driver is held", lambda: [line for line in said(run, 1) if line["step"] > HELD_AT], 400.0)
 
 
 def let_go(run: TrainingRun) -> None:

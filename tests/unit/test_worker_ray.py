@@ -164,6 +164,16 @@ def test_ray_that_gives_up_on_a_slow_machine_is_started_again(fake: FakeRay) -> 
     assert (head.returncode, out, len(fake.starts)) == (0, "driven\n", 3), err
 
 
+def test_a_head_that_ends_before_all_have_joined_is_started_again_where_they_may_join_again(fake: FakeRay) -> None:
+    head = fake.start(0, sys.executable, "-c", "print('driven')", joins=True)
+    wait_for("others are awaited", (fake.scratch(0) / "a1" / "ray" / "joined.log").exists, seconds=SECONDS)
+    fake.kill_raylet(0)
+    wait_for("it is started again", lambda: len(fake.starts) == 2, seconds=SECONDS)
+    fake.start(1, joins=True)
+    out, err = head.communicate(timeout=SECONDS)
+    assert (head.returncode, out) == (0, "driven\n"), err
+
+
 def test_the_end_of_ray_on_the_head_ends_the_command(fake: FakeRay) -> None:
     head = fake.start(0, sys.executable, "-c", DRIVER, world=1)
     assert head.stdout is not None

@@ -121,23 +121,21 @@ class RayNode:
 
     def _lead(self) -> int:
         ray, until, starts = self._start_ray(), time.monotonic() + JOIN_SECONDS, 1
-        while not self._runs(ray, until):
-            # On a slow machine it gives up by itself, after half a minute.
-            if starts > RESTARTS or time.monotonic() > until or self._told_to_end:
-                return -signal.SIGTERM if self._told_to_end else self._fail("Ray did not start on this node")
+        while True:
+            started = self._runs(ray, until)
+            problem = self._gathers(ray, until) if started else "Ray did not start on this node"
+            if self._told_to_end:
+                return -signal.SIGTERM
+            if not problem:
+                break
+            # On a slow machine it gives up by itself, after half a minute; its client server may once it has started,
+            # which the others bear where they may join again.
+            over = ray not in self._ended or starts > RESTARTS or time.monotonic() > until
+            if over or (started and not self._said["joins"]):
+                return self._fail(problem, "start.log" if ray in self._ended else "joined.log")
             log_line(f"Ray is started again: {self._tail('start.log')[-300:]}")
             self._end_all()
             ray, starts = self._start_ray(), starts + 1
-        left = max(1.0, until - time.monotonic())
-        waiting = self._start_python(_JOINED, self._address, str(self._said["world"]), str(left), log="joined.log")
-        while waiting not in self._ended and ray not in self._ended and not self._told_to_end:
-            self._take_turn()
-        if self._told_to_end:
-            return -signal.SIGTERM
-        if ray in self._ended:
-            return self._fail("Ray ended on this node")
-        if self._ended[waiting]:
-            return self._fail("not all nodes have joined Ray", "joined.log")
         log_line(f"all {self._said['world']} nodes have joined Ray; the command starts")
         try:
             driver = self._start(self._command, {**self._environment, "RAY_ADDRESS": self._address})
@@ -150,6 +148,16 @@ class RayNode:
             self._take_turn()
         status = self._ended[driver]
         return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+    def _gathers(self, ray: int, until: float) -> str:
+        """Wait until all nodes have joined; what is wrong where they do not."""
+        left = max(1.0, until - time.monotonic())
+        waiting = self._start_python(_JOINED, self._address, str(self._said["world"]), str(left), log="joined.log")
+        while waiting not in self._ended and ray not in self._ended and not self._told_to_end:
+            self._take_turn()
+        if ray in self._ended:
+            return "Ray ended on this node"
+        return "not all nodes have joined Ray" if self._ended.get(waiting) else ""
 
     def _runs(self, ray: int, until: float) -> bool:
         """Wait until `ray start` says that it has started Ray here. False: it ended without, or takes too long."""
