@@ -71,14 +71,13 @@ class _Promise:
 
 @dataclass(frozen=True, slots=True)
 class _Asker:
-    """A job that may preempt, ``victims`` at most. ``begins``: when others are promised to begin that use some of the
-    same pools, in order."""
+    """A job that may preempt, ``victims`` at most. ``pools``: those that it would use some of."""
 
     job: Job
     class_value: int
     policy: PreemptionPolicy
     victims: Sequence[Victim]
-    begins: Sequence[float]
+    pools: frozenset[PoolKey]
 
 
 class PreemptionCandidates:
@@ -103,7 +102,9 @@ class PreemptionCandidates:
         self._before: list[JobStart] = []
         self._promises: list[_Promise] = []
         self._over_time = UsageOverTime(rules, ())
-        self._usages: dict[float, PoolUsage] = {}  # by moment: each job asks about the same ones again and again
+        # Each job asks about the same moments again and again, between which nothing is promised.
+        self._usages: dict[float, PoolUsage] = {}
+        self._begins: dict[frozenset[PoolKey], Sequence[float]] = {}
         self.foreseen: dict[str, Foreseen] = {}
         self.wake_at: float | None = None
 
@@ -126,7 +127,7 @@ class PreemptionCandidates:
         # Whoever has its nodes kept for it takes them, wherever it stands in the order.
         kept = {entry.run.uid for entry, _ in waiting if entry.status.reservation is not None}
         self._before, self._over_time = [], self._standing()
-        self._usages.clear()
+        self._forget()
         for _, job in waiting:
             if job.uid in starts and job.uid in kept:
                 self._begin(job, starts[job.uid])
@@ -158,13 +159,17 @@ class PreemptionCandidates:
     def _begin(self, job: Job, start: JobStart) -> None:
         """The job starts now."""
         self._before.append(start)
-        self._usages.clear()
+        self._forget()
         option = start.option
         self._over_time.add(RunningJob(start.uid, job.queue, option.gpu_type, start.nodes, option.count, start.until))
 
     def _promise(self, job: Job, reservation: Reservation, victims: tuple[str, ...] = ()) -> None:
-        self._usages.clear()
+        self._forget()
         self._promises.append(_Promise(job, reservation, victims, self._pools(job.queue, [reservation.option])))
+
+    def _forget(self) -> None:
+        self._usages.clear()
+        self._begins.clear()
 
     def _pools(self, queue: str, options: Sequence[Option]) -> frozenset[PoolKey]:
         types = {option.gpu_type for option in options}
@@ -183,9 +188,7 @@ class PreemptionCandidates:
         victims = [victim for name in queues for victim in self._victims.get(name, ())]
         if value is None or not victims:
             return None
-        pools = self._pools(job.queue, job.options)
-        begins = {each.reservation.start for each in self._promises if not each.pools.isdisjoint(pools)}
-        return _Asker(job, value, policy, victims, sorted(begins))
+        return _Asker(job, value, policy, victims, self._pools(job.queue, job.options))
 
     def _later(self, asker: _Asker, wait: Wait) -> Foreseen | None:
         """What the job can have by sending others away later, unless it gets as much as soon without."""
@@ -246,7 +249,7 @@ class PreemptionCandidates:
             self._usage_at(at),
             asker.policy,
             # Where nobody begins who uses some of the same, there is no less room than before.
-            [self._usage_at(moment) for moment in asker.begins if at < moment < end],
+            [self._usage_at(moment) for moment in self._begins_in(asker.pools) if at < moment < end],
         )
 
     def _closed(self, at: float, end: float) -> NodeSet:
@@ -264,6 +267,14 @@ class PreemptionCandidates:
             if start.until > at:
                 closed |= start.nodes
         return closed
+
+    def _begins_in(self, pools: frozenset[PoolKey]) -> Sequence[float]:
+        """When others begin, in order, that use some of these and were promised to."""
+        known = self._begins.get(pools)
+        if known is None:
+            begins = {each.reservation.start for each in self._promises if not each.pools.isdisjoint(pools)}
+            known = self._begins[pools] = sorted(begins)
+        return known
 
     def _usage_at(self, at: float) -> PoolUsage:
         """Who uses quota at ``at``, with the promises kept that begin by then."""
