@@ -368,6 +368,7 @@ _LIES: Sequence[_Lie] = (
                 rng.choice((0.0, now - 5, now, now + 1e6)),
                 rng.choice(COUNTS),
                 rng.choice(COUNTS),
+                rng.choice((0.0, now - 5, now + 1e6)),
             )
             for _ in range(rng.choice((1, 2, 4)))
         )

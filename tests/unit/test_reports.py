@@ -193,6 +193,7 @@ START = {"attempt": 1, "assignmentHash": "h", "masterAddress": "10.0.0.1", "mast
         {"stepsPort": 40002},
         {"stepEnds": [{"at": 999.0, "step": "1", "code": 1}]},
         {"partlyEnded": [{"at": 999.0, "step": "1", "done": 1, "left": 7}]},
+        {"partlyEnded": [{"since": 999.0, "step": "MPI", "left": 7}]},
     ],
 )
 async def test_what_a_decision_may_depend_on_wakes_once(desk: Desk, news: dict[str, Any]) -> None:

@@ -39,7 +39,8 @@ class Step:
             self.heard.take(row)
         rows: list[dict[str, Any]] = self.heard.report().get("partlyEnded", [])
         assert all(row["at"] > 0 for row in rows if row["done"])
-        return [{name: row[name] for name in row if name != "at"} for row in rows]
+        assert all(row["since"] > 0 for row in rows if row["step"] == MPI)
+        return [{name: row[name] for name in row if name not in ("at", "since")} for row in rows]
 
 
 @pytest.fixture
@@ -96,13 +97,23 @@ def test_of_mpirun_each_node_counts_its_own_ranks_once_they_have_run_for_a_while
     assert step.said() == [{"step": MPI, "task": 5, "done": 1, "left": 0}]
 
 
-def test_the_next_mpirun_begins_anew(step: Step) -> None:
+def test_a_rank_that_ends_well_at_once_is_told_though_none_is_left(step: Step) -> None:
+    step.tell(begun_row(4, 1004))
+    step.said()
+    step.tell(ProcessEnd("python", 0, 0, b"", asked=False).row(MPI, 4))
+    assert step.said() == []
+    assert step.said(RANKS_SECONDS) == [{"step": MPI, "task": 4, "done": 1, "left": 0}]
+
+
+@pytest.mark.parametrize("ranks", [(4, 5), (8, 9)], ids=["the same ranks", "others"])
+def test_the_next_mpirun_begins_anew(step: Step, ranks: tuple[int, int]) -> None:
     for rank in (4, 5):
         step.tell(begun_row(rank, 1000 + rank))
     step.tell(ProcessEnd("python", 0, 0, b"", asked=False).row(MPI, 4))
+    step.tell(ProcessEnd("python", 0, 0, b"", asked=False).row(MPI, 5))
     step.said(RANKS_SECONDS)
-    step.tell(begun_row(4, 2000))
-    step.tell(begun_row(5, 2001))
+    for rank in ranks:
+        step.tell(begun_row(rank, 2000 + rank))
     assert step.said() == []
     assert step.said(RANKS_SECONDS) == [{"step": MPI, "task": 0, "done": 0, "left": 2}]
 

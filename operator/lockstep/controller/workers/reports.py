@@ -31,6 +31,8 @@ POLL_GRACE = 2.0
 """Seconds an answered poll still counts as open: the worker reconnects within half a second. Without
 it a gang of hundreds, each between two polls for an instant, would never be at the barrier at once."""
 OFFSET_SECONDS = 60.0
+_SAME_MOMENT = 5.0
+"""Seconds that the time of one thing may differ by from report to report, as the clocks are compared anew."""
 
 
 class UnregisteredError(Exception):
@@ -349,12 +351,19 @@ def _step_ends(known: WorkerReport, state: State, offset: float) -> tuple[StepEn
 
 
 def _partly_ended(known: WorkerReport, state: State, offset: float) -> tuple[PartlyEndedStep, ...]:
-    """Who was first has ended when that was told first."""
-    before = {(each.step, each.task): each.at for each in known.partly_ended} if known.attempt == state.attempt else {}
-    return tuple(
-        structs.replace(each, at=before.get((each.step, each.task)) or moment(each.at, offset))
-        for each in state.partly_ended
-    )
+    """What is told again has happened when it was first told."""
+    known_at = {(each.step, each.task): each for each in known.partly_ended} if known.attempt == state.attempt else {}
+    told = []
+    for each in state.partly_ended:
+        at = moment(each.at, offset) if each.done else 0.0
+        since = moment(each.since, offset) if each.since else 0.0
+        before = known_at.get((each.step, each.task))
+        if before is not None and before.done and abs(before.at - at) < _SAME_MOMENT:
+            at = before.at
+        if before is not None and abs(before.since - since) < _SAME_MOMENT:
+            since = before.since
+        told.append(structs.replace(each, at=at, since=since))
+    return tuple(told)
 
 
 def _named(end: StepEnd) -> tuple[object, ...]:

@@ -137,6 +137,8 @@ def _partly_ended_step(state: RunState) -> str:
             where = state.rank(slot) if each.node_rank is None else each.node_rank
             if 0 <= where < state.world:
                 found.setdefault(each.step, []).append((where, each))
+    if BY_MPIRUN in found:
+        found[BY_MPIRUN] = _of_the_last_mpirun(found[BY_MPIRUN])
     counted = [(sum(each.left for _, each in step), name, step) for name, step in found.items()]
     partly = [entry for entry in counted if entry[0] and any(each.done for _, each in entry[2])]
     if not partly:
@@ -151,6 +153,12 @@ def _partly_ended_step(state: RunState) -> str:
     if done > 1:
         words = f"{done} {many} of {whose} ended with code 0, the first was {who} at {at}"
     return f"{words}; the other {f'{left} still run' if left > 1 else 'still runs'}"
+
+
+def _of_the_last_mpirun(told: list[tuple[int, PartlyEndedStep]]) -> list[tuple[int, PartlyEndedStep]]:
+    """Without what is told by nodes that those who run now were not started on."""
+    begun = max((each.since for _, each in told if each.left), default=0.0)
+    return [(where, each) for where, each in told if each.left or each.at >= begun]
 
 
 def failed_exits(state: RunState, leaving: frozenset[int]) -> list[FailedExit]:

@@ -162,7 +162,8 @@ class StepEnd(Struct, frozen=True, rename="camel"):
 
 class PartlyEndedStep(Struct, frozen=True, rename="camel"):
     """``done`` tasks of a step ended with code 0 while ``left`` go on: of all its nodes, or, of a step named MPI, those
-    on the worker's own. ``at``, ``task`` and ``node_rank`` tell of the first; None: the node is the worker's own.
+    on the worker's own, the first of which began at ``since``. ``at``, ``task`` and ``node_rank`` tell of the first to
+    end; None: the node is the worker's own.
     """
 
     step: Text = ""
@@ -171,6 +172,7 @@ class PartlyEndedStep(Struct, frozen=True, rename="camel"):
     at: Moment = 0.0
     done: Count = 0
     left: Count = 0
+    since: Moment = 0.0
 
 
 class StackReport(Struct, frozen=True, rename="camel"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Set
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional
 
 from lockstep.worker.steps.told import MPI, open_told, partly_row, tell
 
@@ -81,9 +81,9 @@ class PartlyEnded:
         self._monotonic, self._lives = monotonic, lives or _lives
         self._steps: Dict[str, JSON] = {}  # by name, oldest first
         self._running: Dict[int, int] = {}  # PIDs by rank of mpirun
-        self._ended: Set[int] = set()
-        self._first: JSON = {}
-        self._since = self._looked_at = 0.0  # monotonic
+        self._since = 0.0  # of the first of them, Unix seconds
+        self._first: JSON = {}  # of them to end well
+        self._told_from = self._looked_at = 0.0  # monotonic
         self._said: List[JSON] = []
 
     def take(self, row: JSON) -> bool:
@@ -101,7 +101,6 @@ class PartlyEnded:
         well = row["code"] == 0 and not row["signal"]
         if row["step"] == MPI:
             self._running.pop(row["task"], None)
-            self._ended.add(row["task"])
             if well and not self._first:
                 self._first = {"task": row["task"], "at": row["at"], "done": 0}
             if well:
@@ -109,23 +108,24 @@ class PartlyEnded:
         return well
 
     def _begin(self, row: JSON) -> None:
-        if row["task"] in self._ended:  # another mpirun has begun it
-            self._running, self._ended, self._first = {}, set(), {}
-        if not self._running and not self._ended:
-            self._since = self._monotonic()
+        self._running = {task: pid for task, pid in self._running.items() if self._lives(pid)}
+        if not self._running:  # another mpirun, mostly; else one is missed that ended before the next had begun
+            self._since, self._first = row["at"], {}
+            self._told_from = self._monotonic() + RANKS_SECONDS
         self._running[row["task"]] = row["pid"]
 
     def report(self) -> JSON:
         """What the protocol carries of it; it does not change with every end."""
         now = self._monotonic()
-        if now >= self._looked_at + SETTLED_SECONDS and (self._said or self._steps or self._running):
+        if now >= self._looked_at + SETTLED_SECONDS and (self._said or self._steps or self._running or self._first):
             self._looked_at = now
             self._running = {task: pid for task, pid in self._running.items() if self._lives(pid)}
             self._steps = {step: row for step, row in self._steps.items() if self._lives(row["of"])}
             self._said = [{key: row[key] for key in row if key != "of"} for row in self._steps.values()]
-            if now >= self._since + RANKS_SECONDS and (self._running or self._first):
+            if now >= self._told_from and (self._running or self._first):
                 first = self._first or {"task": 0, "at": 0.0, "done": 0}
-                self._said = [{"step": MPI, "left": len(self._running), **first}, *self._said][:MAX_PARTLY]
+                ranks = {"step": MPI, "since": self._since, "left": len(self._running), **first}
+                self._said = [ranks, *self._said][:MAX_PARTLY]
         return {"partlyEnded": self._said} if self._said else {}
 
 

@@ -79,8 +79,10 @@ def test_an_attempt_that_ended_keeps_the_exit_code_of_the_first_to_fail() -> Non
     assert w.status("one").attempts[0].exit_code == 3
 
 
-def step(name: str, task: int, node: int | None, at: float, done: int, left: int) -> PartlyEndedStep:
-    return PartlyEndedStep(name, task, node, at, done, left)
+def step(
+    name: str, task: int, node: int | None, at: float, done: int, left: int, since: float = 0.0
+) -> PartlyEndedStep:
+    return PartlyEndedStep(name, task, node, at, done, left, since)
 
 
 def half_done(ranks: int = 4, done: tuple[int, ...] = (1,), **fields: object) -> World:
@@ -132,7 +134,8 @@ def partly(*told: tuple[int, PartlyEndedStep], **fields: Any) -> World:
     w.train("one", 14)
     for rank, step in told:
         worker = not_none(w.worker("one", rank))
-        worker.partly_ended += (replace(step, at=w.now + step.at),)
+        since = step.since and w.now + step.since
+        worker.partly_ended += (replace(step, at=w.now + step.at, since=since),)
     w.work_reports_only()
     w.reconcile("one")
     return w
@@ -166,9 +169,15 @@ MPI: dict[str, Any] = {"launcher": {"type": "MPI"}, "command": ["mpirun", "pytho
         ),
         (MPI, [(0, step("MPI", 0, None, 0, 0, 2)), (1, step("MPI", 2, None, 0, 0, 2))], ""),
         (MPI, [(0, step("MPI", 0, None, 0, 2, 0)), (1, step("MPI", 2, None, 0, 2, 0))], ""),
+        (MPI, [(0, step("MPI", 0, None, 0, 0, 2, -50)), (1, step("MPI", 2, None, -60, 2, 0, -90))], ""),
+        (
+            MPI,
+            [(0, step("MPI", 0, None, 0, 0, 2, -50)), (1, step("MPI", 2, None, -40, 1, 0, -49))],
+            "rank 2 of MPI on n1 ended with code 0 at {}; the other 2 still run",
+        ),
         (SLURM, [(0, step("ab", 5, 1 << 20, 0, 1, 7))], ""),
     ],
-    ids=["a task", "tasks", "ranks", "all run", "all have ended", "of no node"],
+    ids=["a task", "tasks", "ranks", "all run", "all have ended", "of an earlier mpirun", "of this one", "of no node"],
 )
 def test_of_steps_and_of_mpirun_it_is_said_as_well(
     fields: dict[str, Any], told: list[tuple[int, PartlyEndedStep]], words: str
