@@ -132,7 +132,7 @@ class RayNode:
             # which the others bear where they may join again.
             over = ray not in self._ended or starts > RESTARTS or time.monotonic() > until
             if over or (started and not self._said["joins"]):
-                return self._fail(problem, "start.log" if ray in self._ended else "joined.log")
+                return self._fail(problem, "joined.log" if started and ray not in self._ended else "start.log")
             log_line(f"Ray is started again: {self._tail('start.log')[-300:]}")
             self._end_all()
             ray, starts = self._start_ray(), starts + 1
