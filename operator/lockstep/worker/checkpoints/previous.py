@@ -117,6 +117,8 @@ def _newest(settings: Settings, run_root: str, skew: float) -> Optional[Tuple[fl
             finding = examine(path, form=form, step=step, of=OF_VERY_MANY_FILES, skew=skew)
             if finding is not None and finding.verdict == VALID:
                 valid.append((step, path, finding))
+                if not _DATE.match(str(step)):
+                    break
     beyond = _beyond_all_steps([step for step, _, _ in valid])
     for step, path, finding in valid:
         if step < beyond or finding.format in STATE_THEIR_STEP:
