@@ -192,7 +192,7 @@ nightly-outages: test-outages
 
 nightly-faults: faults-all
 
-nightly-launchers: mpi-all-ready slurm-ready ray-ready formats-ready
+nightly-launchers: setup-demo build mpi-all-ready slurm-ready ray-ready formats-ready
 	.venv/bin/pytest tests/cluster tests/nodes tests/unit -m nightly
 	.venv/bin/pytest $(WITH_ALL_MPIS) -m "not nightly"
 
