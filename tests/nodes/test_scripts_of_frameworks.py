@@ -15,9 +15,9 @@ from harness.training import TRAINER, TrainingRun, TrainingSite
 from support.batch_scripts import BatchScript
 from support.batch_site import BatchSite
 from support.deepspeed import ENVIRONMENT, VENV
+from support.ray import VENV as RAY
 
 pytestmark = [pytest.mark.nodes, pytest.mark.nightly]
-RAY = Path(os.environ.get("LOCKSTEP_TEST_RAY", ".build/ray")).absolute()
 RANKS, STEPS = 3, 60
 SECONDS = 400.0  # an attempt begins with all processes importing torch
 TORCHRUN = """#!/bin/bash

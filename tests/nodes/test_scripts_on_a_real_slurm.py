@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import re
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from harness.kube import OPERATOR_NAMESPACE
 from harness.machines import MachinesError
 from harness.training import TrainingSite
+from harness.waiting import wait_for
 from localcluster.api import MERGE_PATCH, Request
 from lockstep.api.base import names
 from lockstep.slurm.hostlist import expand
@@ -26,6 +26,7 @@ from support.real_slurm import FIRST_JOB, MISSING, NODES, RealSlurm, is_there, r
 
 pytestmark = [pytest.mark.nodes, pytest.mark.nightly, pytest.mark.skipif(not is_there(), reason=MISSING)]
 DATE = re.compile(r"\b(?:[0-9]{4}-[0-9-]{5}T[0-9:]{8}|(?:[A-Z][a-z]{2} ){2}[ 0-9]{2} [0-9:]{8} [A-Z]+ [0-9]{4})\b")
+SECONDS = 300.0
 COUNTER = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/configmaps"
 
 
@@ -115,24 +116,26 @@ def by_slurm(slurm: RealSlurm, script: BatchScript) -> Outcome:
     ran = slurm.shell(f"cd {folder} && sbatch -W --parsable {' '.join([script.name, *script.arguments])}")
     number = ran.stdout.strip()
     assert number.isdigit(), ran.stderr
-    while slurm.shell("squeue -h").stdout.strip():  # what the script submitted
-        time.sleep(0.1)
+    what = f"what {script.name} submitted has ended there"
+    wait_for(what, lambda: not slurm.shell("squeue -h").stdout.strip() or None, seconds=SECONDS, every=0.1)
     own = {"slurmstepd": [f"slurmstepd-{name}" for name in NODES]}  # as there are several on one machine
     nodes = {f"NODE{index}": [name, f"node-{index}", f"10.77.0.{index + 1}"] for index, name in enumerate(NODES)}
     numbers = {"JOB": [number], "NEXT": [str(int(number) + 1)]}
     return outcome(script, folder, ran.returncode, {**numbers, **own, **nodes})
 
 
+def all_ended(runs: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    """The runs, once each of them has finished."""
+    conditions = [run.get("status", {}).get("conditions", ()) for run in runs]
+    finished = [any(c["type"] == "Finished" and c["status"] == "True" for c in each) for each in conditions]
+    return runs if all(finished) else None
+
+
 def by_lockstep(login: BatchSite, script: BatchScript) -> Outcome:
     code, number = login.ended(script, "--wait")
     api, slots = login.site.world.cluster.api, []
-    while True:
-        runs = api.get(RUNS)["items"]
-        if all(any(c["type"] == "Finished" and c["status"] == "True" for c in run["status"].get("conditions", ()))
-               for run in runs if "status" in run):  # fmt: skip
-            break
-        time.sleep(0.1)
-    for run in runs:
+    what = f"all runs of {script.name} have ended here"
+    for run in wait_for(what, lambda: all_ended(api.get(RUNS)["items"]), seconds=SECONDS, every=0.1):
         if run["status"]["jobId"] == number:
             slots = run["status"]["assignment"]["nodes"]
         login.job(run["status"]["jobId"])  # it goes with the others of this test

@@ -204,7 +204,7 @@ def test_a_limit_of_seconds_is_one_number_and_all_of_it_is_the_runs_which_ends_t
     assert (ended["reason"], run.status["admission"]["timeLimit"]) == ("TimeLimit", 40)
     moments = {word: int(at) - since for word, at in re.findall(r"(told|lives) (\d+)", run.log(0))}
     assert moments["told"] >= 35
-    assert 38 <= moments["lives"] < 43
+    assert 38 <= moments["lives"] < moments["told"] + 8, "and a moment for the word to reach it"
 
 
 @pytest.mark.nightly
