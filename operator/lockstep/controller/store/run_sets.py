@@ -21,7 +21,7 @@ from lockstep.core.arrays.members import (
 )
 from lockstep.core.model.array_views import RunSetSnapshot, RunSetView
 from lockstep.core.model.cluster_objects import Versioned
-from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.conditions import find, is_accepted_or_waits, is_true
 from lockstep.core.model.own_objects import parse_run_set
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
@@ -85,7 +85,7 @@ class RunSets(ListedKind[RunSetView]):
         if run is None or is_true(run.status, _FINISHED):
             return False
         if run.created_at == run_set.created_at:
-            return is_true(run.status, ConditionType.ACCEPTED)
+            return is_accepted_or_waits(run.status)
         return run.created_at < run_set.created_at
 
     def snapshot(

@@ -9,7 +9,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.queue import TrainingQueueStatus
 from lockstep.api.run_set import TrainingRunSetStatus
 from lockstep.api.run_status import Condition, TrainingRunStatus
-from lockstep.core.model.reasons import AnyReason, ConditionType, Recorded
+from lockstep.core.model.reasons import NAMED_IN_VAIN, AnyReason, ConditionType, Recorded
 
 S = TypeVar("S", TrainingRunStatus, TrainingQueueStatus, TrainingRunSetStatus)
 AnyStatus = TrainingRunStatus | TrainingQueueStatus | TrainingRunSetStatus
@@ -48,6 +48,12 @@ def is_true(status: AnyStatus, kind: ConditionType) -> bool:
     """The condition exists and is True."""
     found = find(status, kind)
     return found is not None and found.status == "True"
+
+
+def is_accepted_or_waits(status: AnyStatus) -> bool:
+    """Accepted, or so as soon as what it names is there: it has its name, its number and its place all the same."""
+    found = find(status, ConditionType.ACCEPTED)
+    return found is not None and (found.status == "True" or (found.status == "False" and found.reason in NAMED_IN_VAIN))
 
 
 def with_condition(

@@ -39,9 +39,9 @@ def end_notice(limit: int, grace: int) -> int:
 
 
 def grace_left(left: float, grace: int) -> int:
-    """Seconds to end, of ``grace``, for what is told so ``left`` seconds before its limit is over. Below 0, as after an
-    outage of the operator, it is over anyway, and nothing is taken from ``grace``."""
-    return grace if left < 0 else min(grace, max(1, int(left)))  # 0 would be without a word before the kill
+    """Seconds to end, of ``grace``, for what is told so ``left`` seconds before its limit is over. From 0 on,
+    as after an outage of the operator, it is over anyway, and nothing is taken from ``grace``."""
+    return grace if left <= 0 else min(grace, max(1, int(left)))  # 0 would be without a word before the kill
 
 
 def can_be_asked(spec: TrainingRunSpec) -> bool:

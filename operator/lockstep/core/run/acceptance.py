@@ -8,7 +8,7 @@ from lockstep.api.base.changes import changed
 from lockstep.core.checkpoints.origin import resolve_origin
 from lockstep.core.failures.failure_memory import forget_earlier_refusals
 from lockstep.core.kueue.choice import choice_of, kueue_problems
-from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.conditions import find, is_accepted_or_waits
 from lockstep.core.model.job_ids import has_job_id
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DryRunPod
@@ -60,7 +60,7 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
         words = "; ".join(f"{problem.field}: {problem.message}" for problem in problems)
         plan.condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID_SPEC, words)
         return not plan.spec.cancel
-    if plan.snapshot.namesake and not is_true(plan.status, ConditionType.ACCEPTED):
+    if plan.snapshot.namesake and not is_accepted_or_waits(plan.status):
         words = f"an array is called {plan.run.name} as well; create this run under another name"
         plan.condition(ConditionType.ACCEPTED, False, ConditionReason.NAME_TAKEN, words)
         return not plan.spec.cancel

@@ -12,7 +12,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.run_status import AskStatus, StopStatus
 from lockstep.core.batch.inside import SubmissionRefusedError, manifest_of, mark_of, notices_of, submitted_name
 from lockstep.core.batch.submission import NumberedJob
-from lockstep.core.model.conditions import find
+from lockstep.core.model.conditions import find, is_accepted_or_waits
 from lockstep.core.model.job_ids import has_job_id
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import AskAnswer, SubmitRun
@@ -117,7 +117,7 @@ def _submit(plan: PlanBuilder, ask: JobAsk) -> tuple[str | None, int | None]:
         if there.annotations.get(names.ANNOTATION_SUBMITTED_BY) != mark_of(plan.run, ask):
             return f"a run {name} is in its way; delete or rename that", None
         accepted = find(there.status, ConditionType.ACCEPTED)
-        if accepted is not None and accepted.status == "False":
+        if accepted is not None and accepted.status == "False" and not is_accepted_or_waits(there.status):
             return accepted.message, None
         number = there.status.job_id
         if number is None:

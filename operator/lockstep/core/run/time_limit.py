@@ -55,8 +55,8 @@ def end_pods_by_the_limit(plan: PlanBuilder) -> None:
     ends = time_is_over(plan, status) if plan.deletes else None
     if ends is None:
         return
-    left, own = ends - plan.now, termination_grace(plan.spec, plan.tunables.gang)
-    longest = plan.tunables.stop_grace if left < 0 else grace_left(ceil(left), own)
+    left, own = ends - plan.stamp, termination_grace(plan.spec, plan.tunables.gang)
+    longest = plan.tunables.stop_grace if left <= 0 else grace_left(ceil(left), own)
     plan.deletes = [
         replace(gone, grace=longest) if longest < (own if gone.grace is None else gone.grace) else gone
         for gone in plan.deletes

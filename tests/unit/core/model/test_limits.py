@@ -72,7 +72,7 @@ def test_a_run_that_nobody_can_ask_to_save_loses_the_grace_of_its_pods_alone_and
 
 @pytest.mark.parametrize(
     ("left", "grace", "has"),
-    [(60, 30, 30), (30, 30, 30), (5, 30, 5), (5.9, 30, 5), (0.4, 30, 1), (0, 30, 1), (-1, 30, 30)],
+    [(60, 30, 30), (30, 30, 30), (5, 30, 5), (5.9, 30, 5), (0.4, 30, 1), (0, 30, 30), (-1, 30, 30)],
 )
 def test_what_is_left_of_a_limit_bounds_what_is_told_to_end_before_it_is_over(
     left: float, grace: int, has: int

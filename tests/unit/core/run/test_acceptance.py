@@ -223,6 +223,8 @@ def test_a_queue_or_class_that_is_not_there_is_a_refusal_until_it_is_made(
     since, w.now = found.last_transition_time, w.now + 600
     w.settle()
     assert not_none(find(w.status("one"), ConditionType.ACCEPTED)).last_transition_time == since, "said once"
+    array = decide(replace(w.snapshot("one"), namesake=True), w.tunables, w.now)
+    assert array.status is None or array.status.reason == reason, "it has its name"
     w.queue("reserch")
     w.classes = {**w.classes, "hgih": 1}
     w.settle()

@@ -15,7 +15,7 @@ from lockstep.core.model.conditions import with_condition
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import AskAnswer
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import ConditionReason, ConditionType, StopReason
+from lockstep.core.model.reasons import ConditionReason, ConditionType, StopReason, WaitReason
 from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import QueueView, RefusedCreate, RunView
 from lockstep.core.model.worker_report import JobAsk
@@ -182,6 +182,16 @@ def test_a_job_is_created_once_and_answered_once_it_has_its_number() -> None:
     there = submitting(w, submitted=child(w, status=TrainingRunStatus(job_id=44)))
     assert (there.runs, [(row.ok, row.job_id) for row in there.status.asks]) == ([], [(True, 44)])
     assert [(answer.id, answer.ok, answer.job_id) for answer in answers(there)] == [("s-1", True, 44)]
+
+
+def test_a_job_whose_queue_is_yet_to_be_made_has_its_number_all_the_same() -> None:
+    w = world_with_gang(**BATCH)
+    waits = with_condition(
+        TrainingRunStatus(job_id=44), ConditionType.ACCEPTED, False, WaitReason.QUEUE_NOT_FOUND, "no", now=1.0,
+        generation=1,
+    )  # fmt: skip
+    there = submitting(w, submitted=child(w, status=waits))
+    assert [(row.ok, row.job_id) for row in there.status.asks] == [(True, 44)]
 
 
 def test_what_of_a_submission_has_no_effect_is_in_its_answer_in_a_bounded_number_of_letters() -> None:

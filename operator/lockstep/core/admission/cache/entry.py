@@ -9,9 +9,9 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import AdmissionStatus, TrainingRunStatus
 from lockstep.core.admission.queueing.order import Points
 from lockstep.core.model import assignment as slots
-from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.conditions import find, is_accepted_or_waits, is_true
 from lockstep.core.model.plan import EnsureConfigMap, Event, StatusWrite
-from lockstep.core.model.reasons import NAMED_IN_VAIN, ConditionType, WaitReason
+from lockstep.core.model.reasons import ConditionType, WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.test_only import is_test_only
 
@@ -128,7 +128,7 @@ def _is_accepted(run: RunView) -> bool:
     accepted = find(run.status, ConditionType.ACCEPTED)
     if accepted is None or accepted.observed_generation != run.generation:
         return False
-    return accepted.status == "True" or (accepted.status == "False" and accepted.reason in NAMED_IN_VAIN)
+    return is_accepted_or_waits(run.status)
 
 
 def holds_nodes(run: RunView) -> bool:

@@ -104,7 +104,8 @@ def _may_be_assigned(pod: PodView, run: RunView) -> bool:
     start = run.status.start
     for slots, incarnation in _started(tuple((m.slots, m.incarnation) for m in start.members)) if start else ():
         if pod.slot in slots:
-            return pod.incarnation in (incarnation, incarnation + 1)  # which is being replaced
+            # It is being replaced, and not for the first time, maybe.
+            return incarnation <= pod.incarnation <= max(incarnation + 1, assignment.revision)
     count = run.status.resolved.nodes or (run.spec.nodes if run.spec is not None else 0)
     count += run.spec.spare_nodes if run.spec is not None else 0
     return pod.slot < count and 0 < pod.incarnation <= assignment.revision  # no slot changes oftener than all

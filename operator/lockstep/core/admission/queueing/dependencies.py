@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lockstep.api.run_spec import Dependency
 from lockstep.core.model import assignment as slots
-from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.conditions import find, is_accepted_or_waits, is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
@@ -153,7 +153,9 @@ def _waits(run: RunView) -> bool:
 
 def _is_refused(run: RunView) -> bool:
     accepted = find(run.status, ConditionType.ACCEPTED)
-    return accepted is not None and accepted.status == "False" and accepted.observed_generation == run.generation
+    if accepted is None or accepted.status != "False" or accepted.observed_generation != run.generation:
+        return False
+    return not is_accepted_or_waits(run.status)
 
 
 def _holds(parent: RunView, dependency: Dependency) -> bool:

@@ -38,6 +38,7 @@ STARTED = StartRecord(
     members=(StartMembers(slots="0-1", incarnation=4), StartMembers(slots="3", incarnation=1)),
 )
 UNREAD_STARTED = run("a", 2, status={"assignment": SPILLED, "start": STARTED})
+UNREAD_REPLACED = run("a", 2, status={"assignment": changed(SPILLED, revision=6), "start": STARTED})
 
 
 @pytest.mark.parametrize(
@@ -122,9 +123,17 @@ def test_a_pod_takes_the_node_that_it_is_pinned_to_only_where_its_run_vouches_fo
         (replace(UNREAD, spec=not_none(run("a", 2, spareNodes=2).spec)), {(0, 1), (0, 3), (1, 2), (2, 1), (3, 1)}),
         (run("a", 2, status={"assignment": changed(SPILLED, vacant=(1,))}), {(0, 1), (0, 3)}),
         (UNREAD_STARTED, {(0, 4), (0, 5), (3, 1)}),
+        (UNREAD_REPLACED, {(0, 4), (0, 5), (0, 6), (3, 1)}),
         (replace(UNREAD_STARTED, spec=None), {(0, 4), (0, 5), (3, 1)}),
     ],
-    ids=["as many slots as nodes", "and as spares", "but vacant ones", "as it started", "whatever its spec says"],
+    ids=[
+        "as many slots as nodes",
+        "and as spares",
+        "but vacant ones",
+        "as it started",
+        "replaced since",
+        "whatever its spec says",
+    ],
 )
 @pytest.mark.parametrize("bound", [True, False])
 def test_a_run_whose_nodes_cannot_be_read_vouches_for_no_more_pods_than_its_status_has(

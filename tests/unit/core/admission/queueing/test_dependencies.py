@@ -149,11 +149,9 @@ def test_a_circle_of_a_dependency_and_a_singleton_word_is_told_to_both() -> None
     }
 
 
-REFUSED = TrainingRunStatus(
-    conditions=(
-        Condition(type="Accepted", status="False", reason="InvalidSpec", last_transition_time=0, observed_generation=1),
-    )
-)
+def refused(reason: str) -> TrainingRunStatus:
+    told = Condition(type="Accepted", status="False", reason=reason, last_transition_time=0, observed_generation=1)
+    return TrainingRunStatus(conditions=(told,))
 
 
 @pytest.mark.parametrize(
@@ -161,13 +159,18 @@ REFUSED = TrainingRunStatus(
     [
         run("old", 1.0, singleton="w", suspend=True),
         run("old", 1.0, singleton="w", status=ended(True)),
-        run("old", 1.0, singleton="w", status=REFUSED),
+        run("old", 1.0, singleton="w", status=refused("InvalidSpec")),
     ],
     ids=["suspended", "finished", "refused"],
 )
 def test_who_will_not_start_is_waited_for_by_nobody(older: RunView) -> None:
     young = run("young", 2.0, singleton="w")
     assert Namespaces((young, older)).ahead_of(young) is None
+
+
+def test_who_waits_for_a_queue_to_be_made_keeps_its_turn() -> None:
+    old, young = run("old", 1.0, singleton="w", status=refused("QueueNotFound")), run("young", 2.0, singleton="w")
+    assert Namespaces((young, old)).ahead_of(young) == old
 
 
 def test_who_may_have_got_nodes_in_a_write_without_an_answer_is_waited_for() -> None:
