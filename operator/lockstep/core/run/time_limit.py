@@ -145,7 +145,7 @@ def _moments(state: RunState) -> TimeLimitStatus | None:
     known = before is not None and before.save_at is not None
     asked = can_be_asked(state.spec) and (known or (state.phase is Phase.RUNNING and bool(listens(state))))
     return TimeLimitStatus(
-        seconds=limit,
+        seconds=max(0, limit),  # whatever somebody has written into the status
         save_at=float(int(ends - notice.save)) if asked else None,
         end_at=float(int(ends - notice.end)),
         over_at=float(int(ends)),

@@ -189,3 +189,10 @@ def test_what_is_told_goes_with_the_nodes_and_outlives_a_restart_of_the_program(
     assert not_none(plan.status.time_limit).save_at is not None
     w.roll_out("one", spec(2, timeLimit="1h", suspend=True))
     assert w.status("one").time_limit is None
+
+
+def test_a_limit_below_nothing_that_somebody_wrote_into_the_status_is_told_as_nothing() -> None:
+    plan = world_with_gang(1, timeLimit="10m").plan("one")
+    plan.status = changed(plan.status, admission=changed(plan.status.admission, time_limit=-1))
+    tell_time_limit(plan)
+    assert not_none(plan.status.time_limit).seconds == 0
