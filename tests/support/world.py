@@ -32,6 +32,7 @@ from lockstep.core.model.snapshot import (
     RunView,
 )
 from lockstep.core.model.worker_report import ExitReport, WorkerPhase
+from lockstep.core.run.recovery import SYMPTOMS_WAIT
 from support.made_once import made_once
 from support.world_state import GPU as GPU
 from support.world_state import Worker as Worker
@@ -450,6 +451,15 @@ def training(ranks: int = 2, spare: int = 1, **fields: object) -> World:
     made.work()
     assert phase(made) is Phase.RUNNING
     return made
+
+
+def failed(w: World, rank: int = 1, code: int = 1, stderr: str = "") -> World:
+    """The process of a rank of ``one`` has ended, and everybody else was heard after that."""
+    w.exit_child("one", rank, code, stderr=stderr)
+    w.now += 1.0
+    w.work_reports_only()
+    w.now += SYMPTOMS_WAIT
+    return w
 
 
 def phase(of: World, run: str = "one") -> Phase:

@@ -21,7 +21,7 @@ from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import PodPhase, PodView, Taint
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.model.worker_report import WorkerPhase
-from lockstep.core.run.recovery import case_of
+from lockstep.core.run.failure_case import case_of
 from support.world import Worker, World, node, spec, world_with_gang
 
 RUN = "one"

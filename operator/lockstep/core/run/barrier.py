@@ -28,9 +28,10 @@ from lockstep.core.run.handover import Gathering
 from lockstep.core.run.launching import SlotStage, Stage
 from lockstep.core.run.pointers import PointingState, ensure_pointers
 from lockstep.core.run.preflight import check_gang
-from lockstep.core.run.recovery import recheck_root_cause, report_steps_lost
+from lockstep.core.run.recovery import report_steps_lost
 from lockstep.core.run.replacement import replace_before_start
 from lockstep.core.run.resume_point import choose, expected_resume
+from lockstep.core.run.root_cause import recheck_root_cause
 from lockstep.core.run.stopping import begin_stop
 
 

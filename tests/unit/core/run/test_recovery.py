@@ -10,19 +10,10 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionType, LossReason
 from lockstep.core.model.snapshot import Leadership
 from lockstep.core.run.handover import Handover
-from lockstep.core.run.recovery import SYMPTOMS_WAIT, blame_earlier_loss, hold_back_nodes, recover, report_steps_lost
-from support.world import World, world_with_gang
+from lockstep.core.run.recovery import hold_back_nodes, recover, report_steps_lost
+from support.world import failed, world_with_gang
 
 NOBODY = Handover()
-
-
-def failed(w: World, rank: int = 1, code: int = 1, stderr: str = "") -> World:
-    """The process of a rank has ended, and everybody else was heard after that."""
-    w.exit_child("one", rank, code, stderr=stderr)
-    w.now += 1.0
-    w.work_reports_only()
-    w.now += SYMPTOMS_WAIT
-    return w
 
 
 def test_while_nothing_is_wrong_nothing_is_done() -> None:
@@ -81,29 +72,6 @@ def test_while_the_cluster_looks_broken_no_node_is_replaced(kind: LossKind, disr
     assert is_true(plan.status, ConditionType.CLUSTER_DISRUPTION) is (left == 0)
 
 
-@pytest.mark.parametrize(
-    ("silent_before_end", "kind", "blamed"),
-    [
-        (5.0, LossKind.NODE, True),
-        (-600.0, LossKind.NODE, False),
-        (5.0, LossKind.POD, False),
-    ],
-)
-def test_a_node_that_was_silent_before_the_end_was_its_cause(
-    silent_before_end: float, kind: LossKind, blamed: bool
-) -> None:
-    w = failed(world_with_gang(3))
-    w.reconcile("one")
-    assert w.status("one").attempt == 2
-    plan = w.plan("one")
-    ended = plan.attempt(1).ended_at
-    assert ended is not None
-    blame_earlier_loss(plan, [Loss(2, "n2", kind, LossReason.NODE_SILENT, "silent", ended - silent_before_end)])
-    entry = plan.attempt(1)
-    assert (entry.cause == AttemptCause.NODE_LOST, entry.rank) == ((True, 2) if blamed else (False, 1))
-    assert plan.status.recovery.consecutive_no_progress == (0 if blamed else 1)
-
-
 @pytest.mark.parametrize(("resumed", "lost"), [(0, 5), (3, 2), (5, 0), (9, 0)])
 def test_what_the_end_cost_is_known_once_it_is_known_where_the_next_begins(resumed: int, lost: int) -> None:
     w = world_with_gang(2)
@@ -126,17 +94,3 @@ def test_a_save_that_is_heard_of_at_the_barrier_was_trained_by_the_attempt_that_
     plan = w.plan("one")
     report_steps_lost(plan, resumed, saved_by)
     assert plan.attempt(1).last_step == last
-
-
-def test_the_history_has_no_fewer_steps_than_the_save_that_the_next_attempt_begins_from() -> None:
-    w = world_with_gang(2, checkpoint={"shared": {"claimName": "lustre"}})
-    w.train("one", 5)
-    w.work_reports_only()
-    w.now += 20.0
-    w.saved["uid-one"].append(8)  # its step was not reported before the end
-    w.tell_of_save("one", 8)
-    failed(w).reconcile("one")
-    ended = w.status("one").attempts[0]
-    assert (ended.last_step, ended.steps_lost) == (8, 0)
-    w.settle()
-    assert w.status("one").attempts[-1].resume_step == 8

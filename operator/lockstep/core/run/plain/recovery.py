@@ -12,10 +12,13 @@ from lockstep.core.failures.failure_memory import readmit_mended
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, AttemptCause
 from lockstep.core.model.run_state import RunState
+from lockstep.core.run.attempt_end import carry_out
 from lockstep.core.run.backoff import SECONDS_AT_RISK
+from lockstep.core.run.failure_case import case_of
 from lockstep.core.run.plain.evidence import plain_exits, plain_losses, seconds_of_training
-from lockstep.core.run.recovery import blame_earlier_loss, carry_out, case_of, hold_back_nodes
+from lockstep.core.run.recovery import hold_back_nodes
 from lockstep.core.run.replacement import replace_before_start
+from lockstep.core.run.root_cause import blame_earlier_loss
 
 NODE_NOTICED = 60.0
 """Seconds within which the node controller declares a machine NotReady, which may be what its peers died of."""
