@@ -92,3 +92,4 @@ async def test_a_queue_that_never_could_be_read_is_there_and_admits_nobody(world
     world.store.queues.replace([training_queue(5, spec=UNREADABLE)], "6")
     queue = world.store.snapshot_cluster(LEADER).queues["research"]
     assert (queue.spec, queue.spec_error) == (CLOSED_QUEUE, f"spec: {UNREADABLE}")
+    assert queue.spec.visibility == "OwnNamespace", "it may have been, and names once told are not taken back"

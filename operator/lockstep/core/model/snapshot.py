@@ -198,8 +198,9 @@ class RunView:
         return self.is_paused or self.spec is None or bool(self.spec_error)
 
 
-CLOSED_QUEUE = TrainingQueueSpec(stop_policy="Hold")
-"""Stands for a spec of which nothing is known: nothing new is admitted, and what runs goes on."""
+CLOSED_QUEUE = TrainingQueueSpec(stop_policy="Hold", visibility="OwnNamespace")
+"""Stands for a spec of which nothing is known: nothing new is admitted, what runs goes on, and who waits hears no name
+of another namespace."""
 
 
 @dataclass(frozen=True, slots=True)
