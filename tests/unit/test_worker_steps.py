@@ -351,6 +351,21 @@ def test_a_task_may_have_files_of_its_node_for_its_streams(gang: StepGang, tmp_p
     assert {row["task"]: row["stderrTail"] for row in gang.nodes[1].ends()}[0] == "e\n"
 
 
+@pytest.mark.parametrize("append", [False, True])
+def test_tasks_that_share_a_file_all_have_their_words_in_it(gang: StepGang, tmp_path: Path, append: bool) -> None:
+    """The first one writes while the others are yet to be started: what they open is not emptied again."""
+    (tmp_path / "shared").write_text("of a step before\n")
+    tasks = [
+        TaskAsked(task, {"TASK": str(task)}, stdout="shared", stderr="shared", append=append) for task in range(16)
+    ]
+    request = shell(1, "echo of $TASK", directory=str(tmp_path))._replace(tasks=tasks)
+    assert set(run(gang, request).outcomes.values()) == {TaskOutcome(0)}
+    before = ["of a step before"] if append else []
+    assert sorted((tmp_path / "shared").read_text().splitlines()) == sorted(
+        before + [f"of {task}" for task in range(16)]
+    )
+
+
 def test_what_a_task_wrote_to_a_file_of_its_own_is_searched_for_signs_at_its_end(
     gang: StepGang, tmp_path: Path
 ) -> None:

@@ -119,6 +119,7 @@ class Session:
     def __init__(self, channel: Channel, request: AskedOfNode, node: ServedNode) -> None:
         self._channel, self._request, self._node = channel, request, node
         self._tasks: List[RunningTask] = []
+        self._files: Set[str] = set()  # that tasks write to
         self._left_open: Set[int] = set()  # streams that something holds whose task is over: read, and thrown away
         self._connected = True
         self._done = False  # everything was said, if not sent
@@ -172,7 +173,7 @@ class Session:
     def _start(self, asked: TaskAsked, environment: Mapping[str, str]) -> None:
         identity = asked.identity
         try:
-            task = RunningTask(self._request, asked, environment)
+            task = RunningTask(self._request, asked, environment, self._files)
         except RefusedError as error:
             code, reason, words = error.args
             self._tell(frames.ERROR, identity, {"code": code, "reason": reason, "words": words})

@@ -26,10 +26,11 @@ _SIGN_BYTES = 64 << 10  # at the end of a file that a task writes its stderr to
 class RunningTask:
     """A process, in a session of its own, which is not its step's: what it starts may leave that.
 
-    Raises RefusedError where it cannot be started.
+    ``begun``: files that a task before it writes to already; its own are added. Raises RefusedError where it cannot be
+    started.
     """
 
-    def __init__(self, request: AskedOfNode, asked: TaskAsked, environment: Mapping[str, str]) -> None:
+    def __init__(self, request: AskedOfNode, asked: TaskAsked, environment: Mapping[str, str], begun: Set[str]) -> None:
         self.identity = asked.identity
         self.status: Optional[int] = None  # as waitpid has it, once it was reaped
         self.told = False  # the client was told how it ended
@@ -43,7 +44,7 @@ class RunningTask:
         command, directory = request.command, request.directory
         if directory is not None and not os.path.isdir(directory):
             raise RefusedError(NOT_STARTED, "DirectoryNotFound", f"{directory}: there is no such directory")
-        files = _Files(asked, directory or os.getcwd())
+        files = _Files(asked, directory or os.getcwd(), begun)
         self._says_into = files.path(asked.stderr) if asked.stderr else ""
         self._says_from = files.size("stderr")
         reads = subprocess.PIPE if request.stdin and asked.reads else subprocess.DEVNULL
@@ -167,11 +168,11 @@ def _knowing_its_pid(command: Sequence[str], environment: Mapping[str, str], var
 class _Files:
     """Those that a task has in the place of its streams. Raises RefusedError, with nothing left open."""
 
-    def __init__(self, asked: TaskAsked, directory: str) -> None:
+    def __init__(self, asked: TaskAsked, directory: str, begun: Set[str]) -> None:
         self._directory = directory
         self.opened: Dict[str, int] = {}  # descriptors, by stream
         by_path: Dict[str, int] = {}
-        writes = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if asked.append else os.O_TRUNC)
+        writes = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         named = (
             ("stdin", asked.stdin, os.O_RDONLY),
             ("stdout", asked.stdout, writes),
@@ -182,8 +183,13 @@ class _Files:
                 if name and self.path(name) in by_path and stream == "stderr":
                     self.opened[stream] = by_path[self.path(name)]
                 elif name:
-                    descriptor = os.open(self.path(name), flags | os.O_CLOEXEC | os.O_NOCTTY, 0o666)
-                    self.opened[stream] = by_path[self.path(name)] = descriptor
+                    path = self.path(name)
+                    if flags == writes and path not in begun and not asked.append:
+                        flags |= os.O_TRUNC
+                    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOCTTY, 0o666)
+                    self.opened[stream] = by_path[path] = descriptor
+                    if stream != "stdin":
+                        begun.add(path)
         except (OSError, ValueError) as error:
             self.close()
             raise RefusedError(NOT_STARTED, "FileNotOpened", f"{name}: {getattr(error, 'strerror', error)}") from None
