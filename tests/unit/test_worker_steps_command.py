@@ -67,6 +67,8 @@ def test_what_stands_behind_the_program_is_the_programs() -> None:
         (["--ranks", "1-", "true"], "--ranks 1-: ranks are listed as 0-3,5"),
         (["--ranks", "2-3", "true"], "--ranks 2-3: this gang has the ranks 0 to 2"),
         (["--ranks"], "--ranks needs a value"),
+        (["--ranks=", "true"], "it names no node, and --all means every one"),
+        (["-n", "0", "true"], "it names no node, and --all means every one"),
         (["--tasks-per-node", "0", "true"], "--tasks-per-node is from 1 to 512"),
         (["--nodes", "2", "true"], "there is no option --nodes"),
     ],
@@ -237,6 +239,15 @@ def test_outside_of_a_gang_a_step_is_a_program_on_this_machine(monkeypatch: pyte
     assert (missing.codes, missing.problems) == ({0: 127}, {0: "no-such-program: No such file or directory"})
     killed = lockstep_training.step(["sh", "-c", "kill -9 $$"])
     assert killed.code == 137
+
+
+def test_a_step_on_no_node_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    monkeypatch.delenv("LOCKSTEP_STEPS_DIR", raising=False)
+    assert lockstep_training.step(["touch", str(made)], []).codes == {}
+    monkeypatch.setenv("LOCKSTEP_STEPS_DIR", "/nobody/is/to/ask/there")
+    assert lockstep_training.step(["touch", str(made)], range(0)).code == 0
+    assert not made.exists()
 
 
 def test_in_a_gang_without_steps_nobody_is_made_to_believe_in_them(monkeypatch: pytest.MonkeyPatch) -> None:

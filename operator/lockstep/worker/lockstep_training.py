@@ -103,7 +103,7 @@ def step(
     argv: Sequence[str], ranks: Optional[Iterable[int]] = None, *, tasks_per_node: int = 1,
     env: Optional[Mapping[str, str]] = None, cwd: Optional[str] = None, capture: bool = False,
 ) -> StepResult:  # fmt: skip
-    """Run a program on nodes of this gang, by their ranks (None: all of them), and wait for its end.
+    """Run a program on nodes of this gang, by their ranks (None: all of them; none: nowhere), and wait for its end.
 
     Processes are numbered in the order of the ranks. Outside of Lockstep they run on this machine, as if it were the
     only node. Raises RuntimeError in a gang whose launcher has no steps.
@@ -112,6 +112,9 @@ def step(
 
     environment = dict(os.environ if env is None else env)
     directory = os.environ.get("LOCKSTEP_STEPS_DIR", "")
+    chosen = None if ranks is None else [int(rank) for rank in ranks]
+    if chosen == []:
+        return StepResult({}, {}, {}, {})
     if not directory:
         if os.environ.get("LOCKSTEP_NNODES", "1") != "1":
             raise RuntimeError("this gang has no steps: `launcher.steps: true` in its TrainingRun gives it some")
@@ -119,8 +122,8 @@ def step(
     environment["LOCKSTEP_STEPS_DIR"] = directory
     scratch = os.path.dirname(os.path.dirname(directory))
     command = [os.path.join(scratch, "bin", "lockstep-step"), f"--tasks-per-node={tasks_per_node}"]
-    if ranks is not None:
-        command.append("--ranks=" + ",".join(str(int(rank)) for rank in ranks))
+    if chosen is not None:
+        command.append("--ranks=" + ",".join(map(str, chosen)))
     read, write = os.pipe()
     command += [f"--cwd={os.getcwd() if cwd is None else cwd}", f"--report-fd={write}", *["--capture"] * capture, "--"]
     with os.fdopen(read, "rb") as report:

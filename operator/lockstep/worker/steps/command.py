@@ -43,8 +43,8 @@ class Options(NamedTuple):
     """What was typed."""
 
     program: Sequence[str]
-    nodes: int = 0
-    ranks: str = ""
+    nodes: Optional[int] = None  # the first so many; None, as ``ranks``: all, unless the other says which
+    ranks: Optional[str] = None
     per_node: int = 1
     label: bool = False
     directory: Optional[str] = None
@@ -83,8 +83,10 @@ def options_of(arguments: Sequence[str]) -> Options:
     if not rest:
         raise _UsageError("there is no program to run")
     options = Options(**dict(found, program=rest))
-    if options.nodes and options.ranks:
+    if options.nodes is not None and options.ranks is not None:
         raise _UsageError("-n and --ranks do not go together")
+    if options.nodes == 0 or options.ranks == "":
+        raise _UsageError("it names no node, and --all means every one")
     if not 0 < options.per_node <= MAX_TASKS:
         raise _UsageError(f"--tasks-per-node is from 1 to {MAX_TASKS}")
     return options
@@ -98,10 +100,11 @@ def _number(name: str, value: str) -> int:
 
 def ranks_of(options: Options, world: int) -> List[int]:
     """The ranks that are meant. Raises _UsageError."""
-    if options.nodes > world:
-        raise _UsageError(f"-n {options.nodes}: this gang has {world} nodes")
-    if not options.ranks:
-        return list(range(options.nodes or world))
+    nodes = world if options.nodes is None else options.nodes
+    if nodes > world:
+        raise _UsageError(f"-n {nodes}: this gang has {world} nodes")
+    if options.ranks is None:
+        return list(range(nodes))
     found: List[int] = []
     for part in options.ranks.split(","):
         first, dash, last = part.partition("-")
