@@ -491,8 +491,29 @@ def test_what_a_node_that_cannot_be_reached_says_of_itself_is_believed_before_wh
     assert found(w) == [(0, ""), (2, ", which stood by for steps,")]
 
 
-def test_a_node_that_could_not_be_reached_alone_ends_nothing_and_makes_no_success_doubtful() -> None:
-    w = gang(**MPI)
+@pytest.mark.parametrize(("missed", "lost", "attempt"), [(True, True, 2), (True, False, 1), (False, False, 1)])
+def test_a_script_that_ends_with_0_although_a_node_died_under_its_mpirun_has_not_succeeded(
+    missed: bool, lost: bool, attempt: int
+) -> None:
+    w = gang(**SLURM)
+    if lost:
+        w.lose_node("n2")
+    if missed:
+        w.end_step("one", 0, **LOST, node_rank=2)
+    w.exit_child("one", 0, 0)
+    w.pass_time(120.0)
+    assert w.status("one").attempt == attempt
+    assert is_true(w.status("one"), ConditionType.SUCCEEDED) is (attempt == 1)
+    if lost:
+        entry = w.status("one").attempts[0]
+        assert (entry.cause, entry.node) == (AttemptCause.NODE_LOST, "n2")
+
+
+@pytest.mark.parametrize("fields", [MPI, SLURM])
+def test_a_node_that_could_not_be_reached_alone_ends_nothing_and_makes_no_success_doubtful(
+    fields: dict[str, Any],
+) -> None:
+    w = gang(**fields)
     w.end_step("one", 0, **LOST, node_rank=2)
     assert found(w) == []
     ended(w)
