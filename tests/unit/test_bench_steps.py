@@ -29,7 +29,7 @@ def test_it_measures_steps_beside_bare_agents_in_the_same_run() -> None:
     figures = figures_of(
         "steps", "--nodes", "2", "--rounds", "1", "--megabytes", "5", "--without-operator", *WITHOUT_SSHD
     )
-    assert figures["ratio_1"] == pytest.approx(figures["step_1_s"] / figures["floor_1_s"], abs=0.02)
+    assert figures["ratio_1"] == pytest.approx(figures["step_1_s"] / figures["floor_1_s"], rel=0.05)  # of rounded ones
     assert figures["step_8_s"] > 0
     assert figures["stdout_mb_s"] > 0
     assert figures["behind"][0] == "ratio_sshd: not measured"

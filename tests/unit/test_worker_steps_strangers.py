@@ -248,7 +248,9 @@ def test_who_lies_in_the_middle_loses_its_own_step_alone(
 ) -> None:
     other = Asking(gang.nodes[0].directory, [shell(1, "echo r; read line; exit 4", tasks=[9])])
     until(lambda: other.out(9))
-    header = asked(1, "sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 1000", stdin=True).header()
+    # Renamed: one that was ended before it could say its PID has said nothing.
+    says = f"echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 1000"
+    header = asked(1, "sh", "-c", says, stdin=True).header()
     began = time.monotonic()
     with contextlib.suppress(OSError):
         said_to(gang, gang.nodes[0].directory, 1, (frames.HEADER, ALL, frames.packed(header)), lie)
