@@ -353,6 +353,14 @@ def test_the_operator_is_asked_for_the_own_job_alone(gang: SlurmGang, command: s
     assert gang.run(command.replace("$SLURM_JOB_ID", "5").replace("123", "5")).returncode == 1
 
 
+def test_scancel_leaves_a_job_alone_that_its_filters_do_not_fit(gang: SlurmGang) -> None:
+    ran = gang.run(
+        "sleep 60 & echo $$ > $LOCKSTEP_STEPS_DIR/shell; scancel --me -q other; scancel --me -t PENDING 123;"
+        " scancel -A other -b -s KILL 123; scancel -R r -f -s KILL --me; kill $!; echo alive"
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "alive\n", "")
+
+
 def test_what_the_operator_refuses_is_said(gang: SlurmGang) -> None:
     Operator(gang, {"ok": False, "words": "Job is not to be run again"})
     ran = gang.run("scontrol requeue 123")
