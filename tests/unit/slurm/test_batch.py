@@ -170,6 +170,11 @@ def test_each_class_of_options_has_those_that_were_settled() -> None:
         (["--signal=X:USR1"], "is no signal"),
         (["--signal=USR1@x"], "no number of seconds"),
         (["-n", "0"], "is no number"),
+        (["-N1", "--ntasks-per-node=513"], "no number from 1 to 512"),
+        (["-N2", "-n1025"], "2 nodes run 1024 tasks at most, 512 each; write a larger -N"),
+        (["-n513"], "write a larger -N"),
+        (["-N2-4", "-n1025"], "2 nodes run 1024 tasks at most"),
+        (["-N1", "--gpus-per-node=8", "--ntasks-per-gpu=65"], "1 nodes run 512 tasks at most"),
         (["-N3", "-G", "16"], "not the same on each"),
         (["--gres=gpu:8", "--gpus-per-node=4"], "keep one of them"),
         (["--gres=gpu:a100:8", "--gpus-per-node=h100:8"], "one type"),
@@ -197,6 +202,11 @@ def test_what_cannot_be_promised_is_refused_by_name_with_the_remedy(arguments: l
     refused = batch(*arguments).refusals
     assert refused
     assert words in refused[0].words
+
+
+@pytest.mark.parametrize("arguments", [["-N1", "--ntasks-per-node=512"], ["-N2", "-n1024"], ["-n512"]])
+def test_as_many_tasks_as_a_step_may_have_on_a_node_are_accepted(arguments: list[str]) -> None:
+    assert not batch(*arguments).refusals
 
 
 def test_its_own_cluster_may_be_named() -> None:

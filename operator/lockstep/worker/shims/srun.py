@@ -7,7 +7,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from lockstep.slurm import images, patterns
 from lockstep.slurm.environment import SlurmJob, exported, step_environment, task_environment, without_steps
-from lockstep.slurm.layout import Layout, LayoutError
+from lockstep.slurm.layout import MOST_TASKS_OF_NODE, Layout, LayoutError
 from lockstep.slurm.reports import label
 from lockstep.slurm.srun import Step, counted, groups, placed
 from lockstep.worker.shims.request import EVERYBODY, NOBODY, ShimPart, ShimRequest, ShimTask
@@ -83,6 +83,9 @@ def laid_out(steps: Sequence[Step], job: SlurmJob, words: Sequence[Sequence[str]
         lines += [*step.notices, *images.of_step(step.image, step.mounts, job.image, job.mounts)]
         lines += [f"srun: warning: {warning}" for warning in count.warnings] if not step.quiet else []
         found = placed(step, count, [words[member] for member in members])
+        if max(found.counts) > MOST_TASKS_OF_NODE:
+            words = f"{max(found.counts)} tasks on a node, where {MOST_TASKS_OF_NODE} run at most"
+            raise LayoutError(f"Unable to create step: {words}; ask for more nodes by -N, or for fewer tasks by -n")
         layouts.append(Layout([members[node] for node in found.nodes], found.tasks))
     gpus = [step.gpus_asked.wanted(each.counts, job.gpus) for step, each in zip(steps, layouts)]  # noqa: B905
     return Laid(layouts, gpus, lines)
