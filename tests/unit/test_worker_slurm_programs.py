@@ -75,6 +75,14 @@ def test_tasks_have_what_the_script_exports_and_nothing_that_python_adds(shared:
     assert "LC_CTYPE" not in found
 
 
+def test_a_command_is_found_on_the_path_of_its_node_where_the_task_has_none(shared: SlurmGang) -> None:
+    ran = shared.run("srun --export=NONE -n1 -N1 scontrol -V; srun --export=NONE -n1 -N1 env; srun --export=A nosuch")
+    assert ran.stdout.startswith("slurm "), ran.stderr
+    assert "\nSLURM_JOB_ID=" in ran.stdout
+    assert "PATH=" not in ran.stdout
+    assert (ran.returncode, "execve(): nosuch: No such file or directory" in ran.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("step", "code", "lines"),
     [
