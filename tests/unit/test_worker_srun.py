@@ -147,10 +147,36 @@ def test_components_run_on_their_nodes_with_one_numbering_of_tasks() -> None:
         (0, [0], ["python", "a"]),
         (1, [1], ["python", "t.py"]),
     ]
-    made = step("--het-group=1", job=HETEROGENEOUS, SLURM_JOB_NUM_NODES="1")
+    made = step("--het-group=1", job=HETEROGENEOUS)
     assert [part.rank for part in made.request.parts] == [1]
-    with pytest.raises(LayoutError, match="het group"):
-        step("--het-group=2", job=HETEROGENEOUS)
+    for job, group in ((HETEROGENEOUS, 2), (JOB, 1)):
+        with pytest.raises(LayoutError, match="het group"):
+            step(f"--het-group={group}", job=job)
+
+
+ROLES = JOB._replace(
+    nodes=[f"10.9.0.{node}" for node in range(4)], cpus=[72] * 4, said={}, ntasks=25, components=[1, 3],
+    component_tasks=[1, 24],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tasks"),
+    [
+        (["a", ":"], [(0, 1), (1, 8), (2, 8), (3, 8)]),
+        (["--het-group=1", "a", ":", "--het-group=0"], [(1, 8), (2, 8), (3, 8), (0, 1)]),
+        (["--het-group=1"], [(1, 8), (2, 8), (3, 8)]),
+        (["--het-group=0,1"], [(0, 1), (1, 8), (2, 8), (3, 8)]),
+        (["--het-group=0-1", "-n2", "--pty"], [(0, 2), (1, 1), (2, 1)]),
+        ([], [(0, 1)]),
+    ],
+)
+def test_each_component_has_the_tasks_and_nodes_of_its_own_group(
+    arguments: list[str], tasks: list[tuple[int, int]]
+) -> None:
+    made = step(*arguments, job=ROLES)
+    assert [(part.rank, len(part.tasks)) for part in made.request.parts] == tasks
+    assert len(set(made.lines)) == len(made.lines), "said once"
 
 
 def test_files_of_an_array_are_named_by_it() -> None:

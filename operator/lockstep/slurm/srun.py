@@ -52,6 +52,7 @@ class Step:
     job_name: str = ""
     job: str = ""  # --jobid
     het_group: str = ""
+    group: int = 0  # component of a heterogeneous job in which it runs
     cpus_per_task: Optional[int] = None
     cpus_per_gpu: Optional[int] = None
     gpus: Optional[int] = None  # of all nodes
@@ -93,7 +94,8 @@ class Counted(NamedTuple):
 
 
 def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> List[Step]:
-    """A step, or the components of one (``srun a : b``). Raises OptionError with what srun prints."""
+    """A step, or the components of one (``srun a : b``), one for each group that ``--het-group`` names. Raises
+    OptionError with what srun prints."""
     parts: List[Tuple[Sequence[Found], List[str]]] = []
     rest = list(arguments)
     while rest or not parts:
@@ -105,8 +107,9 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> List[Step]:
         command += following if not command else []  # what has none has the next one's
     several = len(parts) > 1
     made = [
-        _step(found, _component(environ, index, several), tuple(command))
+        replace(_step(found, _component(environ, group, several), tuple(command)), group=group)
         for index, (found, command) in enumerate(parts)
+        for group in _groups(dict(found).get("het-group") or "", index)
     ]
     for step in made:
         if not (step.command or step.show_version or step.show_help or step.show_mpi_types):
@@ -179,18 +182,18 @@ def placed(step: Step, count: Counted, nodes: Sequence[Sequence[str]]) -> Layout
     return layout(taken, count.ntasks, step.distribution or "block", step.plane)
 
 
-def groups(step: Step, index: int) -> List[int]:
-    """The components of a heterogeneous job in which component ``index`` of the step runs. Raises LayoutError."""
+def _groups(said: str, index: int) -> List[int]:
+    """The components of a heterogeneous job in which component ``index`` of the step runs. Raises OptionError."""
     try:
-        return [int(group) for group in expand(f"[{step.het_group}]")] if step.het_group else [index]
+        return sorted({int(group) for group in expand(f"[{said}]")}) if said else [index]
     except ValueError:
-        raise LayoutError(f"Invalid --het-group specification: {step.het_group}") from None
+        raise OptionError(f"srun: error: Invalid --het-group specification: {said}\n") from None
 
 
-def _component(environ: Mapping[str, str], index: int, several: bool) -> Mapping[str, str]:
+def _component(environ: Mapping[str, str], group: int, several: bool) -> Mapping[str, str]:
     """What the environment says to one component of a step."""
     if "SLURM_HET_SIZE" in environ:
-        own = f"_HET_GROUP_{index}"
+        own = f"_HET_GROUP_{group}"
         return {**environ, **{name[: -len(own)]: value for name, value in environ.items() if name.endswith(own)}}
     return {name: value for name, value in environ.items() if not several or name != "SLURM_JOB_NUM_NODES"}
 

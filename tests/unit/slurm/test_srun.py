@@ -8,7 +8,7 @@ from lockstep.slurm.getopt import OptionError
 from lockstep.slurm.gpus import GpusAsked
 from lockstep.slurm.handling import OF_ALLOCATION, REFUSED
 from lockstep.slurm.layout import Layout, LayoutError
-from lockstep.slurm.srun import Step, counted, groups, parse, placed
+from lockstep.slurm.srun import Step, counted, parse, placed
 from lockstep.slurm.srun_options import HANDLING, OPTIONS
 
 NODES = [[f"10.9.0.{index}", f"n{index}", f"n{index}.example.org"] for index in range(4)]
@@ -141,7 +141,7 @@ def test_a_step_that_has_no_place_is_refused(arguments: list[str], words: str) -
         (["--external-launcher", "--gpus-per-task=1"], {"gpus_asked": GpusAsked()}),
         (["--immediate"], {"immediate": 0}),
         (["-I30"], {"immediate": 30}),
-        (["-J", "x", "--jobid=7", "--het-group=0,1"], {"job_name": "x", "job": "7", "het_group": "0,1"}),
+        (["-J", "x", "--jobid=7", "--het-group=1"], {"job_name": "x", "job": "7", "group": 1}),
         (["--open-mode=append"], {"append": True}),
         (["-Q"], {"quiet": True}),
         (["--container-image=x"], {"image": "x"}),
@@ -264,6 +264,7 @@ def test_every_option_is_taken_or_refused_with_a_reason(name: str) -> None:
         (["-m", "random", "x"], "Invalid --distribution specification"),
         (["--bogus", "x"], "unrecognized option"),
         (["-t", "2h", "x"], "Invalid --time specification"),
+        (["--het-group=x", "x"], "Invalid --het-group specification: x"),
         (["-w", "n[2-1]", "x"], "Invalid --nodelist specification"),
         (["--gres=nic:1", "x"], "Invalid --gres specification: nic is nothing"),
         (["--tres-per-task=license/a:1", "x"], "Invalid --tres-per-task specification"),
@@ -305,7 +306,14 @@ def test_each_component_has_the_environment_of_its_group() -> None:
     }  # fmt: skip
     first, second = parse(["a", ":", "b"], environ)
     assert (first.nodes, second.nodes) == ((1, 1), (3, 3))
-    assert (groups(first, 0), groups(second, 1)) == ([0], [1])
-    assert groups(step("--het-group=0,2-3"), 0) == [0, 2, 3]
-    with pytest.raises(LayoutError):
-        groups(step("--het-group=x"), 0)
+    assert (first.group, second.group) == (0, 1)
+    assert step("--het-group=1", environ=environ).nodes == (3, 3), "of the group named, wherever that stands"
+    first, second = parse(["--het-group=1", "a", ":", "--het-group=0", "b"], environ)
+    assert (first.nodes, first.group, second.nodes, second.group) == ((3, 3), 1, (1, 1), 0)
+
+
+def test_each_group_that_is_named_makes_a_component() -> None:
+    steps = parse(["--het-group=3,0-1,1", "a", ":", "--het-group=2", "b"], {})
+    assert [(step.group, step.command) for step in steps] == [
+        (0, ("a",)), (1, ("a",)), (3, ("a",)), (2, ("b",)),
+    ]  # fmt: skip
