@@ -251,6 +251,21 @@ def test_a_step_hears_signals_and_scancel(gang: SlurmGang, then: str, code: int,
     assert said in ran.stderr
 
 
+def test_a_step_does_not_hear_signals_that_srun_is_told_to_ignore(gang: SlurmGang) -> None:
+    task = 'trap "exit 5" USR1; trap "exit 6" USR2; touch up; while :; do sleep 0.1; done'
+    ran = gang.run(
+        f"srun --ignore-signals=USR1,TERM -n1 -N1 bash -c '{task}' & pid=$!; until [ -e up ]; do sleep 0.05; done;"
+        " kill -USR1 $pid; kill -TERM $pid; kill -USR2 $pid; wait $pid"
+    )
+    assert ran.returncode == 6, ran.stderr
+
+
+def test_a_step_runs_on_the_nodes_that_a_file_lists(shared: SlurmGang) -> None:
+    ran = shared.run("srun -F <(echo node-2; echo node-1) -N2 -n2 bash -c 'echo $SLURMD_NODENAME'; srun -F nosuch true")
+    assert sorted(ran.stdout.splitlines()) == ["127.0.0.2", "127.0.0.3"]
+    assert ran.stderr == "srun: error: Could not open file nosuch: No such file or directory\n"
+
+
 def test_what_a_task_leaves_behind_ends_with_its_step(gang: SlurmGang) -> None:
     for keeps in (">/dev/null 2>&1", ""):
         ran = gang.run(f"srun -N1 -n1 bash -c 'setsid sleep 300 {keeps} & sleep 301 {keeps} & echo $!'")

@@ -48,6 +48,10 @@ def test_tasks_have_the_environment_of_srun_and_the_step() -> None:
     assert part.env is not None
     assert part.env.items() >= {"PATH": "/bin", "A": "1", "SLURM_STEP_ID": "4", "SLURM_JOB_NAME": "train"}.items()
     assert not part.env.keys() & {"SLURM_LABELIO"}
+    for options, said in (((), "2"), (("-E",), "4")):
+        [part] = step("-N1", "-n2", *options).request.parts
+        assert part.env is not None
+        assert part.env["SLURM_NTASKS"] == said
     [part, _] = step("--export=B=2").request.parts
     assert part.env is not None
     assert (part.env.get("PATH"), part.env["B"], part.env["SLURM_JOB_ID"]) == (None, "2", "123")

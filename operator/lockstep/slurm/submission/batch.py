@@ -10,7 +10,7 @@ from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from lockstep.slurm import times
 from lockstep.slurm.getopt import NONE, Found, OptionError, read
 from lockstep.slurm.handling import HOLDS, IGNORED, MAPPED, REFUSED
-from lockstep.slurm.hostlist import expand
+from lockstep.slurm.hostlist import expand, of_file
 from lockstep.slurm.layout import MOST_TASKS_OF_NODE
 from lockstep.slurm.signals import Notice, notice
 from lockstep.slurm.sizes import gpus_of, mebibytes, node_count
@@ -311,7 +311,7 @@ def _hosts(name: str, value: str, reader: Optional[Reader]) -> Tuple[str, ...]:
         if reader is None:
             raise ValueError(f"the file {value} cannot be read here; write its nodes into --nodelist")
         try:
-            value = ",".join(reader(value).split())
+            return tuple(of_file(reader(value)))
         except OSError as error:
             raise ValueError(f"cannot read {value}: {error.strerror}") from None
     return tuple(expand(value))

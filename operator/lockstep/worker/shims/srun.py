@@ -13,6 +13,7 @@ from lockstep.slurm.srun import Step, counted, placed
 from lockstep.worker.shims.request import EVERYBODY, NOBODY, ShimPart, ShimRequest, ShimTask
 
 NULL = "/dev/null"
+_PRESERVED = ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_NTASKS", "SLURM_NPROCS")  # by -E
 
 
 class OutputSink(NamedTuple):
@@ -156,6 +157,8 @@ def _parts(
     )
     if step.own_name:
         base["SLURM_JOB_NAME"] = step.own_name
+    if step.preserve_env:
+        base.update({name: environ[name] for name in _PRESERVED if name in environ})
     parts = []
     for node, ranks in enumerate(layout.tasks):
         tasks = []
