@@ -423,7 +423,7 @@ DIFFERENCES = (
     ),
     Difference(
         (MISHAPS,), r"no-path: (2|slurmstepd: error: execve.*|srun: error: .*)", r"no-path: 0",
-        "| with `srun --export=NONE` a command needs its whole path | it is found on the PATH of the image |",
+        "| with `srun --export=NONE` a command needs its whole path | it is found on the PATH of its node |",
     ),
     Difference(
         (MISHAPS,), r"cancel-nobody: 0", r"cancel-nobody: (1|scancel: error: .*)",

@@ -514,7 +514,7 @@ def test_a_batch_job_is_told_to_those_who_are_yet_to_start_and_its_script_to_ran
     told = other.pop("job")
     assert (
         SlurmJob(**{**told, "array": Array(**told["array"])})._replace(
-            nodes=BATCH.job.nodes, cpus=BATCH.job.cpus, components=(), topology=()
+            nodes=BATCH.job.nodes, cpus=BATCH.job.cpus, components=(), component_tasks=(), topology=()
         )
         == BATCH.job
     )

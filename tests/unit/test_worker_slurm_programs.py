@@ -75,6 +75,14 @@ def test_tasks_have_what_the_script_exports_and_nothing_that_python_adds(shared:
     assert "LC_CTYPE" not in found
 
 
+def test_a_command_is_found_on_the_path_of_its_node_where_the_task_has_none(shared: SlurmGang) -> None:
+    ran = shared.run("srun --export=NONE -n1 -N1 scontrol -V; srun --export=NONE -n1 -N1 env; srun --export=A nosuch")
+    assert ran.stdout.startswith("slurm "), ran.stderr
+    assert "\nSLURM_JOB_ID=" in ran.stdout
+    assert "PATH=" not in ran.stdout
+    assert (ran.returncode, "execve(): nosuch: No such file or directory" in ran.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("step", "code", "lines"),
     [
@@ -243,6 +251,21 @@ def test_a_step_hears_signals_and_scancel(gang: SlurmGang, then: str, code: int,
     assert said in ran.stderr
 
 
+def test_a_step_does_not_hear_signals_that_srun_is_told_to_ignore(gang: SlurmGang) -> None:
+    task = 'trap "exit 5" USR1; trap "exit 6" USR2; touch up; while :; do sleep 0.1; done'
+    ran = gang.run(
+        f"srun --ignore-signals=USR1,TERM -n1 -N1 bash -c '{task}' & pid=$!; until [ -e up ]; do sleep 0.05; done;"
+        " kill -USR1 $pid; kill -TERM $pid; kill -USR2 $pid; wait $pid"
+    )
+    assert ran.returncode == 6, ran.stderr
+
+
+def test_a_step_runs_on_the_nodes_that_a_file_lists(shared: SlurmGang) -> None:
+    ran = shared.run("srun -F <(echo node-2; echo node-1) -N2 -n2 bash -c 'echo $SLURMD_NODENAME'; srun -F nosuch true")
+    assert sorted(ran.stdout.splitlines()) == ["127.0.0.2", "127.0.0.3"]
+    assert ran.stderr == "srun: error: Could not open file nosuch: No such file or directory\n"
+
+
 def test_what_a_task_leaves_behind_ends_with_its_step(gang: SlurmGang) -> None:
     for keeps in (">/dev/null 2>&1", ""):
         ran = gang.run(f"srun -N1 -n1 bash -c 'setsid sleep 300 {keeps} & sleep 301 {keeps} & echo $!'")
@@ -351,6 +374,14 @@ def test_the_operator_is_asked_for_the_own_job_alone(gang: SlurmGang, command: s
     assert (ran.returncode, operator.asked) == (0, {"kind": kind, "body": {}}), ran.stderr
     assert list(operator.folder.iterdir()) == []
     assert gang.run(command.replace("$SLURM_JOB_ID", "5").replace("123", "5")).returncode == 1
+
+
+def test_scancel_leaves_a_job_alone_that_its_filters_do_not_fit(gang: SlurmGang) -> None:
+    ran = gang.run(
+        "sleep 60 & echo $$ > $LOCKSTEP_STEPS_DIR/shell; scancel --me -q other; scancel --me -t PENDING 123;"
+        " scancel -A other -b -s KILL 123; scancel -R r -f -s KILL --me; kill $!; echo alive"
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "alive\n", "")
 
 
 def test_what_the_operator_refuses_is_said(gang: SlurmGang) -> None:

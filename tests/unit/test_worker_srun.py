@@ -48,6 +48,10 @@ def test_tasks_have_the_environment_of_srun_and_the_step() -> None:
     assert part.env is not None
     assert part.env.items() >= {"PATH": "/bin", "A": "1", "SLURM_STEP_ID": "4", "SLURM_JOB_NAME": "train"}.items()
     assert not part.env.keys() & {"SLURM_LABELIO"}
+    for options, said in (((), "2"), (("-E",), "4")):
+        [part] = step("-N1", "-n2", *options).request.parts
+        assert part.env is not None
+        assert part.env["SLURM_NTASKS"] == said
     [part, _] = step("--export=B=2").request.parts
     assert part.env is not None
     assert (part.env.get("PATH"), part.env["B"], part.env["SLURM_JOB_ID"]) == (None, "2", "123")
@@ -132,6 +136,12 @@ def test_a_node_may_be_named_by_each_of_its_words() -> None:
     assert [part.rank for part in step("-N1", "-n1", "-w", "10.9.0.2").request.parts] == [1]
 
 
+def test_a_step_of_more_tasks_than_a_node_takes_is_refused_before_it_starts() -> None:
+    assert [len(part.tasks) for part in step("-n1024").request.parts] == [512, 512]
+    with pytest.raises(LayoutError, match="513 tasks on a node, where 512 run at most; ask for more nodes by -N"):
+        step("-n1025")
+
+
 HETEROGENEOUS = JOB._replace(components=[1, 1], said={}, ntasks=2)
 
 
@@ -141,10 +151,36 @@ def test_components_run_on_their_nodes_with_one_numbering_of_tasks() -> None:
         (0, [0], ["python", "a"]),
         (1, [1], ["python", "t.py"]),
     ]
-    made = step("--het-group=1", job=HETEROGENEOUS, SLURM_JOB_NUM_NODES="1")
+    made = step("--het-group=1", job=HETEROGENEOUS)
     assert [part.rank for part in made.request.parts] == [1]
-    with pytest.raises(LayoutError, match="het group"):
-        step("--het-group=2", job=HETEROGENEOUS)
+    for job, group in ((HETEROGENEOUS, 2), (JOB, 1)):
+        with pytest.raises(LayoutError, match="het group"):
+            step(f"--het-group={group}", job=job)
+
+
+ROLES = JOB._replace(
+    nodes=[f"10.9.0.{node}" for node in range(4)], cpus=[72] * 4, said={}, ntasks=25, components=[1, 3],
+    component_tasks=[1, 24],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tasks"),
+    [
+        (["a", ":"], [(0, 1), (1, 8), (2, 8), (3, 8)]),
+        (["--het-group=1", "a", ":", "--het-group=0"], [(1, 8), (2, 8), (3, 8), (0, 1)]),
+        (["--het-group=1"], [(1, 8), (2, 8), (3, 8)]),
+        (["--het-group=0,1"], [(0, 1), (1, 8), (2, 8), (3, 8)]),
+        (["--het-group=0-1", "-n2", "--pty"], [(0, 2), (1, 1), (2, 1)]),
+        ([], [(0, 1)]),
+    ],
+)
+def test_each_component_has_the_tasks_and_nodes_of_its_own_group(
+    arguments: list[str], tasks: list[tuple[int, int]]
+) -> None:
+    made = step(*arguments, job=ROLES)
+    assert [(part.rank, len(part.tasks)) for part in made.request.parts] == tasks
+    assert len(set(made.lines)) == len(made.lines), "said once"
 
 
 def test_files_of_an_array_are_named_by_it() -> None:

@@ -53,6 +53,8 @@ class BatchSpec(SpecModel):
     """Memory of a node in MiB, where the submission said how much; SLURM_MEM_PER_NODE. It reserves nothing."""
     components: Annotated[tuple[Annotated[int, Field(ge=1, le=16_384)], ...], Field(max_length=1024)] = ()
     """Nodes of each component of a heterogeneous job, whose components are alike."""
+    component_tasks: Annotated[tuple[Annotated[int, Field(ge=0, le=10_000_000)], ...], Field(max_length=1024)] = ()
+    """Tasks of each of them, 0 of one that says none; ntasks over all nodes alike when left out."""
     signal: (
         Annotated[
             str,

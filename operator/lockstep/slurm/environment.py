@@ -65,6 +65,7 @@ class SlurmJob(NamedTuple):
     gid: int = 0
     group: str = ""
     components: Sequence[int] = ()  # nodes of each, of a heterogeneous job
+    component_tasks: Sequence[int] = ()  # of each, 0: not said; empty: ``ntasks`` over all nodes alike
     topology: Sequence[Tuple[str, str]] = ()  # (SLURM_TOPOLOGY_ADDR, its pattern) of each node
     image: str = ""  # of its pods
     mounts: Optional[Sequence[str]] = None  # paths that volumes have; None: not known
@@ -77,10 +78,13 @@ def job_of(fields: Mapping[str, Any]) -> SlurmJob:
     if array is not None:
         known["array"] = Array(**array) if isinstance(array, dict) else Array(*array)
     known["components"] = tuple(known.get("components") or ())
+    known["component_tasks"] = tuple(known.get("component_tasks") or ())
     known["topology"] = tuple((addr, pattern) for addr, pattern in known.get("topology") or ())
     job = SlurmJob(**known)
     if not job.nodes or len(job.nodes) != len(job.cpus):
         raise ValueError(f"{len(job.nodes)} nodes, CPUs of {len(job.cpus)}")
+    if job.component_tasks and len(job.component_tasks) != len(job.components):
+        raise ValueError(f"{len(job.components)} components, tasks of {len(job.component_tasks)}")
     return job
 
 
@@ -225,11 +229,18 @@ def _of_node(job: SlurmJob, index: int) -> Dict[str, str]:
 
 def _tasks_of_nodes(job: SlurmJob) -> List[int]:
     """Tasks that a step without options has on each node: as said, else one for each CPU, as Slurm counts them."""
-    count = len(job.nodes)
-    if job.ntasks is not None:
-        return [len(range(index, job.ntasks, count)) for index in range(count)]
+    if not job.component_tasks:
+        return _dealt(job, range(len(job.nodes)), job.ntasks)
+    groups = zip(_groups(job), job.component_tasks)  # noqa: B905, strict is younger than Python 3.8
+    return [count for group, tasks in groups for count in _dealt(job, group, tasks or None)]
+
+
+def _dealt(job: SlurmJob, nodes: range, tasks: Optional[int]) -> List[int]:
+    if tasks is not None:
+        return [len(range(index, tasks, len(nodes))) for index in range(len(nodes))]
     per_task = job.said.get("cpus-per-task", "")
-    return [max(1, cpus // (int(per_task) if per_task.isdigit() and int(per_task) else 1)) for cpus in job.cpus]
+    each = int(per_task) if per_task.isdigit() and int(per_task) else 1
+    return [max(1, job.cpus[node] // each) for node in nodes]
 
 
 def _groups(job: SlurmJob) -> Iterable[range]:
@@ -249,7 +260,7 @@ def _of_group(job: SlurmJob, index: int, group: range, tasks: Sequence[int]) -> 
         "SLURM_JOB_CPUS_PER_NODE": compress_counts([job.cpus[node] for node in group]),
         "SLURM_TASKS_PER_NODE": compress_counts([tasks[node] for node in group]),
     }  # fmt: skip
-    if job.ntasks is not None:
+    if job.component_tasks[index] if job.component_tasks else job.ntasks is not None:
         own["SLURM_NTASKS"] = str(sum(tasks[node] for node in group))
     made = {f"{name}_HET_GROUP_{index}": value for name, value in own.items()}
     return {**made, "SLURM_HET_SIZE": str(len(job.components))}

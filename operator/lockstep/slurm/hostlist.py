@@ -27,6 +27,20 @@ def expand(text: str) -> List[str]:
     return hosts
 
 
+def of_file(text: str) -> List[str]:
+    """Those that a file lists, a line or a comma between them; ``n1*2`` is there twice, and behind ``#`` is nothing.
+    Raises ValueError."""
+    hosts: List[str] = []
+    for word in (word for line in text.splitlines() for word in line.partition("#")[0].split()):
+        repeated = re.fullmatch(r"(.+)\*([0-9]{1,5})", word)
+        found = expand(repeated[1] if repeated else word)
+        times = int(repeated[2]) if repeated else 1
+        if len(hosts) + len(found) * times > MOST:
+            raise ValueError(f"it lists more than {MOST} hosts")
+        hosts += found * times
+    return hosts
+
+
 def compress(hosts: Iterable[str]) -> str:
     """The shortest text that expands to ``hosts`` in their order, as Slurm makes it."""
     written: List[str] = []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Dict, List, NamedTuple, Sequence
 
+MOST_TASKS_OF_NODE = 512  # of a step
+
 
 class LayoutError(Exception):
     """Why there can be no such step, in srun's words."""

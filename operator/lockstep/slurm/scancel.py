@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
+from lockstep.slurm.environment import SlurmJob
 from lockstep.slurm.getopt import OptionError, options, read
 from lockstep.slurm.hostlist import expand
 from lockstep.slurm.signals import NUMBERS, number
@@ -14,6 +15,8 @@ OPTIONS = options("""
     name/n: nodelist/w: partition/p: qos/q: quiet/Q reservation/R: signal/s: sibling: state/t: usage user/u: verbose/v
     version/V wckey: admin-comment:
 """)
+_OF_NO_JOB = ("wckey", "sibling")
+"""Filters by what no job here has."""
 _ID = re.compile(r"([0-9]{1,10})(?:_(\[[0-9,-]+\]|[0-9]{1,10}))?(?:\.([0-9]{1,10}|batch))?")
 
 
@@ -26,7 +29,8 @@ class Which(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """What is to be cancelled. Without ids all that fit the filters are meant; of those empty ones count for none."""
+    """What is to be cancelled: all that fit the filters, of which empty ones count for none, and which ids name, if
+    there are some."""
 
     ids: Sequence[Which] = ()
     signal: Optional[int] = None  # None: the job is ended
@@ -37,6 +41,11 @@ class Cancel(NamedTuple):
     partition: str = ""
     state: str = ""
     nodes: Sequence[str] = ()
+    account: str = ""
+    qos: str = ""
+    reservation: str = ""
+    clusters: Sequence[str] = ()
+    fits_none: bool = False  # a filter by what no job here has
     quiet: bool = False
     show_version: bool = False
 
@@ -54,9 +63,14 @@ def parse(arguments: Sequence[str], own_user: str = "") -> Cancel:
     user = own_user if "me" in said else said.get("user", "")
     made = Cancel(
         ids, wanted, "batch" in said, "full" in said, said.get("name", ""), user, said.get("partition", ""),
-        said.get("state", "").upper(), nodes, "quiet" in said, "version" in said,
+        said.get("state", "").upper(), nodes, said.get("account", ""), said.get("qos", ""), said.get("reservation", ""),
+        tuple(filter(None, said.get("clusters", "").split(","))), any(said.get(name) for name in _OF_NO_JOB),
+        "quiet" in said, "version" in said,
     )  # fmt: skip
-    if not (ids or made.name or user or made.partition or made.state or nodes or made.show_version):
+    filters = (
+        made.name, user, made.partition, made.state, nodes, made.account, made.qos, made.reservation, made.fits_none,
+    )  # fmt: skip
+    if not (ids or any(filters) or made.show_version):
         raise OptionError("scancel: error: No job identification provided\n")
     return made
 
@@ -71,6 +85,19 @@ def which(text: str) -> Which:
     except ValueError:
         raise OptionError(f"scancel: error: Invalid job id {text}\n") from None
     return Which(int(matched[1]), tasks, matched[3] or "")
+
+
+def fits(cancel: Cancel, job: SlurmJob, words: Sequence[Sequence[str]]) -> bool:
+    """Whether a running job is what all filters mean. ``words``: of each of its nodes all that mean it."""
+    return (
+        not cancel.fits_none
+        and cancel.name in ("", job.name) and cancel.user in ("", job.user, str(job.uid))
+        and cancel.partition in ("", job.partition) and cancel.account in ("", job.account)
+        and cancel.qos in ("", job.qos) and cancel.reservation in ("", job.reservation)
+        and cancel.state in ("", "RUNNING", "R")
+        and (not cancel.clusters or job.cluster in cancel.clusters or "all" in cancel.clusters)
+        and all(any(node in each for each in words) for node in cancel.nodes)
+    )  # fmt: skip
 
 
 def ends(cancel: Cancel) -> bool:

@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass, replace
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from lockstep.slurm import times
+from lockstep.slurm import signals, times
 from lockstep.slurm.getopt import NONE, Found, OptionError, read
 from lockstep.slurm.gpus import GpusAsked
 from lockstep.slurm.handling import IGNORED, REFUSED
-from lockstep.slurm.hostlist import expand
+from lockstep.slurm.hostlist import expand, of_file
 from lockstep.slurm.layout import Layout, LayoutError, layout
 from lockstep.slurm.sizes import gpus_of, node_count
 from lockstep.slurm.srun_options import ENVIRONMENT, HANDLING, OPTIONS
@@ -22,6 +22,8 @@ MPI_TYPES = "MPI plugin types are...\n\tnone\n"
 """What ``--mpi=list`` prints."""
 _PER_GPU = ("ntasks-per-gpu", "ntasks-per-tres")
 _NOT_PER_GPU = ("ntasks-per-node", "gpus-per-task", "tres-per-task")
+_NODES = {"nodelist": "nodelist", "nodefile": "nodelist", "exclude": "exclude"}
+Reader = Callable[[str], str]
 _NAMES = {option.name: option for option in OPTIONS}
 
 
@@ -52,6 +54,7 @@ class Step:
     job_name: str = ""
     job: str = ""  # --jobid
     het_group: str = ""
+    group: int = 0  # component of a heterogeneous job in which it runs
     cpus_per_task: Optional[int] = None
     cpus_per_gpu: Optional[int] = None
     gpus: Optional[int] = None  # of all nodes
@@ -61,6 +64,8 @@ class Step:
     overlap: bool = False
     external_launcher: bool = False  # an mpirun's own, which holds nothing
     immediate: Optional[int] = None  # seconds to wait for GPUs; None: for ever
+    ignored_signals: Tuple[int, ...] = ()
+    preserve_env: bool = False
     quiet: bool = False
     disable_status: bool = False
     quit_on_interrupt: bool = False
@@ -92,8 +97,9 @@ class Counted(NamedTuple):
     warnings: Sequence[str] = ()
 
 
-def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> List[Step]:
-    """A step, or the components of one (``srun a : b``). Raises OptionError with what srun prints."""
+def parse(arguments: Sequence[str], environ: Mapping[str, str], reader: Optional[Reader] = None) -> List[Step]:
+    """A step, or the components of one (``srun a : b``), one for each group that ``--het-group`` names. Raises
+    OptionError with what srun prints; OSError, of ``reader``, which has the text of a file."""
     parts: List[Tuple[Sequence[Found], List[str]]] = []
     rest = list(arguments)
     while rest or not parts:
@@ -105,8 +111,9 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> List[Step]:
         command += following if not command else []  # what has none has the next one's
     several = len(parts) > 1
     made = [
-        _step(found, _component(environ, index, several), tuple(command))
+        replace(_step(found, _component(environ, group, several), tuple(command), reader), group=group)
         for index, (found, command) in enumerate(parts)
+        for group in _groups(dict(found).get("het-group") or "", index)
     ]
     for step in made:
         if not (step.command or step.show_version or step.show_help or step.show_mpi_types):
@@ -176,26 +183,29 @@ def placed(step: Step, count: Counted, nodes: Sequence[Sequence[str]]) -> Layout
             f"Only allocated {len(chosen)} nodes asked for {count.nodes}; are required nodes explicitly excluded?"
         )
     taken = sorted(chosen[: max(count.nodes, len(set(wanted)))])
-    return layout(taken, count.ntasks, step.distribution or "block", step.plane)
+    distribution = "block" if step.distribution in ("", "arbitrary") else step.distribution
+    return layout(taken, count.ntasks, distribution, step.plane)
 
 
-def groups(step: Step, index: int) -> List[int]:
-    """The components of a heterogeneous job in which component ``index`` of the step runs. Raises LayoutError."""
+def _groups(said: str, index: int) -> List[int]:
+    """The components of a heterogeneous job in which component ``index`` of the step runs. Raises OptionError."""
     try:
-        return [int(group) for group in expand(f"[{step.het_group}]")] if step.het_group else [index]
+        return sorted({int(group) for group in expand(f"[{said}]")}) if said else [index]
     except ValueError:
-        raise LayoutError(f"Invalid --het-group specification: {step.het_group}") from None
+        raise OptionError(f"srun: error: Invalid --het-group specification: {said}\n") from None
 
 
-def _component(environ: Mapping[str, str], index: int, several: bool) -> Mapping[str, str]:
+def _component(environ: Mapping[str, str], group: int, several: bool) -> Mapping[str, str]:
     """What the environment says to one component of a step."""
     if "SLURM_HET_SIZE" in environ:
-        own = f"_HET_GROUP_{index}"
+        own = f"_HET_GROUP_{group}"
         return {**environ, **{name[: -len(own)]: value for name, value in environ.items() if name.endswith(own)}}
     return {name: value for name, value in environ.items() if not several or name != "SLURM_JOB_NUM_NODES"}
 
 
-def _step(found: Sequence[Found], environ: Mapping[str, str], command: Tuple[str, ...]) -> Step:
+def _step(
+    found: Sequence[Found], environ: Mapping[str, str], command: Tuple[str, ...], reader: Optional[Reader]
+) -> Step:
     said: Dict[str, Optional[str]] = {}
     for variable, name in ENVIRONMENT.items():
         if name and variable in environ and _counts(name, environ[variable]):
@@ -205,6 +215,10 @@ def _step(found: Sequence[Found], environ: Mapping[str, str], command: Tuple[str
         said[name] = value
         by_environment.discard(name)
     _leave_out_excluded(said, by_environment)
+    if environ.get("SLURM_HOSTFILE") and not said.keys() & {"nodelist", "nodefile"}:  # over any -m
+        said.update({"nodefile": environ["SLURM_HOSTFILE"], "distribution": "arbitrary"})
+    if "nodefile" in said:
+        said.pop("nodelist", None)
     fields: Dict[str, object] = {}
     notices: List[str] = []
     for name, value in said.items():
@@ -214,7 +228,7 @@ def _step(found: Sequence[Found], environ: Mapping[str, str], command: Tuple[str
         if handling == IGNORED and value not in _NOTHING_ASKED:
             notices.append(f"srun: --{name} is ignored{': ' if words else ''}{words}")
         try:
-            fields.update(_fields(name, value))
+            fields.update({_NODES[name]: _hosts(name, value or "", reader)} if name in _NODES else _fields(name, value))
         except ValueError as error:
             raise OptionError(f"srun: error: Invalid --{name} specification: {error}\n") from None
     step = replace(Step(), **fields)  # type: ignore[arg-type]
@@ -290,8 +304,23 @@ def _tres(value: str) -> Mapping[str, object]:
     return made
 
 
-def _hosts(value: str) -> Tuple[str, ...]:
-    return tuple(expand(value))
+def _hosts(name: str, value: str, reader: Optional[Reader]) -> Tuple[str, ...]:
+    """A value with a slash is a file of them. Raises ValueError, OSError."""
+    if name != "nodefile" and "/" not in value:
+        return tuple(expand(value))
+    if reader is None:
+        raise ValueError(f"the file {value} cannot be read here")
+    hosts = tuple(of_file(reader(value)))
+    if not hosts:
+        raise ValueError(f"the file {value} lists no nodes")
+    return hosts
+
+
+def _ignored(value: str) -> Mapping[str, object]:
+    numbers = tuple(signals.number(word.strip()) for word in value.split(","))
+    if {signals.NUMBERS["KILL"], signals.NUMBERS["STOP"]} & set(numbers):
+        raise ValueError(f"{value}: KILL and STOP cannot be ignored")
+    return {"ignored_signals": numbers}
 
 
 _TEXTS = {
@@ -302,7 +331,7 @@ _TEXTS = {
 _FLAGS = {
     "label": "label", "unbuffered": "unbuffered", "quiet": "quiet", "disable-status": "disable_status",
     "quit-on-interrupt": "quit_on_interrupt", "version": "show_version", "help": "show_help",
-    "usage": "show_help",
+    "usage": "show_help", "preserve-env": "preserve_env",
 }  # fmt: skip
 _MEANINGS: Mapping[str, Callable[[str], Mapping[str, object]]] = {
     "ntasks": _number("ntasks", 1),
@@ -311,8 +340,6 @@ _MEANINGS: Mapping[str, Callable[[str], Mapping[str, object]]] = {
     "wait": _number("wait", 0),
     "cpus-per-task": _number("cpus_per_task", 1),
     "nodes": lambda value: {"nodes": node_count(value)},
-    "nodelist": lambda value: {"nodelist": _hosts(value)},
-    "exclude": lambda value: {"exclude": _hosts(value)},
     "kill-on-bad-exit": lambda value: {"kill_on_bad_exit": value.strip() not in ("0", "no")},
     "distribution": _distribution,
     "time": _time,
@@ -328,5 +355,6 @@ _MEANINGS: Mapping[str, Callable[[str], Mapping[str, object]]] = {
     "external-launcher": lambda value: {"external_launcher": True},
     "immediate": lambda value: {"immediate": int(value) if value.isdigit() else 0},
     "mpi": lambda value: {"show_mpi_types": value == "list"},
+    "ignore-signals": _ignored,
     "open-mode": lambda value: {"append": value[:1].lower() == "a"},
 }

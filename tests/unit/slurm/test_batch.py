@@ -1,5 +1,6 @@
 """What a batch job asks for, and what becomes of each option: table tests for every one of them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -137,6 +138,17 @@ def test_of_every_option_it_is_told_what_becomes_of_it(name: str) -> None:
     assert (row in made.notices) is (handling == IGNORED)
 
 
+HOLD_ANYWAY = {"verbose", "version", "help", "usage"}
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(HANDLING) if HANDLING[name][0] in (SUPPORTED, MAPPED)])
+def test_every_supported_option_has_a_meaning_or_holds_anyway(name: str) -> None:
+    option = next(option for option in OPTIONS if option.name == name)
+    words = [f"--{name}"] if option.value == "none" else [f"--{name}={SAMPLES.get(name, 'x')}"]
+    made = replace(batch(*words, reader=lambda path: "n1\n").request, said=())
+    assert (made == replace(batch().request, said=())) is (name in HOLD_ANYWAY)
+
+
 def test_each_class_of_options_has_those_that_were_settled() -> None:
     def of(handling: str) -> set[str]:
         return {name for name, (found, _) in HANDLING.items() if found == handling}
@@ -170,6 +182,11 @@ def test_each_class_of_options_has_those_that_were_settled() -> None:
         (["--signal=X:USR1"], "is no signal"),
         (["--signal=USR1@x"], "no number of seconds"),
         (["-n", "0"], "is no number"),
+        (["-N1", "--ntasks-per-node=513"], "no number from 1 to 512"),
+        (["-N2", "-n1025"], "2 nodes run 1024 tasks at most, 512 each; write a larger -N"),
+        (["-n513"], "write a larger -N"),
+        (["-N2-4", "-n1025"], "2 nodes run 1024 tasks at most"),
+        (["-N1", "--gpus-per-node=8", "--ntasks-per-gpu=65"], "1 nodes run 512 tasks at most"),
         (["-N3", "-G", "16"], "not the same on each"),
         (["--gres=gpu:8", "--gpus-per-node=4"], "keep one of them"),
         (["--gres=gpu:a100:8", "--gpus-per-node=h100:8"], "one type"),
@@ -199,6 +216,11 @@ def test_what_cannot_be_promised_is_refused_by_name_with_the_remedy(arguments: l
     assert words in refused[0].words
 
 
+@pytest.mark.parametrize("arguments", [["-N1", "--ntasks-per-node=512"], ["-N2", "-n1024"], ["-n512"]])
+def test_as_many_tasks_as_a_step_may_have_on_a_node_are_accepted(arguments: list[str]) -> None:
+    assert not batch(*arguments).refusals
+
+
 def test_its_own_cluster_may_be_named() -> None:
     assert not batch("-M", "main", cluster="main").refusals
 
@@ -206,6 +228,7 @@ def test_its_own_cluster_may_be_named() -> None:
 def test_nodes_may_stand_in_a_file() -> None:
     made = batch("-w", "./nodes", reader=lambda path: {"./nodes": "n1 n2\nn[3-4]\n"}[path])
     assert made.request.nodelist == ("n1", "n2", "n3", "n4")
+    assert batch("-F", "nodes", reader=lambda path: "n1 # fast\n#n2\nn3,n4\n").request.nodelist == ("n1", "n3", "n4")
     made = batch("-N2", "-F", "nodes", reader=lambda path: "n1\nn2\nn3\n")
     assert [row.option for row in made.refusals] == ["--nodefile"]
     assert not batch("-N3", "-F", "nodes", reader=lambda path: "n1\nn2\nn3\n").refusals

@@ -93,6 +93,27 @@ def test_components_have_their_own_beside_the_jobs() -> None:
     assert [made[f"SLURM_JOB_ID_HET_GROUP_{group}"] for group in range(2)] == ["123", "124"]
 
 
+@pytest.mark.parametrize(
+    ("component_tasks", "ntasks", "of_groups", "on_nodes"),
+    [
+        ([1, 24], 25, ["1", "24"], ["1", "8(x3)"]),
+        ([0, 4], None, [None, "4"], ["72", "2,1(x2)"]),  # one that says nothing has none from the others
+        ([], 8, ["2", "6"], ["2", "2(x3)"]),
+    ],
+)
+def test_each_component_has_as_many_tasks_as_it_asked_for(
+    component_tasks: list[int], ntasks: int | None, of_groups: list[str | None], on_nodes: list[str]
+) -> None:
+    made = batch_environment(
+        JOB._replace(
+            nodes=list("abcd"), cpus=[72] * 4, components=[1, 3], component_tasks=component_tasks, ntasks=ntasks
+        )
+    )
+    assert [made.get(f"SLURM_NTASKS_HET_GROUP_{group}") for group in range(2)] == of_groups
+    assert [made.get(f"SLURM_TASKS_PER_NODE_HET_GROUP_{group}") for group in range(2)] == on_nodes
+    assert made.get("SLURM_NTASKS") == (str(ntasks) if ntasks else None)
+
+
 def test_a_step_has_its_nodes_and_the_job_keeps_its_own() -> None:
     made = step_environment(PER_NODE, 4, Layout([1], [[0, 1]]), "10.9.0.1", 40_123)
     assert made.items() >= {

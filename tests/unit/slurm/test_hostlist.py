@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.slurm.hostlist import MOST, compress, compress_counts, expand, expand_counts
+from lockstep.slurm.hostlist import MOST, compress, compress_counts, expand, expand_counts, of_file
 from support.examples import examples
 
 BOTH_WAYS = [
@@ -56,6 +56,17 @@ def test_the_bound_is_of_the_whole_list() -> None:
     assert len(expand(f"n[1-{MOST}]")) == MOST
     with pytest.raises(ValueError, match="more than"):
         expand(f"n[1-{MOST}],m1")
+
+
+def test_a_file_lists_hosts_by_lines_commas_and_numbers_of_tasks() -> None:
+    assert of_file("n[1-2],m # two\n#n9\n\n n3 n4\nn5*2\nk[1-2]*2\n") == [
+        "n1", "n2", "m", "n3", "n4", "n5", "n5", "k1", "k2", "k1", "k2",
+    ]  # fmt: skip
+    assert of_file("\n# none\n") == []
+    with pytest.raises(ValueError, match="more than"):
+        of_file(f"n[1-{MOST}]\nn1\n")
+    with pytest.raises(ValueError, match="more than"):
+        of_file("n[1-1000]*99999\n")
 
 
 @given(st.lists(st.from_regex(r"[a-z.-]{0,3}[0-9]{0,4}[a-z]?", fullmatch=True).filter(bool), max_size=12))

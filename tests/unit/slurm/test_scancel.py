@@ -4,8 +4,24 @@ from typing import Any
 
 import pytest
 
-from lockstep.slurm.getopt import OptionError
-from lockstep.slurm.scancel import Which, ends, parse, which
+from lockstep.slurm.environment import SlurmJob
+from lockstep.slurm.getopt import NONE, CommandOption, OptionError
+from lockstep.slurm.scancel import OPTIONS, Which, ends, fits, parse, which
+
+JOB = SlurmJob(
+    123, ["10.9.0.1", "10.9.0.2"], [72, 72], 8, "train", "ann", 1000, "gpu", "lockstep", "/home/ann", "login", 1, 0,
+    account="lab", qos="normal",
+)  # fmt: skip
+WORDS = [["10.9.0.1", "n1"], ["10.9.0.2", "n2"]]
+OWN = {
+    "account": "lab", "clusters": "other,lockstep", "jobname": "train", "name": "train", "nodelist": "n[1-2]",
+    "partition": "gpu", "qos": "normal", "state": "running", "user": "ann", "me": None, "cluster": "lockstep",
+}  # fmt: skip
+"""Filters that the job fits."""
+NO_FILTERS = {
+    "admin-comment", "batch", "ctld", "cron", "full", "help", "hurry", "interactive", "quiet", "signal", "usage",
+    "verbose", "version",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -43,6 +59,8 @@ def test_what_is_no_id_is_refused(text: str) -> None:
         (["--me"], {"user": "ann"}),
         (["-u", "bob", "-t", "pending"], {"user": "bob", "state": "PENDING"}),
         (["-p", "gpu", "-w", "n[1-2]", "-Q"], {"partition": "gpu", "nodes": ["n1", "n2"], "quiet": True}),
+        (["-A", "lab", "-q", "high", "-R", "r"], {"account": "lab", "qos": "high", "reservation": "r"}),
+        (["--wckey=w"], {"fits_none": True}),
         (["-V"], {"show_version": True}),
     ],
 )
@@ -72,3 +90,18 @@ def test_others_are_refused(arguments: list[str], words: str) -> None:
 )
 def test_a_signal_ends_no_job(arguments: list[str], ended: bool) -> None:
     assert ends(parse(arguments)) is ended
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_every_filter_has_to_fit_also_where_an_id_is_given(option: CommandOption) -> None:
+    name = option.name
+    if name in NO_FILTERS:
+        assert option.value == NONE or fits(parse([f"--{name}=1", "123"], "ann"), JOB, WORDS)
+        return
+    if name in OWN:
+        word = f"--{name}" if option.value == NONE else f"--{name}={OWN[name]}"
+        assert fits(parse([word, "123"], "ann"), JOB, WORDS)
+        assert fits(parse([word, "--me"], "ann"), JOB, WORDS)
+    word = f"--{name}" if option.value == NONE else f"--{name}=else"
+    assert not fits(parse([word, "123"], "bob"), JOB, WORDS)
+    assert not fits(parse(["--partition=gpu", word], "bob"), JOB, WORDS)

@@ -6,9 +6,9 @@ import pytest
 
 from lockstep.slurm.getopt import OptionError
 from lockstep.slurm.gpus import GpusAsked
-from lockstep.slurm.handling import OF_ALLOCATION, REFUSED
+from lockstep.slurm.handling import OF_ALLOCATION, REFUSED, SUPPORTED
 from lockstep.slurm.layout import Layout, LayoutError
-from lockstep.slurm.srun import Step, counted, groups, parse, placed
+from lockstep.slurm.srun import Step, counted, parse, placed
 from lockstep.slurm.srun_options import HANDLING, OPTIONS
 
 NODES = [[f"10.9.0.{index}", f"n{index}", f"n{index}.example.org"] for index in range(4)]
@@ -17,8 +17,11 @@ TASKS = {**FOUR, "SLURM_NTASKS": "32"}
 PER_NODE = {**TASKS, "SLURM_NTASKS_PER_NODE": "8"}
 
 
+FILES = {"hosts": "n2 # the fast one\n\nn1,n3\n", "./hosts": "n[1-2]\n", "tasks": "n2\nn0*2\nn2\n", "/empty": "# n1\n"}
+
+
 def step(*arguments: str, environ: dict[str, str] | None = None) -> Step:
-    [made] = parse([*arguments, "true"], environ or {})
+    [made] = parse([*arguments, "true"], environ or {}, lambda path: FILES[path])
     assert made.command == ("true",)
     return made
 
@@ -87,10 +90,31 @@ def test_it_warns_of_what_it_changes(environ: dict[str, str], arguments: list[st
         (["-N2", "-n2", "-w", "n3"], Layout([0, 3], [[0], [1]])),  # and as many others as it needs
         (["-N2", "-n2", "-x", "n0"], Layout([1, 2], [[0], [1]])),
         (["-n3", "-m", "arbitrary", "-w", "n2,n0,n2"], Layout([0, 2], [[1], [0, 2]])),
+        (["-F", "hosts"], Layout([1, 2, 3], [[0], [1], [2]])),
+        (["-w", "n0", "-F", "hosts", "-N3"], Layout([1, 2, 3], [[0], [1], [2]])),
+        (["-w", "./hosts", "-N2"], Layout([1, 2], [[0], [1]])),
+        (["-x", "./hosts", "-N2"], Layout([0, 3], [[0], [1]])),
+        (["-F", "tasks", "-m", "arbitrary"], Layout([0, 2], [[1, 2], [0, 3]])),
+        (["-N2", "-n4", "-m", "arbitrary"], Layout([0, 1], [[0, 1], [2, 3]])),  # of no list: as block
     ],
 )
 def test_tasks_are_placed(arguments: list[str], layout: Layout) -> None:
     made = step(*arguments)
+    assert placed(made, counted(made, 4), NODES) == layout
+
+
+@pytest.mark.parametrize(
+    ("environ", "arguments", "layout"),
+    [
+        (FOUR, [], Layout([0, 2], [[1, 2], [0, 3]])),
+        (FOUR, ["-m", "cyclic", "-n3"], Layout([0, 2], [[1, 2], [0]])),  # it goes over any -m, as in Slurm
+        (FOUR, ["-N1", "-n1", "-w", "n1"], Layout([1], [[0]])),
+    ],
+)
+def test_tasks_are_placed_by_the_file_of_the_environment_where_no_nodes_are_named(
+    environ: dict[str, str], arguments: list[str], layout: Layout
+) -> None:
+    made = step(*arguments, environ={**environ, "SLURM_HOSTFILE": "tasks"})
     assert placed(made, counted(made, 4), NODES) == layout
 
 
@@ -141,9 +165,11 @@ def test_a_step_that_has_no_place_is_refused(arguments: list[str], words: str) -
         (["--external-launcher", "--gpus-per-task=1"], {"gpus_asked": GpusAsked()}),
         (["--immediate"], {"immediate": 0}),
         (["-I30"], {"immediate": 30}),
-        (["-J", "x", "--jobid=7", "--het-group=0,1"], {"job_name": "x", "job": "7", "het_group": "0,1"}),
+        (["-J", "x", "--jobid=7", "--het-group=1"], {"job_name": "x", "job": "7", "group": 1}),
         (["--open-mode=append"], {"append": True}),
         (["-Q"], {"quiet": True}),
+        (["--ignore-signals=USR1,SIGTERM,12"], {"ignored_signals": (10, 15, 12)}),
+        (["-E"], {"preserve_env": True}),
         (["--container-image=x"], {"image": "x"}),
     ],
 )
@@ -236,14 +262,27 @@ def test_of_what_asks_for_nothing_nothing_is_told() -> None:
     assert parse(["--mpi=list"], {})[0].show_mpi_types
 
 
+SAMPLES = {
+    "gres": "gpu:1", "tres-per-task": "gres/gpu:1", "nodelist": "n1", "nodefile": "hosts", "exclude": "n1", "time": "1",
+    "distribution": "block", "nodes": "1",
+}  # fmt: skip
+HOLD_ANYWAY = {
+    "exact", "exclusive", "whole", "overcommit", "oversubscribe", "mem", "mem-per-cpu", "mem-per-gpu", "mem-update",
+    "verbose",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(HANDLING) if HANDLING[name][0] == SUPPORTED])
+def test_every_supported_option_has_a_meaning_or_holds_anyway(name: str) -> None:
+    option = next(option for option in OPTIONS if option.name == name)
+    made = step(f"--{name}" if option.value == "none" else f"--{name}={SAMPLES.get(name, '1')}")
+    assert (made == step()) is (name in HOLD_ANYWAY)
+
+
 @pytest.mark.parametrize("name", sorted(HANDLING))
 def test_every_option_is_taken_or_refused_with_a_reason(name: str) -> None:
     option = next(option for option in OPTIONS if option.name == name)
-    samples = {
-        "gres": "gpu:1", "tres-per-task": "gres/gpu:1", "nodelist": "n1", "exclude": "n1", "time": "1",
-        "distribution": "block", "nodes": "1",
-    }  # fmt: skip
-    word = f"--{name}" if option.value == "none" else f"--{name}={samples.get(name, '1')}"
+    word = f"--{name}" if option.value == "none" else f"--{name}={SAMPLES.get(name, '1')}"
     handling, words = HANDLING[name]
     if handling == REFUSED:
         assert words
@@ -264,7 +303,11 @@ def test_every_option_is_taken_or_refused_with_a_reason(name: str) -> None:
         (["-m", "random", "x"], "Invalid --distribution specification"),
         (["--bogus", "x"], "unrecognized option"),
         (["-t", "2h", "x"], "Invalid --time specification"),
+        (["--het-group=x", "x"], "Invalid --het-group specification: x"),
         (["-w", "n[2-1]", "x"], "Invalid --nodelist specification"),
+        (["-w", "./nodes", "x"], "Invalid --nodelist specification: the file ./nodes cannot be read here"),
+        (["--ignore-signals=USR1,KILL", "x"], "Invalid --ignore-signals specification: USR1,KILL: KILL and STOP"),
+        (["--ignore-signals=NOPE", "x"], "Invalid --ignore-signals specification: NOPE is no signal"),
         (["--gres=nic:1", "x"], "Invalid --gres specification: nic is nothing"),
         (["--tres-per-task=license/a:1", "x"], "Invalid --tres-per-task specification"),
         (["--gpus-per-socket=1", "x"], "--gpus-per-socket: sockets are not counted here; write --gpus-per-node"),
@@ -278,6 +321,11 @@ def test_a_bad_command_line_is_refused(arguments: list[str], words: str) -> None
         return
     with pytest.raises(OptionError, match=words):
         parse(arguments, {})
+
+
+def test_a_file_of_no_nodes_is_refused() -> None:
+    with pytest.raises(OptionError, match="Invalid --nodefile specification: the file /empty lists no nodes"):
+        step("-F", "/empty")
 
 
 def test_version_and_help_need_no_command() -> None:
@@ -305,7 +353,14 @@ def test_each_component_has_the_environment_of_its_group() -> None:
     }  # fmt: skip
     first, second = parse(["a", ":", "b"], environ)
     assert (first.nodes, second.nodes) == ((1, 1), (3, 3))
-    assert (groups(first, 0), groups(second, 1)) == ([0], [1])
-    assert groups(step("--het-group=0,2-3"), 0) == [0, 2, 3]
-    with pytest.raises(LayoutError):
-        groups(step("--het-group=x"), 0)
+    assert (first.group, second.group) == (0, 1)
+    assert step("--het-group=1", environ=environ).nodes == (3, 3), "of the group named, wherever that stands"
+    first, second = parse(["--het-group=1", "a", ":", "--het-group=0", "b"], environ)
+    assert (first.nodes, first.group, second.nodes, second.group) == ((3, 3), 1, (1, 1), 0)
+
+
+def test_each_group_that_is_named_makes_a_component() -> None:
+    steps = parse(["--het-group=3,0-1,1", "a", ":", "--het-group=2", "b"], {})
+    assert [(step.group, step.command) for step in steps] == [
+        (0, ("a",)), (1, ("a",)), (3, ("a",)), (2, ("b",)),
+    ]  # fmt: skip

@@ -95,7 +95,7 @@ def _inside(row: Row) -> Row:
     """``--export=ALL`` in other words: of the shell nothing is known here but what is named."""
     if (row.option, row.value) != ("--export", "ALL"):
         return row
-    return row._replace(words="the job has the environment that this one was given, and what --export=NAME names")
+    return row._replace(words="the job has the environment that this one was given, and what --export=ALL,NAME names")
 
 
 def _read(run: RunView, ask: JobAsk, jobs: Mapping[int, NumberedJob]) -> WantedRun:

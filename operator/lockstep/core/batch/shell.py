@@ -38,7 +38,7 @@ def carried(export: str, export_file: str, environ: Mapping[str, str], names: Se
         }
         if "ALL" in words:
             left = len(environ) - len(found)
-            what = "a job runs in an image; the queue's batch.carry, or --export=NAME, names what goes along"
+            what = "a job runs in an image; the queue's batch.carry, or --export=ALL,NAME, names what goes along"
             rows.append(Row("--export", "ALL", IGNORED, f"{left} variables of this shell stay here: {what}"))
     if "NONE" not in words and "NIL" not in words:
         for item in items:

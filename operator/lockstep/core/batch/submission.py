@@ -80,8 +80,15 @@ class WantedRun(NamedTuple):
         return [row for row in self.rows if row.handling == IGNORED]
 
 
-def gang_of(components: Sequence[Batch]) -> tuple[BatchRequest, list[Row], tuple[int, ...]]:
-    """One request of all components, the rows of all, and the nodes of each; none of a job that has but one.
+class Component(NamedTuple):
+    """Of a heterogeneous job. ``ntasks`` None: not said."""
+
+    nodes: int
+    ntasks: int | None
+
+
+def gang_of(components: Sequence[Batch]) -> tuple[BatchRequest, list[Row], tuple[Component, ...]]:
+    """One request of all components, the rows of all, and the size of each; none of a job that has but one.
 
     Alike ones are one gang. Others are refused: a gang is the same on each of its nodes.
     """
@@ -94,10 +101,10 @@ def gang_of(components: Sequence[Batch]) -> tuple[BatchRequest, list[Row], tuple
     if len(alike) > 1 or any(request.most_nodes > request.nodes for request in requests):
         words = "its components differ; a gang is alike on all nodes: submit them as jobs of their own"
         rows.append(Row("hetjob", "", REFUSED, words))
-    nodes = tuple(request.nodes for request in requests)
-    tasks = [request.ntasks for request in requests]
+    sizes = tuple(Component(request.nodes, request.ntasks) for request in requests)
+    nodes, tasks = sum(size.nodes for size in sizes), [size.ntasks for size in sizes]
     total = sum(count or 0 for count in tasks) if all(tasks) else None
-    return replace(first, nodes=sum(nodes), most_nodes=sum(nodes), ntasks=total), rows, nodes
+    return replace(first, nodes=nodes, most_nodes=nodes, ntasks=total), rows, sizes
 
 
 def wanted(
@@ -105,7 +112,7 @@ def wanted(
     rows: Sequence[Row],
     submitted: Submitted,
     around: Surroundings,
-    components: Sequence[int] = (),
+    components: Sequence[Component] = (),
 ) -> WantedRun:
     """The manifest, which is whole where nothing is refused."""
     told = _Told(list(rows))
@@ -297,7 +304,9 @@ def _image(request: BatchRequest, told: _Told, submitted: Submitted, queue: Mapp
     return found
 
 
-def _batch(request: BatchRequest, told: _Told, submitted: Submitted, spec: Json, components: Sequence[int]) -> Json:
+def _batch(
+    request: BatchRequest, told: _Told, submitted: Submitted, spec: Json, components: Sequence[Component]
+) -> Json:
     if len(submitted.script) > MOST_CHARACTERS:
         words = f"it has {len(submitted.script)} characters, and at most {MOST_CHARACTERS} are carried to the nodes"
         told.say("script", REFUSED, f"{words}; put what is large into a file on a volume and have the script read that")
@@ -315,7 +324,8 @@ def _batch(request: BatchRequest, told: _Told, submitted: Submitted, spec: Json,
         },
         "ntasks": request.ntasks,
         "memoryMiB": request.memory,
-        "components": list(components),
+        "components": [each.nodes for each in components],
+        "componentTasks": [each.ntasks or 0 for each in components] if any(each.ntasks for each in components) else [],
         "signal": _SIGNALS.get(request.notice.signal) if request.notice is not None else None,
         "output": request.output,
         "error": request.error,

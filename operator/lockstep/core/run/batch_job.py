@@ -69,6 +69,7 @@ def _job(state: RunState, batch: BatchSpec, number: int, nodelist: tuple[str, ..
         qos=options.get("qos") or spec.priority_class_name or "",
         reservation=options.get("reservation", ""),
         components=batch.components,
+        component_tasks=batch.component_tasks,
         image=spec.image,
         mounts=tuple(volume.mount_path for volume in spec.volumes),
     )

@@ -10,14 +10,15 @@ from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from lockstep.slurm import times
 from lockstep.slurm.getopt import NONE, Found, OptionError, read
 from lockstep.slurm.handling import HOLDS, IGNORED, MAPPED, REFUSED
-from lockstep.slurm.hostlist import expand
+from lockstep.slurm.hostlist import expand, of_file
+from lockstep.slurm.layout import MOST_TASKS_OF_NODE
 from lockstep.slurm.signals import Notice, notice
 from lockstep.slurm.sizes import gpus_of, mebibytes, node_count
 from lockstep.slurm.submission.dependencies import Dependencies, dependencies
 from lockstep.slurm.submission.directives import Directives
 from lockstep.slurm.submission.options import ENVIRONMENT, HANDLING, OPTIONS, known
 
-MOST_TASKS_PER_NODE = 1024
+_TASKS = ("ntasks", "ntasks-per-node", "ntasks-per-gpu", "ntasks-per-tres", "gpus")
 Reader = Callable[[str], str]
 
 
@@ -196,6 +197,11 @@ def _completed(request: BatchRequest, rows: List[Row]) -> BatchRequest:
     per_node, total = request.ntasks_per_node, request.ntasks
     if per_node is not None and total is None:
         request = replace(request, ntasks=per_node * request.nodes)
+    most = request.nodes * MOST_TASKS_OF_NODE
+    if request.ntasks is not None and request.ntasks > most:
+        words = f"{request.nodes} nodes run {most} tasks at most, {MOST_TASKS_OF_NODE} each; write a larger -N"
+        option = next((name for name in _TASKS if request.as_typed(name)), _TASKS[0])
+        rows.append(Row(f"--{option}", request.as_typed(option), REFUSED, words))
     return request
 
 
@@ -305,7 +311,7 @@ def _hosts(name: str, value: str, reader: Optional[Reader]) -> Tuple[str, ...]:
         if reader is None:
             raise ValueError(f"the file {value} cannot be read here; write its nodes into --nodelist")
         try:
-            value = ",".join(reader(value).split())
+            return tuple(of_file(reader(value)))
         except OSError as error:
             raise ValueError(f"cannot read {value}: {error.strerror}") from None
     return tuple(expand(value))
@@ -398,9 +404,9 @@ _FLAGS: Mapping[str, Mapping[str, object]] = {
 _MEANINGS: Mapping[str, Callable[[str], Mapping[str, object]]] = {
     "nodes": _nodes,
     "ntasks": _count("ntasks", 10_000_000),
-    "ntasks-per-node": _count("ntasks_per_node", MOST_TASKS_PER_NODE),
-    "ntasks-per-gpu": _count("ntasks_per_gpu", MOST_TASKS_PER_NODE),
-    "ntasks-per-tres": _count("ntasks_per_gpu", MOST_TASKS_PER_NODE),
+    "ntasks-per-node": _count("ntasks_per_node", MOST_TASKS_OF_NODE),
+    "ntasks-per-gpu": _count("ntasks_per_gpu", MOST_TASKS_OF_NODE),
+    "ntasks-per-tres": _count("ntasks_per_gpu", MOST_TASKS_OF_NODE),
     "cpus-per-task": _count("cpus_per_task", 65_536),
     "segment": _count("segment", 65_536),
     "time": _time("time_limit"),

@@ -7,12 +7,13 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from lockstep.slurm import images, patterns
 from lockstep.slurm.environment import SlurmJob, exported, step_environment, task_environment, without_steps
-from lockstep.slurm.layout import Layout, LayoutError
+from lockstep.slurm.layout import MOST_TASKS_OF_NODE, Layout, LayoutError
 from lockstep.slurm.reports import label
-from lockstep.slurm.srun import Step, counted, groups, placed
+from lockstep.slurm.srun import Step, counted, placed
 from lockstep.worker.shims.request import EVERYBODY, NOBODY, ShimPart, ShimRequest, ShimTask
 
 NULL = "/dev/null"
+_PRESERVED = ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_NTASKS", "SLURM_NPROCS")  # by -E
 
 
 class OutputSink(NamedTuple):
@@ -77,12 +78,16 @@ def laid_out(steps: Sequence[Step], job: SlurmJob, words: Sequence[Sequence[str]
     """``words``: of each node of the job, by rank, all that mean it. Raises LayoutError with what srun says."""
     lines: List[str] = []
     layouts = []
-    for index, step in enumerate(steps):
-        members = _members(step, index, job, several=len(steps) > 1)
+    for step in steps:
+        members = _members(step, job)
         count = counted(step, len(members), job.gpus)
-        lines += [*step.notices, *images.of_step(step.image, step.mounts, job.image, job.mounts)]
+        notices = [*step.notices, *images.of_step(step.image, step.mounts, job.image, job.mounts)]
+        lines += [notice for notice in notices if notice not in lines]
         lines += [f"srun: warning: {warning}" for warning in count.warnings] if not step.quiet else []
         found = placed(step, count, [words[member] for member in members])
+        if max(found.counts) > MOST_TASKS_OF_NODE:
+            words = f"{max(found.counts)} tasks on a node, where {MOST_TASKS_OF_NODE} run at most"
+            raise LayoutError(f"Unable to create step: {words}; ask for more nodes by -N, or for fewer tasks by -n")
         layouts.append(Layout([members[node] for node in found.nodes], found.tasks))
     gpus = [step.gpus_asked.wanted(each.counts, job.gpus) for step, each in zip(steps, layouts)]  # noqa: B905
     return Laid(layouts, gpus, lines)
@@ -130,16 +135,15 @@ def call(
     )  # fmt: skip
 
 
-def _members(step: Step, index: int, job: SlurmJob, several: bool) -> List[int]:
+def _members(step: Step, job: SlurmJob) -> List[int]:
     """Nodes of the job that this component may use."""
-    if not job.components:
+    if not job.components and not step.het_group:
         return list(range(len(job.nodes)))
-    starts = [0, *itertools.accumulate(job.components)]
-    wanted = groups(step, index if several else 0)
-    if not set(wanted) <= set(range(len(job.components))):
-        raise LayoutError(f"Attempt to run a job step with het group value of {max(wanted)}, but the job has "
-                          f"{len(job.components)} of them")  # fmt: skip
-    return [node for group in wanted for node in range(starts[group], starts[group + 1])]
+    starts = [0, *itertools.accumulate(job.components or [len(job.nodes)])]
+    if step.group + 1 >= len(starts):
+        raise LayoutError(f"Attempt to run a job step with het group value of {step.group}, but the job has "
+                          f"{len(starts) - 1} of them")  # fmt: skip
+    return list(range(starts[step.group], starts[step.group + 1]))
 
 
 def _parts(
@@ -153,6 +157,8 @@ def _parts(
     )
     if step.own_name:
         base["SLURM_JOB_NAME"] = step.own_name
+    if step.preserve_env:
+        base.update({name: environ[name] for name in _PRESERVED if name in environ})
     parts = []
     for node, ranks in enumerate(layout.tasks):
         tasks = []

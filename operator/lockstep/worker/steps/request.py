@@ -6,13 +6,14 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence
 
+from lockstep.slurm.layout import MOST_TASKS_OF_NODE
 from lockstep.worker.steps.frames import ALL, VERSION
 
 if TYPE_CHECKING:  # what starts these programs wants them to start quickly
     from lockstep.worker.settings import JSON
 
 SHELL = "/bin/sh"
-MAX_TASKS = 512  # of a step on one node
+MAX_TASKS = MOST_TASKS_OF_NODE
 MAX_GRACE = 3600.0  # seconds
 _MAX_STEP = 64
 _VARIABLES = re.compile(r"(?:\s*(?:export\s+[^;\s]+|\w+=[^;\s]*)\s*(?:;|\s))*")  # at the beginning of shell text

@@ -6,6 +6,7 @@ import collections
 import contextlib
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 from typing import Callable, Deque, Dict, List, Mapping, Optional, Sequence, Set
@@ -49,10 +50,11 @@ class RunningTask:
         self._says_from = files.size("stderr")
         reads = subprocess.PIPE if request.stdin and asked.reads else subprocess.DEVNULL
         own = {**environment, **asked.environment}
+        program = command[0] if "PATH" in own else shutil.which(command[0]) or command[0]  # on this node's
         try:
             process = subprocess.Popen(
-                command, env=own, cwd=directory, bufsize=0, start_new_session=True,
-                preexec_fn=_knowing_its_pid(command, own, asked.pid_in) if asked.pid_in else None,
+                command, executable=program, env=own, cwd=directory, bufsize=0, start_new_session=True,
+                preexec_fn=_knowing_its_pid(program, command, own, asked.pid_in) if asked.pid_in else None,
                 stdin=files.opened.get("stdin", reads), stdout=files.opened.get("stdout", subprocess.PIPE),
                 stderr=files.opened.get("stderr", subprocess.PIPE),
             )  # fmt: skip
@@ -155,12 +157,14 @@ class RunningTask:
         return b""
 
 
-def _knowing_its_pid(command: Sequence[str], environment: Mapping[str, str], variable: str) -> Callable[[], None]:
+def _knowing_its_pid(
+    program: str, command: Sequence[str], environment: Mapping[str, str], variable: str
+) -> Callable[[], None]:
     """For the child, after its fork: only there the PID is known."""
 
     def become() -> None:
         with contextlib.suppress(OSError, ValueError):  # it is tried once more, and then heard of
-            os.execvpe(command[0], list(command), {**environment, variable: str(os.getpid())})
+            os.execvpe(program, list(command), {**environment, variable: str(os.getpid())})
 
     return become
 

@@ -175,7 +175,7 @@ NOTICES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"options": ["-o", "/dev/null", "--export=STEP"]}, ["--export STEP: STEP is not set here"]),
     "the whole shell": (
         {"options": ["-o", "/dev/null", "--export=ALL,STEP"], "variables": {"STEP": "2"}},
-        ["--export ALL: the job has the environment that this one was given, and what --export=NAME names"]),
+        ["--export ALL: the job has the environment that this one was given, and what --export=ALL,NAME names"]),
     "a directory that no volume has": (
         {"options": ["-o", "/dev/null"], "directory": "/scratch"},
         ["path /scratch: is on no volume: the script starts in the image's own directory; there are /home"]),

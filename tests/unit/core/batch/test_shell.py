@@ -51,6 +51,7 @@ def test_asking_for_all_says_how_many_stay_here() -> None:
     [row] = export("ALL", ("A",)).rows
     assert (row.handling, row.value) == (IGNORED, "ALL")
     assert "5 variables of this shell stay here" in row.words
+    assert "--export=ALL,NAME" in row.words  # NAME alone would leave all else out, in each step too
     assert not export("").rows
 
 

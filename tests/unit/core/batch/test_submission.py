@@ -267,6 +267,24 @@ def test_alike_components_are_one_gang_and_its_steps_know_them() -> None:
     made = spec(script=TORCHX)
     batch = made["launcher"]["batch"]
     assert (made["nodes"], batch["components"], batch["ntasks"]) == (3, [1, 2], 3)
+    assert validate(TrainingRunSpec.model_validate(made), {}) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "tasks", "total"),
+    [
+        (" --ntasks=1", " --ntasks=24", [1, 24], 25),
+        ("", " --ntasks=4", [0, 4], None),
+        (" --ntasks-per-node=8", " --ntasks-per-node=8", [8, 16], 24),
+        ("", "", None, None),
+    ],
+)
+def test_components_keep_the_tasks_that_each_of_them_asks_for(
+    first: str, second: str, tasks: list[int] | None, total: int | None
+) -> None:
+    script = f"#!/bin/sh\n#SBATCH -N1{first}\n#SBATCH hetjob\n#SBATCH -N2{second}\nsrun a : b\n"
+    batch = spec(script=script)["launcher"]["batch"]
+    assert (batch.get("componentTasks"), batch.get("ntasks")) == (tasks, total)
 
 
 def test_unlike_components_are_refused() -> None:

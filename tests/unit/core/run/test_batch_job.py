@@ -14,7 +14,7 @@ from lockstep.core.model.run_state import RunContext, RunState
 from lockstep.core.run.batch_job import batch_order, fields_of
 from lockstep.core.run.directive import directive_for
 from lockstep.core.run.handover import Handover
-from lockstep.slurm.environment import Array, SlurmJob, batch_environment
+from lockstep.slurm.environment import Array, SlurmJob, batch_environment, job_of
 from support.values import not_none
 from support.world import World, world_with_gang
 
@@ -64,6 +64,12 @@ def test_every_variable_follows_from_what_is_told() -> None:
     assert variables["SLURM_JOB_NODELIST"] == "10.0.0.[7,3]"
     assert (variables["SLURM_NTASKS"], variables["SLURM_TASKS_PER_NODE"]) == ("8", "4(x2)")
     assert variables["SLURM_SUBMIT_DIR"] == "/work"
+
+
+def test_components_of_a_heterogeneous_job_are_told_with_their_tasks() -> None:
+    w = submitted(components=[1, 1], componentTasks=[1, 24], ntasks=25, options={"ntasks": "1"})
+    job = job_of(json.loads(json.dumps(fields_of(order(w, job_id=9, last_admitted=5000.0).job))))
+    assert (job.components, job.component_tasks, job.ntasks) == ((1, 1), (1, 24), 25)
 
 
 def test_tasks_by_gpus_follow_the_nodes_that_there_are() -> None:

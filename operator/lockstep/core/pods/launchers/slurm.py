@@ -79,6 +79,9 @@ def _problems(spec: TrainingRunSpec) -> Iterator[Problem]:
     if batch.components and sum(batch.components) != spec.nodes:
         words = f"are {sum(batch.components)} nodes together, and spec.nodes is {spec.nodes}; make them the same"
         yield Problem("spec.launcher.batch.components", words)
+    if batch.component_tasks and len(batch.component_tasks) != len(batch.components):
+        words = f"has {len(batch.component_tasks)} numbers for {len(batch.components)} components; write one for each"
+        yield Problem("spec.launcher.batch.componentTasks", f"{words}, 0 for one that says none")
     if batch.components and spec.elastic is not None:
         words = "a job of several components keeps its size; leave elastic out, or submit one component"
         yield Problem("spec.launcher.batch.components", words)

@@ -48,6 +48,8 @@ def _with_ids(cancel: scancel.Cancel, here: JobHere) -> List[str]:
     for which in cancel.ids:
         if not _is_own(which, here):
             problems.append(f"scancel: error: Kill job error on job id {which.job}: Invalid job id specified")
+        elif not scancel.fits(cancel, here.job, here.batch.words):
+            continue
         elif which.step and which.step != "batch":
             if not _cancel_step(cancel, here, int(which.step)):
                 words = "Job/step already completing or completed"
@@ -68,13 +70,7 @@ def _is_own(which: scancel.Which, here: JobHere) -> bool:
 
 def _by_filter(cancel: scancel.Cancel, here: JobHere) -> List[str]:
     """Of all jobs only this one is known, and meant where everything fits. Raises AskedError."""
-    job = here.job
-    fits = (
-        cancel.name in ("", job.name) and cancel.user in ("", job.user) and cancel.partition in ("", job.partition)
-        and cancel.state in ("", "RUNNING", "R")
-        and all(any(node in words for words in here.batch.words) for node in cancel.nodes)
-    )  # fmt: skip
-    if not fits:
+    if not scancel.fits(cancel, here.job, here.batch.words):
         return []
     if scancel.ends(cancel):
         return _end(here)

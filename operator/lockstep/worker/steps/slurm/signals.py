@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+from typing import Any, Callable, Dict, Sequence
 
 from lockstep.worker.steps.slurm import registry
 from lockstep.worker.steps.slurm.running import StepOutput
@@ -16,12 +18,22 @@ def keep_messages() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {registry.HEARS})
 
 
-def catch(output: StepOutput) -> None:
+def ignore(numbers: Sequence[int]) -> None:
     """From now on."""
-    for name in _FORWARDED:
-        signal.signal(getattr(signal, name), lambda number, frame: output.forward(number))
-    for name in _ENDING:
-        signal.signal(getattr(signal, name), lambda number, frame: output.terminate())
-    signal.signal(signal.SIGINT, lambda number, frame: output.interrupt())
+    for number in numbers:
+        with contextlib.suppress(OSError, ValueError):  # some are the C library's own
+            signal.signal(number, signal.SIG_IGN)
+
+
+def catch(output: StepOutput, ignored: Sequence[int] = ()) -> None:
+    """From now on, but for those that are ignored."""
+    calls: Dict[int, Callable[[int, Any], None]] = {
+        **{getattr(signal, name): lambda number, frame: output.forward(number) for name in _FORWARDED},
+        **{getattr(signal, name): lambda number, frame: output.terminate() for name in _ENDING},
+        signal.SIGINT: lambda number, frame: output.interrupt(),
+    }
+    for number, call in calls.items():
+        if number not in ignored:
+            signal.signal(number, call)
     signal.signal(registry.HEARS, lambda number, frame: output.listen())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {registry.HEARS})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
@@ -19,20 +20,22 @@ from lockstep.worker.steps.credentials import CredentialError
 from lockstep.worker.steps.slurm import devices, registry
 from lockstep.worker.steps.slurm.job import JobHere, given_environment, job_here
 from lockstep.worker.steps.slurm.running import StepOutput
-from lockstep.worker.steps.slurm.signals import catch, keep_messages
+from lockstep.worker.steps.slurm.signals import catch, ignore, keep_messages
 
 FAILED = 1
 NOT_UNDERSTOOD = 255
+_MOST_OF_FILE = 4 << 20  # bytes of a list of nodes
 
 
 def run(arguments: Sequence[str]) -> int:
     """Its exit code."""
     environ = given_environment()
     try:
-        components = srun.parse(arguments, environ)
+        components = srun.parse(arguments, environ, _text_of)
         first = components[0]
         if first.show_version or first.show_help or first.show_mpi_types:
             return _shown(first)
+        ignore(first.ignored_signals)
         here = job_here(environ)
         if any(each.job and not here.is_own(each.job) for each in components):
             raise LayoutError(
@@ -52,6 +55,13 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         shimmed.say(f"srun: error: Could not open file {error.filename}: {error.strerror}\n")
     return FAILED
+
+
+@functools.lru_cache(maxsize=None)  # a pipe, as of <(command), can be read but once
+def _text_of(path: str) -> str:
+    """Raises OSError."""
+    with open(path, "rb") as stream:
+        return stream.read(_MOST_OF_FILE).decode("utf-8", "replace")
 
 
 def _shown(step: srun.Step) -> int:
@@ -88,7 +98,7 @@ def _run(here: JobHere, components: Sequence[srun.Step], environ: Dict[str, str]
     asked = shimmed.requests_of(made.request, sweep=True, pid_in="SLURM_TASK_PID")
     step = RunningStep(gang, here.directory, asked, output, stdin=stdin)
     output.begin(step)
-    catch(output)
+    catch(output, components[0].ignored_signals)
     step.run()
     code = output.finish()
     ended = record._replace(end=time.time(), state=output.state, code=output.worst[0], signal=output.worst[1])

@@ -64,6 +64,11 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "an entrypoint": (submitted({"entrypoint": ["/init"]}), "spec.entrypoint", "leave entrypoint out"),
     "two directories": (submitted({"workingDir": "/a"}, directory="/b"), "spec.workingDir", "keep that"),
     "components of another size": (submitted(components=[1, 2]), "spec.launcher.batch.components", "3 nodes together"),
+    "tasks of other components": (
+        submitted(components=[1, 3], componentTasks=[4]),
+        "spec.launcher.batch.componentTasks",
+        "1 numbers for 2 components; write one for each, 0 for one that says none",
+    ),
     "components that shrink": (
         submitted({"elastic": {"min": 2}}, components=[2, 2]),
         "spec.launcher.batch.components",
