@@ -203,6 +203,11 @@ def test_one_that_saved_nothing_itself_is_tried_from_where_it_was_to_start(retri
             "step 7 of llama is on its nodes' own disks",
         ),
         (ended(checkpoint=SAVED | {"ceiling": 300}), {}, "training went wrong after step 300"),
+        (
+            ended(checkpoint={"unrecognised": [{"tier": "local", "path": "/local-checkpoints/x.bin"}]}),
+            {},
+            "what llama may have saved is on its nodes' own disks",
+        ),
         (ended(), {"flags": Flags(claim="nfs")}, "saved on claim lustre, the new one on nfs"),
         (ended(), {"schedule": Schedule(dependency="aftercorr:sweep")}, "aftercorr is for arrays"),
         (ended(), {"fresh": True, "step": 3}, "--fresh begins at step 0"),

@@ -17,9 +17,9 @@ from lockstep.core.checkpoints.previous_saves import directory_of as directory_o
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
-from lockstep.core.model.tiers import LOCAL
+from lockstep.core.model.tiers import LOCAL, SHARED
 from lockstep.core.run.lineage import records_of
-from lockstep.core.run.way_back import begins, newest_saved, retry_of, way_back
+from lockstep.core.run.way_back import begins, has_unknown, newest_saved, retry_of, way_back
 from lockstep.present.amounts import duration, plural
 
 Json = dict[str, Any]
@@ -234,7 +234,7 @@ def refuse_another_claim(run: RunView, checkpoint: object) -> None:
 def _source(run: RunView, manifest: Json) -> tuple[Json | None, str]:
     """What ``checkpoint.start`` is to be, and the same in words. The run is named where its object stays."""
     saved, before, root = newest_saved(run.status), run.status.checkpoint.previous_saves, run.status.resolved.start_root
-    if saved is not None or run.status.checkpoint.unrecognised:
+    if _has_saved(run):
         stays = manifest["metadata"].get("name") != run.name
         step = f"step {saved}" if saved is not None else "what is there"
         return ({"run": run.name} if stays else {"path": _inside(directory_of(run))}), f"{step} of {run.name}"
@@ -247,6 +247,11 @@ def _source(run: RunView, manifest: Json) -> tuple[Json | None, str]:
         found |= {"acceptCopy": True} if asked.accept_copy else {}
         return found, f"what {run.name} was to start from"
     return None, ""
+
+
+def _has_saved(run: RunView) -> bool:
+    """Where every node sees it, and other runs."""
+    return newest_saved(run.status) is not None or has_unknown(run.status, SHARED)
 
 
 def _was_to_be_fresh(run: RunView) -> bool:
@@ -266,8 +271,9 @@ def _refuse_what_went_wrong(run: RunView) -> None:
 def _refuse_silence(run: RunView) -> None:
     """It has saved, and nothing of that can be started from."""
     local = [each.step for each in run.status.checkpoint.latest if each.tier == LOCAL]
-    if local:
-        words = f"step {max(local)} of {run.name} is on its nodes' own disks, which no other run can start from"
+    if local or has_unknown(run.status, LOCAL):
+        what = f"step {max(local)} of {run.name}" if local else f"what {run.name} may have saved"
+        words = f"{what} is on its nodes' own disks, which no other run can start from"
         raise CannotGoOnError(words, f"{retry_of(run)} --fresh begins at step 0; a shared tier would have kept it")
 
 

@@ -50,6 +50,11 @@ def newest_saved(status: TrainingRunStatus) -> int | None:
     return max((each.step for each in status.checkpoint.latest if each.tier == SHARED), default=None)
 
 
+def has_unknown(status: TrainingRunStatus, tier: str) -> bool:
+    """Something in the tier may be a save of the run, although no format recognises it."""
+    return any(each.tier == tier for each in status.checkpoint.unrecognised)
+
+
 def way_back(run: RunView, status: TrainingRunStatus, reason: str) -> str:
     """``to go on from step 40: lockstep retry llama -t LIMIT``, of a run that has ended, or ends, for ``reason``."""
     return "; ".join(_ways(run, status, reason))
@@ -79,12 +84,12 @@ def begins(run: RunView, status: TrainingRunStatus) -> tuple[str, str]:
         if checkpoint.ceiling is not None and saved > checkpoint.ceiling:  # it went wrong before that was saved
             return "go on from a step that you choose", "--step STEP"
         return f"go on from step {saved}", ""
-    if checkpoint.unrecognised:
+    if has_unknown(status, SHARED):
         return "go on from what is there", ""
     if checkpoint.previous_saves:
         return f"go on from step {checkpoint.previous_saves[0].step} of an earlier run", ""
     if status.resolved.start_root.startswith(f"{names.SHARED_CHECKPOINTS_MOUNT}/"):
         return "start once more from where it was to", ""
-    if any(each.tier == LOCAL for each in checkpoint.latest):
+    if has_unknown(status, LOCAL) or any(each.tier == LOCAL for each in checkpoint.latest):
         return STEP_0, "--fresh"
     return STEP_0, ""

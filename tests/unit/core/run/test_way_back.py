@@ -22,6 +22,7 @@ LOCAL = SavedCheckpoint(tier="local", step=60, path="/local-checkpoints/uid/a1/s
 EARLIER = PreviousSave(uid="old", step=30, path="/shared-checkpoints/ns/one/old/a1/step-30")
 OR_STEP_0 = "; to begin at step 0: lockstep retry one --fresh"
 UNKNOWN = UnrecognisedSave(tier="shared", path="/shared-checkpoints/ns/one/uid/a1/model.bin")
+UNKNOWN_LOCAL = UnrecognisedSave(tier="local", path="/local-checkpoints/uid/a1/model.bin")
 
 
 def run(root: str = "", keeps: bool = True, **checkpoint: Any) -> RunView:
@@ -59,6 +60,9 @@ def run(root: str = "", keeps: bool = True, **checkpoint: Any) -> RunView:
             "UnknownSaves",
             "to go on from what is there: lockstep retry one -f FILE" + OR_STEP_0,
         ),
+        # On its nodes' own disks no other run finds that either.
+        (run(unrecognised=(UNKNOWN_LOCAL,)), "UnknownSaves", "to begin at step 0: lockstep retry one --fresh"),
+        (run(unrecognised=(UNKNOWN_LOCAL,)), "OutOfMemory", "to begin at step 0: lockstep retry one --fresh [-f FILE]"),
         (
             run("/shared-checkpoints/base"),
             "NoStartCheckpoint",
