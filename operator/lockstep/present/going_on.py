@@ -19,7 +19,7 @@ from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tiers import LOCAL, SHARED
 from lockstep.core.run.lineage import records_of
-from lockstep.core.run.way_back import begins, has_unknown, newest_saved, retry_of, way_back
+from lockstep.core.run.way_back import begins, has_unknown, missed_its_step, newest_saved, retry_of, way_back
 from lockstep.present.amounts import duration, plural
 
 Json = dict[str, Any]
@@ -152,7 +152,8 @@ def forget_start(manifest: Json) -> None:
 
 
 def start_after(manifest: Json, run: RunView, *, step: int | None = None, fresh: bool = False) -> str:
-    """Have it begin where the run stopped, and say so in words. What the manifest itself says to start from stays.
+    """Have it begin where the run stopped, and say so in words. What the manifest itself says to start from holds only
+    as long as the run has saved nothing, as within a run.
     Raises CannotGoOnError where there is nothing to go on from although something may have been saved."""
     spec = manifest["spec"]
     checkpoint = spec.get("checkpoint")
@@ -161,9 +162,18 @@ def start_after(manifest: Json, run: RunView, *, step: int | None = None, fresh:
             spec["checkpoint"] = checkpoint | {"start": {"mode": "Fresh"}}
         return "begins at step 0"
     start = start_of(checkpoint)
-    if start.get("run") or start.get("path") or (start.get("mode") == "Fresh" and step is None):
-        return in_words(start)
-    found, words = _source(run, manifest)
+    says = in_words(start) if start.get("run") or start.get("path") or start.get("mode") == "Fresh" else ""
+    if _has_saved(run) and _names(start, run):
+        step, says = start.get("step") if step is None else step, ""
+    elif says and not _has_saved(run):
+        if step is not None:
+            raise CannotGoOnError(
+                f"--step {step} is not used: {run.name} has saved nothing in a shared tier, and by its manifest the "
+                f"new run {says}",
+                "leave --step out, or write checkpoint.start.step",
+            )
+        return says
+    found, words, whose = _source(run, manifest)
     if found is None and step is not None:
         raise CannotGoOnError(
             f"{run.name} has no step {step} in a shared tier", f"{retry_of(run)} --fresh begins at step 0"
@@ -177,13 +187,12 @@ def start_after(manifest: Json, run: RunView, *, step: int | None = None, fresh:
     if step is None:
         _refuse_what_went_wrong(run)
     else:
-        found["step"], words = step, f"step {step} of {run.name}"
-    if start.get("mode") == "Require":
-        found["mode"] = "Require"
-    if _saves_in_the_same_directory(run, manifest) and step is None:
-        return f"goes on from {words}"  # it finds them by itself
-    spec["checkpoint"] = checkpoint | {"start": found}
-    return f"goes on from {words}"
+        found["step"], words = step, f"step {step} of {whose}"
+    found |= {"mode": "Require"} if start.get("mode") == "Require" else {}
+    found |= {"acceptCopy": True} if start.get("acceptCopy") is True and not says else {}
+    if not _saves_in_the_same_directory(run, manifest) or step is not None:  # else it finds them by itself
+        spec["checkpoint"] = checkpoint | {"start": found}
+    return f"goes on from {words}" + (f"; its manifest ({says}) is for one that has saved nothing" if says else "")
 
 
 def put_record(manifest: Json, run: RunView) -> None:
@@ -231,27 +240,36 @@ def refuse_another_claim(run: RunView, checkpoint: object) -> None:
         )
 
 
-def _source(run: RunView, manifest: Json) -> tuple[Json | None, str]:
-    """What ``checkpoint.start`` is to be, and the same in words. The run is named where its object stays."""
+def _source(run: RunView, manifest: Json) -> tuple[Json | None, str, str]:
+    """What ``checkpoint.start`` is to be, the same in words, and whose that is. The run is named where its object
+    stays."""
     saved, before, root = newest_saved(run.status), run.status.checkpoint.previous_saves, run.status.resolved.start_root
     if _has_saved(run):
         stays = manifest["metadata"].get("name") != run.name
         step = f"step {saved}" if saved is not None else "what is there"
-        return ({"run": run.name} if stays else {"path": _inside(directory_of(run))}), f"{step} of {run.name}"
+        found: Json = {"run": run.name} if stays else {"path": _inside(directory_of(run))}
+        return found, f"{step} of {run.name}", run.name
     if before:
-        return {"path": directory_of_save(before[0].path, before[0].uid)}, f"step {before[0].step} of an earlier run"
+        step = f"step {before[0].step}"
+        return {"path": directory_of_save(before[0].path, before[0].uid)}, f"{step} of an earlier run", "an earlier run"
     if root.startswith(_MOUNT) and run.spec is not None and run.spec.checkpoint is not None:
         asked = run.spec.checkpoint.start
-        found: Json = {"path": _inside(root)}
-        found |= {"step": asked.step} if asked.step is not None else {}
+        missed, whose = missed_its_step(run, run.status), f"what {run.name} was to start from"
+        found = {"path": _inside(root)}
+        found |= {"step": asked.step} if asked.step is not None and not missed else {}
         found |= {"acceptCopy": True} if asked.accept_copy else {}
-        return found, f"what {run.name} was to start from"
-    return None, ""
+        return found, f"the newest of {whose}" if missed else whose, whose
+    return None, "", ""
 
 
 def _has_saved(run: RunView) -> bool:
     """Where every node sees it, and other runs."""
     return newest_saved(run.status) is not None or has_unknown(run.status, SHARED)
+
+
+def _names(start: Json, run: RunView) -> bool:
+    """The manifest itself says to go on from this very run."""
+    return start.get("run") == run.name or start.get("path") == _inside(directory_of(run))
 
 
 def _was_to_be_fresh(run: RunView) -> bool:
