@@ -162,6 +162,8 @@ def test_with_a_name_of_its_own_the_old_run_stays_and_is_named(retried: Retried)
     assert server.made["spec"]["checkpoint"]["start"] == {"run": "llama"}
 
 
+ONE_DIRECTORY = {"checkpoint": {"shared": {"claimName": "lustre"}, "layout": "Shared"}}
+IN_PLACE = {"uid": "", "step": 30, "path": "/shared-checkpoints/team/llama/step-30"}
 EARLIER = {"uid": "u-1", "step": 30, "path": "/shared-checkpoints/team/llama/u-1/a1/step-30"}
 
 
@@ -175,7 +177,11 @@ EARLIER = {"uid": "u-1", "step": 30, "path": "/shared-checkpoints/team/llama/u-1
         ({"previousSaves": [EARLIER]}, {}, {}, {"path": "team/llama/u-1"}),
         ({"unrecognised": [{"tier": "shared", "path": "/x"}]}, {}, {}, {"path": OLD}),
         ({}, {"checkpoint": {"shared": {"claimName": "lustre"}, "start": {"mode": "Fresh"}}}, {}, {"mode": "Fresh"}),
-        (SAVED, {"checkpoint": {"shared": {"claimName": "lustre"}, "layout": "Shared"}}, {}, "nothing"),
+        (SAVED, ONE_DIRECTORY, {}, {"path": "team/llama"}),
+        (SAVED, ONE_DIRECTORY, {"step": 400}, {"path": "team/llama"}),
+        (SAVED, ONE_DIRECTORY, {"step": 300, "name": "other"}, {"run": "llama", "step": 300}),
+        ({"previousSaves": [IN_PLACE]}, ONE_DIRECTORY, {}, {"path": "team/llama"}),
+        ({"previousSaves": [IN_PLACE | {"uid": "u-1"}]}, ONE_DIRECTORY, {}, {"path": "team/llama"}),
     ],
 )
 def test_what_it_starts_from(retried: Retried, checkpoint: Any, spec: Any, given: Any, start: Any) -> None:
@@ -291,6 +297,7 @@ def test_one_that_saved_nothing_itself_is_tried_from_where_it_was_to_start(retri
         (ended(), {"schedule": Schedule(dependency="aftercorr:sweep")}, "aftercorr is for arrays"),
         (ended(), {"fresh": True, "step": 3}, "--fresh begins at step 0"),
         (ended(checkpoint={}), {"step": 3}, "has no step 3"),
+        (ended(spec=ONE_DIRECTORY), {"step": 300}, "step 300 of llama is in the directory that all attempts save in"),
     ],
 )
 def test_what_cannot_be_gone_on_from_is_said_and_nothing_is_deleted(

@@ -13,7 +13,7 @@ from typing import Any
 
 from lockstep.api.base import names
 from lockstep.core.checkpoints.origin import directory_of
-from lockstep.core.checkpoints.previous_saves import directory_of as directory_of_save
+from lockstep.core.checkpoints.previous_saves import place_of
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
@@ -173,7 +173,7 @@ def start_after(manifest: Json, run: RunView, *, step: int | None = None, fresh:
                 "leave --step out, or write checkpoint.start.step",
             )
         return says
-    found, words, whose = _source(run, manifest)
+    found, words, whose, newest = _source(run, manifest)
     if found is None and step is not None:
         raise CannotGoOnError(
             f"{run.name} has no step {step} in a shared tier", f"{retry_of(run)} --fresh begins at step 0"
@@ -188,10 +188,13 @@ def start_after(manifest: Json, run: RunView, *, step: int | None = None, fresh:
         _refuse_what_went_wrong(run)
     else:
         found["step"], words = step, f"step {step} of {whose}"
+    if step is not None and _is_where_it_saves(found, run, manifest):
+        if step != newest:
+            raise _later_steps_are_found(whose, step)
+        del found["step"]
     found |= {"mode": "Require"} if start.get("mode") == "Require" else {}
     found |= {"acceptCopy": True} if start.get("acceptCopy") is True and not says else {}
-    if not _saves_in_the_same_directory(run, manifest) or step is not None:  # else it finds them by itself
-        spec["checkpoint"] = checkpoint | {"start": found}
+    spec["checkpoint"] = checkpoint | {"start": found}
     return f"goes on from {words}" + (f"; its manifest ({says}) is for one that has saved nothing" if says else "")
 
 
@@ -240,26 +243,26 @@ def refuse_another_claim(run: RunView, checkpoint: object) -> None:
         )
 
 
-def _source(run: RunView, manifest: Json) -> tuple[Json | None, str, str]:
-    """What ``checkpoint.start`` is to be, the same in words, and whose that is. The run is named where its object
-    stays."""
+def _source(run: RunView, manifest: Json) -> tuple[Json | None, str, str, int | None]:
+    """What ``checkpoint.start`` is to be, the same in words, whose that is, and its newest step, if known. The run is
+    named where its object stays."""
     saved, before, root = newest_saved(run.status), run.status.checkpoint.previous_saves, run.status.resolved.start_root
     if _has_saved(run):
         stays = manifest["metadata"].get("name") != run.name
         step = f"step {saved}" if saved is not None else "what is there"
         found: Json = {"run": run.name} if stays else {"path": _inside(directory_of(run))}
-        return found, f"{step} of {run.name}", run.name
+        return found, f"{step} of {run.name}", run.name, saved
     if before:
         step = f"step {before[0].step}"
-        return {"path": directory_of_save(before[0].path, before[0].uid)}, f"{step} of an earlier run", "an earlier run"
+        return {"path": place_of(before[0])}, f"{step} of an earlier run", "an earlier run", before[0].step
     if root.startswith(_MOUNT) and run.spec is not None and run.spec.checkpoint is not None:
         asked = run.spec.checkpoint.start
         missed, whose = missed_its_step(run, run.status), f"what {run.name} was to start from"
         found = {"path": _inside(root)}
         found |= {"step": asked.step} if asked.step is not None and not missed else {}
         found |= {"acceptCopy": True} if asked.accept_copy else {}
-        return found, f"the newest of {whose}" if missed else whose, whose
-    return None, "", ""
+        return found, f"the newest of {whose}" if missed else whose, whose, None
+    return None, "", "", None
 
 
 def _has_saved(run: RunView) -> bool:
@@ -295,13 +298,18 @@ def _refuse_silence(run: RunView) -> None:
         raise CannotGoOnError(words, f"{retry_of(run)} --fresh begins at step 0; a shared tier would have kept it")
 
 
-def _saves_in_the_same_directory(run: RunView, manifest: Json) -> bool:
-    checkpoint = run.spec.checkpoint if run.spec is not None else None
+def _is_where_it_saves(found: Json, run: RunView, manifest: Json) -> bool:
+    """What the new run is to start from is the one directory that all of its attempts save in."""
     theirs: Json = manifest["spec"]["checkpoint"]
-    if checkpoint is None or checkpoint.layout != "Shared" or theirs.get("layout") != "Shared":
-        return False
     default = f"{manifest['metadata'].get('namespace')}/{manifest['metadata'].get('name')}"
-    return _inside(directory_of(run)) == (theirs["shared"].get("path") or default)
+    own = theirs["shared"].get("path") or default
+    return theirs.get("layout") == "Shared" and found.get("path", _inside(directory_of(run))) == own
+
+
+def _later_steps_are_found(whose: str, step: int) -> CannotGoOnError:
+    words = f"step {step} of {whose} is in the directory that all attempts save in (layout: Shared), with later ones"
+    remedy = "-f FILE with another checkpoint.shared.path has the new run save elsewhere; without --step it goes on"
+    return CannotGoOnError(words, f"{remedy} from the newest")
 
 
 def _inside(path: str) -> str:
