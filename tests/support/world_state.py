@@ -106,7 +106,7 @@ class WorldState:
     hung_at_warm_up: set[str] = field(default_factory=set)
     unrecognised: tuple[UnrecognisedReport, ...] | None = None  # what rank 0 sees; None: an older worker
     previous_saves: tuple[PreviousSavesReport, ...] = ()  # what rank 0 sees of earlier runs of a name
-    foreign: tuple[CheckpointReport, ...] = ()  # what every rank sees in the directory to start from
+    foreign: tuple[CheckpointReport, ...] = ()  # of others: where the run is to start from, or all attempts save
     groups_stay: bool = False  # a webhook fails whenever a PodGroup is to be deleted
     pod_groups: dict[str, tuple[str, int]] = field(default_factory=dict)  # by name: run UID and quorum
     members: dict[str, str] = field(default_factory=dict)  # by pod: the PodGroup that it names

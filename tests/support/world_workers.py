@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from lockstep.core.checkpoints.one_directory import is_in_one_directory
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.bounds import Tier
 from lockstep.core.model.plan import DesiredPhase
@@ -154,11 +155,9 @@ class WorldOfWorkers(WorldState):
         own = tuple(row("shared", step, f"/shared/{step}") for step in sorted(set(steps)))
         disk = sorted(self.on_disks.get((uid, node), {}).items())
         own += tuple(row("local", step, f"/local/{step}/rank-{rank}") for step, rank in disk)
-        return (
-            own + self.foreign
-            if any(r.uid == uid and r.status.resolved.start_root for r in self.runs.values())
-            else own
-        )
+        run = next((each for each in self.runs.values() if each.uid == uid), None)
+        sees_others = run is not None and (run.status.resolved.start_root or is_in_one_directory(run))
+        return own + self.foreign if sees_others else own
 
     def _obey(self, pod: PodView, worker: Worker) -> None:
         orders = self.directives.get(pod.run_uid)

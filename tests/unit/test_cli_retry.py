@@ -162,6 +162,8 @@ def test_with_a_name_of_its_own_the_old_run_stays_and_is_named(retried: Retried)
     assert server.made["spec"]["checkpoint"]["start"] == {"run": "llama"}
 
 
+ONE_DIRECTORY = {"checkpoint": {"shared": {"claimName": "lustre"}, "layout": "Shared"}}
+IN_PLACE = {"uid": "", "step": 30, "path": "/shared-checkpoints/team/llama/step-30"}
 EARLIER = {"uid": "u-1", "step": 30, "path": "/shared-checkpoints/team/llama/u-1/a1/step-30"}
 
 
@@ -175,7 +177,11 @@ EARLIER = {"uid": "u-1", "step": 30, "path": "/shared-checkpoints/team/llama/u-1
         ({"previousSaves": [EARLIER]}, {}, {}, {"path": "team/llama/u-1"}),
         ({"unrecognised": [{"tier": "shared", "path": "/x"}]}, {}, {}, {"path": OLD}),
         ({}, {"checkpoint": {"shared": {"claimName": "lustre"}, "start": {"mode": "Fresh"}}}, {}, {"mode": "Fresh"}),
-        (SAVED, {"checkpoint": {"shared": {"claimName": "lustre"}, "layout": "Shared"}}, {}, "nothing"),
+        (SAVED, ONE_DIRECTORY, {}, {"path": "team/llama"}),
+        (SAVED, ONE_DIRECTORY, {"step": 400}, {"path": "team/llama"}),
+        (SAVED, ONE_DIRECTORY, {"step": 300, "name": "other"}, {"run": "llama", "step": 300}),
+        ({"previousSaves": [IN_PLACE]}, ONE_DIRECTORY, {}, {"path": "team/llama"}),
+        ({"previousSaves": [IN_PLACE | {"uid": "u-1"}]}, ONE_DIRECTORY, {}, {"path": "team/llama"}),
     ],
 )
 def test_what_it_starts_from(retried: Retried, checkpoint: Any, spec: Any, given: Any, start: Any) -> None:
@@ -184,6 +190,85 @@ def test_what_it_starts_from(retried: Retried, checkpoint: Any, spec: Any, given
         assert not made
     else:
         assert made == (start or {"path": OLD, "mode": "Require"})
+
+
+def corrected(tmp_path: Path, start: dict[str, Any]) -> str:
+    """``-f FILE`` whose manifest says what to start from."""
+    checkpoint = {"shared": {"claimName": "lustre"}, "start": start}
+    manifest = {"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "metadata": {}}
+    file = tmp_path / "corrected.yaml"
+    file.write_text(yaml.safe_dump(manifest | {"spec": sample.SPEC | {"checkpoint": checkpoint}}))
+    return str(file)
+
+
+UNKNOWN = {"unrecognised": [{"tier": "shared", "path": "/shared-checkpoints/team/llama/model.bin"}]}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "says", "given", "start"),
+    [
+        # What the run has saved itself comes first, as it does from attempt to attempt.
+        (SAVED, {"run": "base"}, {}, {"path": OLD}),
+        (SAVED, {"path": "team/base", "step": 12, "acceptCopy": True}, {}, {"path": OLD}),
+        (SAVED, {"mode": "Fresh"}, {}, {"path": OLD}),
+        (SAVED, {"run": "base", "mode": "Require"}, {}, {"path": OLD, "mode": "Require"}),
+        (SAVED, {"run": "base"}, {"step": 300}, {"path": OLD, "step": 300}),
+        (SAVED, {"run": "base"}, {"fresh": True}, {"mode": "Fresh"}),
+        (SAVED, {"run": "base"}, {"name": "next"}, {"run": "llama"}),
+        (UNKNOWN, {"run": "base"}, {}, {"path": OLD}),
+        # It is what the manifest names.
+        (SAVED, {"run": "llama"}, {}, {"path": OLD}),
+        (SAVED, {"path": OLD, "step": 300, "acceptCopy": True}, {}, {"path": OLD, "step": 300, "acceptCopy": True}),
+        (SAVED, {"path": OLD, "step": 300}, {"step": 200}, {"path": OLD, "step": 200}),
+        # It has saved nothing.
+        ({}, {"run": "base"}, {}, {"run": "base"}),
+        ({}, {"mode": "Fresh"}, {}, {"mode": "Fresh"}),
+        ({"previousSaves": [EARLIER]}, {"run": "base"}, {}, {"run": "base"}),
+    ],
+)
+def test_what_a_corrected_manifest_says_to_start_from_is_for_a_run_that_has_saved_nothing(
+    retried: Retried, tmp_path: Path, checkpoint: Any, says: Any, given: Any, start: Any
+) -> None:
+    server = retried(with_run(ended(checkpoint=checkpoint)), file=corrected(tmp_path, says), **given)
+    assert server.made["spec"]["checkpoint"]["start"] == start
+
+
+@pytest.mark.parametrize("says", [{"run": "base"}, {"path": "team/base"}, {"mode": "Fresh"}])
+def test_a_step_that_would_not_be_used_is_refused_and_nothing_is_deleted(
+    retried: Retried, tmp_path: Path, says: dict[str, Any]
+) -> None:
+    server = with_run(ended(checkpoint={}))
+    with pytest.raises(CliError, match="--step 300 is not used"):
+        retried(server, file=corrected(tmp_path, says), step=300)
+    assert server.done == []
+
+
+def test_that_a_manifest_is_not_followed_is_told(
+    retried: Retried, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    retried(with_run(ended()), file=corrected(tmp_path, {"run": "base"}))
+    said = capsys.readouterr().err
+    assert "goes on from step 400 of llama; its manifest (goes on from base) is for one that has saved nothing." in said
+
+
+@pytest.mark.parametrize(
+    ("reason", "given", "start"),
+    [
+        ("NoStartCheckpoint", {}, {"path": "team/base/u-0"}),
+        ("NoStartCheckpoint", {"step": 250}, {"path": "team/base/u-0", "step": 250}),
+        ("OutOfMemory", {}, {"path": "team/base/u-0", "step": 300}),
+    ],
+)
+def test_a_step_that_was_not_to_be_had_is_not_asked_for_again(
+    retried: Retried, reason: str, given: dict[str, Any], start: dict[str, Any]
+) -> None:
+    spec = {"checkpoint": {"shared": {"claimName": "lustre"}, "start": {"path": "team/base/u-0", "step": 300}}}
+    raw = ended(checkpoint={}, spec=spec, resolved={"startRoot": "/shared-checkpoints/team/base/u-0"})
+    of_its_end = [each for each in raw["status"]["conditions"] if each["type"] == "Finished"]
+    for each in of_its_end:
+        each["reason"] = reason
+    assert of_its_end
+    assert retried(with_run(raw), **given).made["spec"]["checkpoint"]["start"] == start
 
 
 def test_one_that_saved_nothing_itself_is_tried_from_where_it_was_to_start(retried: Retried) -> None:
@@ -203,10 +288,16 @@ def test_one_that_saved_nothing_itself_is_tried_from_where_it_was_to_start(retri
             "step 7 of llama is on its nodes' own disks",
         ),
         (ended(checkpoint=SAVED | {"ceiling": 300}), {}, "training went wrong after step 300"),
+        (
+            ended(checkpoint={"unrecognised": [{"tier": "local", "path": "/local-checkpoints/x.bin"}]}),
+            {},
+            "what llama may have saved is on its nodes' own disks",
+        ),
         (ended(), {"flags": Flags(claim="nfs")}, "saved on claim lustre, the new one on nfs"),
         (ended(), {"schedule": Schedule(dependency="aftercorr:sweep")}, "aftercorr is for arrays"),
         (ended(), {"fresh": True, "step": 3}, "--fresh begins at step 0"),
         (ended(checkpoint={}), {"step": 3}, "has no step 3"),
+        (ended(spec=ONE_DIRECTORY), {"step": 300}, "step 300 of llama is in the directory that all attempts save in"),
     ],
 )
 def test_what_cannot_be_gone_on_from_is_said_and_nothing_is_deleted(

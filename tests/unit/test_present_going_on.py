@@ -143,6 +143,7 @@ def test_code_of_a_run_and_of_an_array_is_found_by_its_volume() -> None:
         ended(checkpoint={"latest": [], "previousSaves": [EARLIER]}),
         ended(checkpoint={"latest": [], "unrecognised": [{"tier": "shared", "path": "/shared-checkpoints/x.bin"}]}),
         ended(checkpoint={"latest": [LATEST | {"tier": "local"}]}),
+        ended(checkpoint={"unrecognised": [{"tier": "local", "path": "/local-checkpoints/x.bin"}]}),
         ended(checkpoint={"latest": [LATEST], "ceiling": 300}),
     ],
 )

@@ -443,6 +443,18 @@ def test_what_earlier_attempts_saved_in_the_one_directory_is_not_told_as_this_on
     assert [row["step"] for row in watch.poll().rows] == [100], "saved again, over the older one"
 
 
+def test_what_other_runs_saved_in_the_one_directory_is_told_as_theirs_and_hides_nothing_of_its_own(
+    tmp_path: Path,
+) -> None:
+    shared = tmp_path / "shared"
+    commit(shared / "step-100")
+    for step in range(400, 450):
+        commit(shared / f"step-{step}", step=step, runUID="other")
+    rows = survey(one_directory(shared, tmp_path / "local"), 1, 0, 2)
+    told = [(row["step"], row["verdict"], row["runUid"]) for row in rows]
+    assert told == [*((step, "Valid", "other") for step in range(449, 441, -1)), (100, "Valid", RUN_UID)]
+
+
 def test_the_directory_to_start_from_is_listed_whether_it_holds_steps_or_attempts(tmp_path: Path) -> None:
     local, shared, theirs = tmp_path / "local", tmp_path / "shared", tmp_path / "shared" / "other"
     commit(theirs / "step-7", step=7, runUID="other")

@@ -77,7 +77,7 @@ def test_names_are_believed_as_the_operator_believes_them(steps: list[int]) -> N
 @pytest.mark.parametrize(
     "changed",
     [
-        {"fenced": True},  # all runs of one directory save in it: what is there is its own
+        {"fenced": True},  # what is there is in the inventory
         {"start_root": "/shared-checkpoints/ns/base/x"},  # its user has said what to begin from
         {"run": "two"},  # the path is not that of its name: others may save there, too
         {"run_uid": EARLIER % 1},  # they are its own

@@ -411,6 +411,28 @@ def test_with_one_fixed_directory_a_worker_without_contact_and_steps_kills_its_c
     until(lambda: "reason=Fenced" in worker.stderr())
 
 
+def test_what_a_run_goes_on_from_in_its_own_directory_may_be_of_any_run_and_is_read_as_such(
+    operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    start = {"root": str(shared), "runUid": "earlier"}
+    worker = launch(
+        "true", LOCKSTEP_CHECKPOINT_CONFIG=json.dumps({"shared": str(shared), "layout": "Shared", "start": start})
+    )
+    saved = [commit_shared(worker, 1, step, b"weights").rename(shared / f"step-{step}") for step in (10, 20)]
+    written = saved[0] / "manifest.json"
+    written.write_text(written.read_text().replace(RUN_UID, "earlier"))
+    rows = ready(operator, 2)["inventory"]
+    assert [(row["step"], row["verdict"], row["runUid"]) for row in rows] == [
+        (20, "Valid", RUN_UID),
+        (10, "Valid", "earlier"),
+    ]
+    for path in map(str, saved):
+        operator.desire("Prepare", 2, verify={"tier": "shared", "path": path, "step": 0, "share": 0, "of": 1})
+        answer = operator.wait_for(lambda state, path=path: [v for v in state["verified"] if v["path"] == path])
+        assert [v["verdict"] for v in answer["verified"] if v["path"] == path] == ["Valid"]
+
+
 def test_elsewhere_silence_never_kills_the_child(operator: FakeOperator, launch: LaunchWorker, tmp_path: Path) -> None:
     worker = launch("sh", "-c", "exec sleep 100")
     run_attempt(operator, 1, fenceSeconds=0.2)

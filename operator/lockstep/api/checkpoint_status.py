@@ -58,7 +58,7 @@ class PreviousSave(StatusModel):
     """What an earlier run of the same name left in this run's path."""
 
     uid: str
-    """UID of that run, which names its directory."""
+    """UID of that run, which names its directory; empty where all save in one, in a format that does not say it."""
     step: int
     """The newest step that is valid there."""
     path: str

@@ -13,13 +13,13 @@ from typing import Any
 
 from lockstep.api.base import names
 from lockstep.core.checkpoints.origin import directory_of
-from lockstep.core.checkpoints.previous_saves import directory_of as directory_of_save
+from lockstep.core.checkpoints.previous_saves import place_of
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
-from lockstep.core.model.tiers import LOCAL
+from lockstep.core.model.tiers import LOCAL, SHARED
 from lockstep.core.run.lineage import records_of
-from lockstep.core.run.way_back import begins, newest_saved, retry_of, way_back
+from lockstep.core.run.way_back import begins, has_unknown, missed_its_step, newest_saved, retry_of, way_back
 from lockstep.present.amounts import duration, plural
 
 Json = dict[str, Any]
@@ -152,7 +152,8 @@ def forget_start(manifest: Json) -> None:
 
 
 def start_after(manifest: Json, run: RunView, *, step: int | None = None, fresh: bool = False) -> str:
-    """Have it begin where the run stopped, and say so in words. What the manifest itself says to start from stays.
+    """Have it begin where the run stopped, and say so in words. What the manifest itself says to start from holds only
+    as long as the run has saved nothing, as within a run.
     Raises CannotGoOnError where there is nothing to go on from although something may have been saved."""
     spec = manifest["spec"]
     checkpoint = spec.get("checkpoint")
@@ -161,9 +162,18 @@ def start_after(manifest: Json, run: RunView, *, step: int | None = None, fresh:
             spec["checkpoint"] = checkpoint | {"start": {"mode": "Fresh"}}
         return "begins at step 0"
     start = start_of(checkpoint)
-    if start.get("run") or start.get("path") or (start.get("mode") == "Fresh" and step is None):
-        return in_words(start)
-    found, words = _source(run, manifest)
+    says = in_words(start) if start.get("run") or start.get("path") or start.get("mode") == "Fresh" else ""
+    if _has_saved(run) and _names(start, run):
+        step, says = start.get("step") if step is None else step, ""
+    elif says and not _has_saved(run):
+        if step is not None:
+            raise CannotGoOnError(
+                f"--step {step} is not used: {run.name} has saved nothing in a shared tier, and by its manifest the "
+                f"new run {says}",
+                "leave --step out, or write checkpoint.start.step",
+            )
+        return says
+    found, words, whose, newest = _source(run, manifest)
     if found is None and step is not None:
         raise CannotGoOnError(
             f"{run.name} has no step {step} in a shared tier", f"{retry_of(run)} --fresh begins at step 0"
@@ -177,13 +187,15 @@ def start_after(manifest: Json, run: RunView, *, step: int | None = None, fresh:
     if step is None:
         _refuse_what_went_wrong(run)
     else:
-        found["step"], words = step, f"step {step} of {run.name}"
-    if start.get("mode") == "Require":
-        found["mode"] = "Require"
-    if _saves_in_the_same_directory(run, manifest) and step is None:
-        return f"goes on from {words}"  # it finds them by itself
+        found["step"], words = step, f"step {step} of {whose}"
+    if step is not None and _is_where_it_saves(found, run, manifest):
+        if step != newest:
+            raise _later_steps_are_found(whose, step)
+        del found["step"]
+    found |= {"mode": "Require"} if start.get("mode") == "Require" else {}
+    found |= {"acceptCopy": True} if start.get("acceptCopy") is True and not says else {}
     spec["checkpoint"] = checkpoint | {"start": found}
-    return f"goes on from {words}"
+    return f"goes on from {words}" + (f"; its manifest ({says}) is for one that has saved nothing" if says else "")
 
 
 def put_record(manifest: Json, run: RunView) -> None:
@@ -231,22 +243,36 @@ def refuse_another_claim(run: RunView, checkpoint: object) -> None:
         )
 
 
-def _source(run: RunView, manifest: Json) -> tuple[Json | None, str]:
-    """What ``checkpoint.start`` is to be, and the same in words. The run is named where its object stays."""
+def _source(run: RunView, manifest: Json) -> tuple[Json | None, str, str, int | None]:
+    """What ``checkpoint.start`` is to be, the same in words, whose that is, and its newest step, if known. The run is
+    named where its object stays."""
     saved, before, root = newest_saved(run.status), run.status.checkpoint.previous_saves, run.status.resolved.start_root
-    if saved is not None or run.status.checkpoint.unrecognised:
+    if _has_saved(run):
         stays = manifest["metadata"].get("name") != run.name
         step = f"step {saved}" if saved is not None else "what is there"
-        return ({"run": run.name} if stays else {"path": _inside(directory_of(run))}), f"{step} of {run.name}"
+        found: Json = {"run": run.name} if stays else {"path": _inside(directory_of(run))}
+        return found, f"{step} of {run.name}", run.name, saved
     if before:
-        return {"path": directory_of_save(before[0].path, before[0].uid)}, f"step {before[0].step} of an earlier run"
+        step = f"step {before[0].step}"
+        return {"path": place_of(before[0])}, f"{step} of an earlier run", "an earlier run", before[0].step
     if root.startswith(_MOUNT) and run.spec is not None and run.spec.checkpoint is not None:
         asked = run.spec.checkpoint.start
-        found: Json = {"path": _inside(root)}
-        found |= {"step": asked.step} if asked.step is not None else {}
+        missed, whose = missed_its_step(run, run.status), f"what {run.name} was to start from"
+        found = {"path": _inside(root)}
+        found |= {"step": asked.step} if asked.step is not None and not missed else {}
         found |= {"acceptCopy": True} if asked.accept_copy else {}
-        return found, f"what {run.name} was to start from"
-    return None, ""
+        return found, f"the newest of {whose}" if missed else whose, whose, None
+    return None, "", "", None
+
+
+def _has_saved(run: RunView) -> bool:
+    """Where every node sees it, and other runs."""
+    return newest_saved(run.status) is not None or has_unknown(run.status, SHARED)
+
+
+def _names(start: Json, run: RunView) -> bool:
+    """The manifest itself says to go on from this very run."""
+    return start.get("run") == run.name or start.get("path") == _inside(directory_of(run))
 
 
 def _was_to_be_fresh(run: RunView) -> bool:
@@ -266,18 +292,24 @@ def _refuse_what_went_wrong(run: RunView) -> None:
 def _refuse_silence(run: RunView) -> None:
     """It has saved, and nothing of that can be started from."""
     local = [each.step for each in run.status.checkpoint.latest if each.tier == LOCAL]
-    if local:
-        words = f"step {max(local)} of {run.name} is on its nodes' own disks, which no other run can start from"
+    if local or has_unknown(run.status, LOCAL):
+        what = f"step {max(local)} of {run.name}" if local else f"what {run.name} may have saved"
+        words = f"{what} is on its nodes' own disks, which no other run can start from"
         raise CannotGoOnError(words, f"{retry_of(run)} --fresh begins at step 0; a shared tier would have kept it")
 
 
-def _saves_in_the_same_directory(run: RunView, manifest: Json) -> bool:
-    checkpoint = run.spec.checkpoint if run.spec is not None else None
+def _is_where_it_saves(found: Json, run: RunView, manifest: Json) -> bool:
+    """What the new run is to start from is the one directory that all of its attempts save in."""
     theirs: Json = manifest["spec"]["checkpoint"]
-    if checkpoint is None or checkpoint.layout != "Shared" or theirs.get("layout") != "Shared":
-        return False
     default = f"{manifest['metadata'].get('namespace')}/{manifest['metadata'].get('name')}"
-    return _inside(directory_of(run)) == (theirs["shared"].get("path") or default)
+    own = theirs["shared"].get("path") or default
+    return theirs.get("layout") == "Shared" and found.get("path", _inside(directory_of(run))) == own
+
+
+def _later_steps_are_found(whose: str, step: int) -> CannotGoOnError:
+    words = f"step {step} of {whose} is in the directory that all attempts save in (layout: Shared), with later ones"
+    remedy = "-f FILE with another checkpoint.shared.path has the new run save elsewhere; without --step it goes on"
+    return CannotGoOnError(words, f"{remedy} from the newest")
 
 
 def _inside(path: str) -> str:

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 from lockstep.api.checkpoint_status import SavedCheckpoint as SavedCheckpoint
 from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.checkpoints.one_directory import is_in_one_directory, is_of_another_run, starts_in_place
 from lockstep.core.checkpoints.step_names import reached_step, without_doubtful
 from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_inventories, newest_valid
 from lockstep.core.model.assignment import ranked_slots
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import RunSnapshot
+from lockstep.core.model.snapshot import RunSnapshot, RunView
 from lockstep.core.model.worker_report import CheckpointReport
 
 
@@ -72,18 +73,27 @@ def is_own(row: CheckpointReport, state: RunState) -> bool:
     """Whether a row is of a checkpoint of this very run. Most formats do not say so; where it lies does."""
     if row.run_uid:
         return row.run_uid == state.run.uid
-    return not is_foreign(row.path, state.status.resolved.start_root, state.run.uid)
+    return not is_of_another_run(row, state.run, state.status) and not _is_elsewhere(row, state.run, state.status)
+
+
+def _is_elsewhere(row: CheckpointReport, run: RunView, status: TrainingRunStatus) -> bool:
+    """Whether it is of what the spec says to start from."""
+    if starts_in_place(run, status):
+        return is_of_another_run(row, run, status)
+    return is_foreign(row.path, status.resolved.start_root, run.uid)
 
 
 def _part_of(snapshot: RunSnapshot, status: TrainingRunStatus, *, foreign: bool) -> RankView:
-    view, root, uid = rank_view(snapshot, status), status.resolved.start_root, snapshot.run.uid
-    if not root and not foreign:
+    view, run = rank_view(snapshot, status), snapshot.run
+    if not status.resolved.start_root and not foreign and not is_in_one_directory(run):
         return view
+
+    def is_wanted(row: CheckpointReport) -> bool:
+        elsewhere = _is_elsewhere(row, run, status)
+        return elsewhere if foreign else not elsewhere and not is_of_another_run(row, run, status)
+
     reports = {
-        rank: replace(
-            report,
-            inventory=tuple(row for row in report.inventory if is_foreign(row.path, root, uid) == foreign),
-        )
+        rank: replace(report, inventory=tuple(row for row in report.inventory if is_wanted(row)))
         for rank, report in view.reports.items()
     }
     return replace(view, reports=reports)

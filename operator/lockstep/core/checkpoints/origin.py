@@ -15,6 +15,7 @@ from lockstep.core.pods.gang import shared_path
 ASK_AGAIN_AFTER = 60.0
 """Seconds after which a run that was not there is looked for again."""
 _RUN = "spec.checkpoint.start.run"
+_STEP = "spec.checkpoint.start.step"
 
 
 def resolve_origin(plan: PlanBuilder) -> Problem | None:
@@ -36,6 +37,9 @@ def resolve_origin(plan: PlanBuilder) -> Problem | None:
                 return problem
             assert plan.snapshot.origin is not None
             root, name, uid = directory_of(plan.snapshot.origin), plan.snapshot.origin.name, plan.snapshot.origin.uid
+        if checkpoint.start.step is not None and root == directory_of(plan.run):
+            words = "would be gone back to by each attempt, as all save in the directory where it lies (layout: Shared)"
+            return Problem(_STEP, f"{words}; leave it out, or save in another checkpoint.shared.path")
     if (root, name, uid) != (resolved.start_root, resolved.start_run, resolved.start_run_uid):
         plan.status = changed(
             plan.status, resolved=changed(resolved, start_root=root, start_run=name, start_run_uid=uid)

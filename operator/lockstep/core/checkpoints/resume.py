@@ -209,12 +209,12 @@ def _without_checkpoint(
     if context.origin:
         kind, reason = ResumeKind.BLOCKED, StopReason.NO_START_CHECKPOINT
         message = f"is to start from {context.origin}, where no checkpoint is valid{newest}"
-    elif context.mode == "Require":
-        kind, reason = ResumeKind.BLOCKED, StopReason.CHECKPOINT_REQUIRED
-        message = f"start.mode is Require and no checkpoint is valid{newest}"
     elif not ever_saved and not context.unknown and context.previous and context.mode != "Fresh":
         kind, reason = ResumeKind.BLOCKED, StopReason.PREVIOUS_SAVES
         message = to_be_asked(context.previous)
+    elif context.mode == "Require":
+        kind, reason = ResumeKind.BLOCKED, StopReason.CHECKPOINT_REQUIRED
+        message = f"start.mode is Require and no checkpoint is valid{newest}"
     elif not ever_saved and not context.unknown:
         kind, reason = ResumeKind.FRESH, ResumeReason.NOTHING_SAVED
         message = f"starts at step 0: this run has {'completed no save' if newest else 'saved nothing'} yet{newest}"

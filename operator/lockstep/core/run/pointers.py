@@ -7,6 +7,7 @@ from lockstep.api.checkpoint_spec import CheckpointSpec
 from lockstep.api.checkpoint_status import PointingStatus
 from lockstep.core.checkpoints.checkpoint_record import record_pointing
 from lockstep.core.checkpoints.inventory import is_foreign
+from lockstep.core.checkpoints.one_directory import starts_in_place
 from lockstep.core.checkpoints.verdicts import Candidate
 from lockstep.core.model.plan import PointRequest
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -78,7 +79,8 @@ _DONE = Pointing(PointingState.DONE)
 
 
 def _is_by_pointer(state: RunState, checkpoint: CheckpointSpec, choice: Candidate) -> bool:
-    if choice.tier != SHARED or is_foreign(choice.path, state.status.resolved.start_root, state.run.uid):
+    elsewhere = is_foreign(choice.path, state.status.resolved.start_root, state.run.uid)
+    if choice.tier != SHARED or (elsewhere and not starts_in_place(state.run, state.status)):
         return False  # what belongs to another run is not changed; on nodes' own disks each has its own
     if checkpoint.resume_by is not None:
         return checkpoint.resume_by == "Pointer"

@@ -5,11 +5,13 @@ from collections.abc import Iterator, Mapping
 
 from lockstep.api.base import names
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core.model.reasons import StopReason
+from lockstep.core.model.conditions import find
+from lockstep.core.model.reasons import ConditionType, StopReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tiers import LOCAL, SHARED
 
 STEP_0 = "begin at step 0"
+NEWEST_THERE = "start from the newest there"
 _CORRECTED = "[-f FILE]"
 _FLAGS: Mapping[str, str] = {
     StopReason.TIME_LIMIT: "-t LIMIT",
@@ -50,6 +52,18 @@ def newest_saved(status: TrainingRunStatus) -> int | None:
     return max((each.step for each in status.checkpoint.latest if each.tier == SHARED), default=None)
 
 
+def has_unknown(status: TrainingRunStatus, tier: str) -> bool:
+    """Something in the tier may be a save of the run, although no format recognises it."""
+    return any(each.tier == tier for each in status.checkpoint.unrecognised)
+
+
+def missed_its_step(run: RunView, status: TrainingRunStatus, reason: str = "") -> bool:
+    """The run ended as the step that it was to start from was not to be had: to name it again leads to the same."""
+    end = find(status, ConditionType.FINISHED)
+    named = run.spec is not None and run.spec.checkpoint is not None and run.spec.checkpoint.start.step is not None
+    return named and (reason or (end.reason if end is not None else "")) == StopReason.NO_START_CHECKPOINT
+
+
 def way_back(run: RunView, status: TrainingRunStatus, reason: str) -> str:
     """``to go on from step 40: lockstep retry llama -t LIMIT``, of a run that has ended, or ends, for ``reason``."""
     return "; ".join(_ways(run, status, reason))
@@ -61,8 +75,10 @@ def without_way_back(message: str) -> str:
 
 
 def _ways(run: RunView, status: TrainingRunStatus, reason: str) -> Iterator[str]:
-    onward, flag = begins(run, status)
+    onward, flag = begins(run, status, reason)
     asks = reason in _STEP_0_IS_A_CHOICE
+    if onward == NEWEST_THERE:
+        yield f"to start from another step there: {retry_of(run)} --step STEP"
     if not asks or onward != STEP_0:
         words = (retry_of(run), flag, _FLAGS.get(reason, _CORRECTED))
         yield f"to {onward}: {' '.join(filter(None, words))}"
@@ -70,8 +86,9 @@ def _ways(run: RunView, status: TrainingRunStatus, reason: str) -> Iterator[str]
         yield f"to {STEP_0}: {retry_of(run)} --fresh"
 
 
-def begins(run: RunView, status: TrainingRunStatus) -> tuple[str, str]:
-    """What the new run does first, as a verb; and the flag for it where the command alone would be refused."""
+def begins(run: RunView, status: TrainingRunStatus, reason: str = "") -> tuple[str, str]:
+    """What the new run does first, as a verb; and the flag for it where the command alone would be refused.
+    ``reason``: why the run ends, where status does not say so yet."""
     checkpoint, saved = status.checkpoint, newest_saved(status)
     if run.spec is not None and run.spec.checkpoint is None:
         return STEP_0, ""
@@ -79,12 +96,12 @@ def begins(run: RunView, status: TrainingRunStatus) -> tuple[str, str]:
         if checkpoint.ceiling is not None and saved > checkpoint.ceiling:  # it went wrong before that was saved
             return "go on from a step that you choose", "--step STEP"
         return f"go on from step {saved}", ""
-    if checkpoint.unrecognised:
+    if has_unknown(status, SHARED):
         return "go on from what is there", ""
     if checkpoint.previous_saves:
         return f"go on from step {checkpoint.previous_saves[0].step} of an earlier run", ""
     if status.resolved.start_root.startswith(f"{names.SHARED_CHECKPOINTS_MOUNT}/"):
-        return "start once more from where it was to", ""
-    if any(each.tier == LOCAL for each in checkpoint.latest):
+        return NEWEST_THERE if missed_its_step(run, status, reason) else "start once more from where it was to", ""
+    if has_unknown(status, LOCAL) or any(each.tier == LOCAL for each in checkpoint.latest):
         return STEP_0, "--fresh"
     return STEP_0, ""

@@ -34,8 +34,9 @@ def scan_tier(
 ) -> List[JSON]:  # fmt: skip
     """The newest checkpoints under ``<root>/<run_uid>/a<N>/``, newest first, as rows of the inventory.
 
-    With the layout ONE_FOR_ALL they are in ``root`` itself, of no attempt that could be told. With ANY there, and below
-    ``<root>/a<N>/``; ``run_uid`` empty: of whatever run.
+    With the layout ONE_FOR_ALL they are in ``root`` itself, of no attempt that could be told, and the newest of other
+    runs among them: what becomes of these is not decided here. With ANY there, and below ``<root>/a<N>/``; ``run_uid``
+    empty: of whatever run.
     In the tier ``local`` each rank's shard is a row of its own. Of a checkpoint with very many files only every
     ``of``-th is looked at, from ``share`` on: the ranks together see all of them. ``per_node``: processes, if known.
     ``wanted``: this step alone. Something else that ends in a number takes no checkpoint's place.
@@ -43,8 +44,9 @@ def scan_tier(
     """
     rows: List[JSON] = []
     valid: Set[int] = set()
-    strangers = 0
+    strangers = theirs = 0
     found: Iterator[Tuple[int, int, str]]
+    said_of = "" if layout == ONE_FOR_ALL else run_uid
     if layout == ONE_FOR_ALL:
         found = attempt_steps(root, 0, form=form, tier=tier)
     elif layout == ANY:
@@ -57,7 +59,7 @@ def scan_tier(
     for step, attempt, path in newest_first[:LOOKED_AT]:
         for shard in shards(path, tier):
             finding = examine(
-                shard, form=form, run_uid=run_uid, step=step, share=share, of=of, skew=skew, trusts_times=trusts_times
+                shard, form=form, run_uid=said_of, step=step, share=share, of=of, skew=skew, trusts_times=trusts_times
             )
             if finding is None:
                 continue
@@ -70,8 +72,13 @@ def scan_tier(
                     continue
             if finding.verdict == INVALID and not may_be_begun(shard):
                 finding = finding._replace(format="")
+            of_others = bool(run_uid) and finding.run_uid not in ("", run_uid)
+            if of_others:
+                theirs += 1
+                if theirs > ENOUGH_VALID:  # they hide none of its own
+                    continue
             rows.append(inventory_row(tier, step, attempt, shard, finding, per_node))
-            if finding.verdict == VALID:
+            if finding.verdict == VALID and not of_others:
                 valid.add(step)
         if len(valid) >= ENOUGH_VALID or len(rows) >= NEWEST:
             break

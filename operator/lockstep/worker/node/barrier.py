@@ -19,7 +19,7 @@ from lockstep.worker.link.operator_link import Link
 from lockstep.worker.node.preflight import Prepared, prepare
 from lockstep.worker.node.warmup import PeerServer, WarmUpResult, warm_up
 from lockstep.worker.output import log_line
-from lockstep.worker.settings import JSON, LOCAL, Settings
+from lockstep.worker.settings import JSON, LOCAL, SHARED, Settings
 from lockstep.worker.steps.service import StepService
 
 RETRY_SECONDS = 5.0
@@ -220,6 +220,9 @@ class Barrier:
 
     def _saved_by(self, path: str) -> str:
         """UID of the run that must have saved what is there; empty: any."""
+        tier = self._settings.tiers.get(SHARED)
+        if self._settings.fenced and tier is not None and tier.root == self._settings.start_root:
+            return ""  # it goes on in the directory, and some of it is its own
         return self._settings.start_run_uid if self._is_elsewhere(path) else self._settings.run_uid
 
     def _is_elsewhere(self, path: str) -> bool:

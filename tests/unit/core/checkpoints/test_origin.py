@@ -10,7 +10,7 @@ from support.world import World, spec, world
 SHARED = {"claimName": "lustre"}
 
 
-def world_of(start: dict[str, str], origin: dict[str, Any] | None = None, **tiers: object) -> World:
+def world_of(start: dict[str, Any], origin: dict[str, Any] | None = None, **tiers: object) -> World:
     w = world(1)
     if origin is not None:
         w.apply("base", spec(1, checkpoint=origin))
@@ -65,3 +65,12 @@ def test_once_resolved_the_other_run_may_go() -> None:
     plan = w.plan("one")
     assert resolve_origin(plan) is None
     assert plan.build().status is None
+
+
+@pytest.mark.parametrize(("path", "refused"), [("ns/one", True), ("ns/other", False)])
+def test_in_the_directory_that_all_attempts_save_in_no_single_step_is_started_from(path: str, refused: bool) -> None:
+    start: dict[str, Any] = {"path": path, "step": 300}
+    problem = resolve_origin(world_of(start, shared=SHARED, layout="Shared").plan("one"))
+    assert (problem is not None) == refused
+    if problem is not None:
+        assert (problem.field, "checkpoint.shared.path" in problem.message) == ("spec.checkpoint.start.step", True)

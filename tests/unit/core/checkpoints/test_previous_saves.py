@@ -5,7 +5,7 @@ import pytest
 from lockstep.core.checkpoints.previous_saves import directory_of
 from lockstep.core.model.conditions import find
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.worker_report import PreviousSavesReport
+from lockstep.core.model.worker_report import CheckpointReport, PreviousSavesReport, Verdict
 from support.world import World, node, phase, spec
 
 EARLIER = "uid-earlier"
@@ -53,6 +53,70 @@ def test_in_a_path_of_the_users_own_the_command_names_the_run_and_not_the_path()
     assert succeeded.reason == "PreviousSaves"
     assert "lockstep retry one" in succeeded.message
     assert "checkpoint.start: {path: team/llama/uid-earlier}" in succeeded.message
+
+
+def lies_there(step: int, uid: str = EARLIER, verdict: Verdict = Verdict.VALID) -> CheckpointReport:
+    """In the one directory of a run with ``layout: Shared``."""
+    return CheckpointReport(
+        tier="shared",
+        step=step,
+        path=f"/shared-checkpoints/ns/one/step-{step}",
+        verdict=verdict,
+        format="Manifest" if uid else "TorchDCP",
+        run_uid=uid,
+        committed_at=1.0,
+    )
+
+
+def in_one_directory(*rows: CheckpointReport, **checkpoint: object) -> World:
+    w = World({f"n{index}": node(f"n{index}") for index in range(3)})
+    w.foreign = rows
+    w.apply("one", spec(2, checkpoint=SHARED_TIER | {"layout": "Shared"} | checkpoint))
+    w.settle()
+    return w
+
+
+@pytest.mark.parametrize("uid", [EARLIER, ""], ids=["of that run", "of a format that does not say whose it is"])
+@pytest.mark.parametrize("mode", ["Auto", "Require"])
+def test_where_all_attempts_save_in_one_directory_it_asks_what_becomes_of_what_lies_there(uid: str, mode: str) -> None:
+    rows = lies_there(400, uid), lies_there(390, uid), lies_there(20251101, uid="")
+    w = in_one_directory(*rows, start={"mode": mode})
+    succeeded = find(w.status("one"), "Succeeded")
+    assert succeeded is not None
+    assert succeeded.reason == "PreviousSaves"
+    assert "an earlier run saved step 400 in this run's path" in succeeded.message
+    assert "checkpoint.start: {path: ns/one}" in succeeded.message
+    assert "to go on from step 400 of an earlier run: lockstep retry one" in succeeded.message
+    assert [(each.uid, each.step) for each in w.status("one").checkpoint.previous_saves] == [(uid, 400)]
+    assert w.status("one").totals.attempts == 0
+
+
+@pytest.mark.parametrize("verdict", [Verdict.INVALID, Verdict.UNKNOWN])
+def test_what_lies_there_and_is_not_whole_is_no_reason_for_step_0_either(verdict: Verdict) -> None:
+    w = in_one_directory(lies_there(400, verdict=verdict))
+    w.pass_time(120, step=5)
+    succeeded = find(w.status("one"), "Succeeded")
+    assert succeeded is not None
+    assert succeeded.reason == "NoValidCheckpoint"
+    assert w.status("one").totals.attempts == 0
+
+
+def test_who_began_at_step_0_beside_them_counts_none_of_them_as_its_own() -> None:
+    w = in_one_directory(lies_there(400), start={"mode": "Fresh"})
+    assert phase(w) is Phase.RUNNING
+    w.train("one", 10)
+    w.tell_of_save("one", 10)
+    w.pass_time(40, step=5)
+    assert [each.step for each in w.status("one").checkpoint.latest] == [10]
+    w.exit_child("one", 0, 1)
+    w.pass_time(60, step=5)
+    start = w.starts["uid-one", 2]
+    assert start.resume_step == 10
+
+
+def test_a_run_of_one_directory_whose_status_was_lost_is_known_by_what_is_its_own() -> None:
+    w = in_one_directory(lies_there(400), lies_there(410, uid="uid-one"))
+    assert w.starts["uid-one", 1].resume_step == 410
 
 
 @pytest.mark.parametrize(

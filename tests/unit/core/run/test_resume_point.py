@@ -325,3 +325,64 @@ def test_a_directory_of_the_claim_may_be_named() -> None:
 def test_checkpoints_elsewhere_are_told_from_ones_own_by_their_place(path: str, foreign: bool) -> None:
     assert is_foreign(path, "/s/base", "me") == foreign
     assert not is_foreign(path, "", "me")
+
+
+# --- layout Shared: start from the directory that the run itself saves in
+
+
+def in_place(*rows: CheckpointReport, **checkpoint: object) -> World:
+    """Run `two`, which goes on in the one directory of an earlier one of its name."""
+    w = World({f"n{index}": node(f"n{index}") for index in range(2)})
+    root = "/shared-checkpoints/ns/two"
+    w.foreign = tuple(
+        structs.replace(row, path=f"{root}/step-{row.step}", attempt=row.attempt if row.run_uid else 0) for row in rows
+    )
+    tier = {"shared": {"claimName": "lustre"}, "layout": "Shared", "start": {"path": "ns/two"}}
+    w.apply("two", spec(2, checkpoint=tier | checkpoint))
+    w.settle()
+    return w
+
+
+@pytest.mark.parametrize("uid", ["uid-one", ""], ids=["of that run", "of a format that does not say whose it is"])
+def test_a_run_goes_on_in_the_directory_that_an_earlier_one_saved_in(uid: str) -> None:
+    w = in_place(theirs(400, run_uid=uid), theirs(390, run_uid=uid))
+    start = w.starts["uid-two", 1]
+    assert (start.resume_step, start.resume.path) == (400, "/shared-checkpoints/ns/two/step-400")
+    assert w.pointed_at, "the loader looks there, and it is this run's to change"
+    w.train("two", 20)
+    w.tell_of_save("two", 420)
+    w.pass_time(40, step=5)
+    assert [each.step for each in w.status("two").checkpoint.latest] == [420]
+    w.exit_child("two", 0, 1)
+    w.pass_time(60, step=5)
+    assert w.starts["uid-two", 2].resume_step == 420
+
+
+@pytest.mark.parametrize("uid", ["uid-one", ""])
+def test_one_that_fails_before_it_saves_goes_on_from_there_once_more(uid: str) -> None:
+    w = in_place(theirs(400, run_uid=uid))
+    w.exit_child("two", 0, 1)
+    w.pass_time(60, step=5)
+    assert w.starts["uid-two", 2].resume_step == 400
+
+
+@pytest.mark.parametrize("rows", [(), (theirs(400, Verdict.INVALID),), (theirs(400, Verdict.UNKNOWN),)])
+def test_one_that_finds_nothing_whole_there_never_begins_at_step_0(rows: tuple[CheckpointReport, ...]) -> None:
+    w = in_place(*rows)
+    w.pass_time(120, step=5)
+    finished = find(w.status("two"), "Finished")
+    assert finished is not None
+    assert finished.reason == "NoStartCheckpoint"
+    assert ("uid-two", 1) not in w.starts
+
+
+def test_where_all_save_in_one_directory_what_lies_elsewhere_may_be_started_from() -> None:
+    rows = (theirs(500), theirs(900, path="/shared-checkpoints/ns/two/step-900"))
+    w = World({f"n{index}": node(f"n{index}") for index in range(4)})
+    w.foreign = rows
+    w.apply("one", spec(2))
+    w.settle()
+    tier = {"shared": {"claimName": "lustre"}, "layout": "Shared", "start": {"run": "one"}}
+    w.apply("two", spec(2, checkpoint=tier))
+    w.settle()
+    assert w.starts["uid-two", 1].resume_step == 500

@@ -22,11 +22,13 @@ LOCAL = SavedCheckpoint(tier="local", step=60, path="/local-checkpoints/uid/a1/s
 EARLIER = PreviousSave(uid="old", step=30, path="/shared-checkpoints/ns/one/old/a1/step-30")
 OR_STEP_0 = "; to begin at step 0: lockstep retry one --fresh"
 UNKNOWN = UnrecognisedSave(tier="shared", path="/shared-checkpoints/ns/one/uid/a1/model.bin")
+UNKNOWN_LOCAL = UnrecognisedSave(tier="local", path="/local-checkpoints/uid/a1/model.bin")
 
 
-def run(root: str = "", keeps: bool = True, **checkpoint: Any) -> RunView:
+def run(root: str = "", keeps: bool = True, step: int | None = None, **checkpoint: Any) -> RunView:
     w = world(1)
-    view = w.apply("one", spec(1, checkpoint=SHARED_TIER if keeps else None))
+    start = {"start": {"path": "base", "step": step}} if step is not None else {}
+    view = w.apply("one", spec(1, checkpoint=SHARED_TIER | start if keeps else None))
     status = changed(view.status, checkpoint=changed(view.status.checkpoint, **checkpoint))
     return replace(view, status=changed(status, resolved=changed(status.resolved, start_root=root)))
 
@@ -58,6 +60,20 @@ def run(root: str = "", keeps: bool = True, **checkpoint: Any) -> RunView:
             run(unrecognised=(UNKNOWN,)),
             "UnknownSaves",
             "to go on from what is there: lockstep retry one -f FILE" + OR_STEP_0,
+        ),
+        # On its nodes' own disks no other run finds that either.
+        (run(unrecognised=(UNKNOWN_LOCAL,)), "UnknownSaves", "to begin at step 0: lockstep retry one --fresh"),
+        (run(unrecognised=(UNKNOWN_LOCAL,)), "OutOfMemory", "to begin at step 0: lockstep retry one --fresh [-f FILE]"),
+        (
+            run("/shared-checkpoints/base", step=300),
+            "NoStartCheckpoint",
+            "to start from another step there: lockstep retry one --step STEP; "
+            "to start from the newest there: lockstep retry one [-f FILE]" + OR_STEP_0,
+        ),
+        (
+            run("/shared-checkpoints/base", step=300),
+            "OutOfMemory",
+            "to start once more from where it was to: lockstep retry one [-f FILE]",
         ),
         (
             run("/shared-checkpoints/base"),
