@@ -375,6 +375,30 @@ def test_in_one_directory_for_all_attempts_what_was_there_before_does_not_count(
     assert {row["attempt"] for row in left_behind(one, 0)} == {0}
 
 
+@pytest.mark.parametrize("fenced", [False, True])
+@pytest.mark.parametrize(("origin", "told"), [("base/llama/step-7", ["ckpt.pt"]), (f"ns/one/{UID}/a1/step-7", [])])
+def test_an_attempt_that_began_from_what_others_saved_has_saved_nothing_yet(
+    tmp_path: Path, origin: str, told: list[str], fenced: bool
+) -> None:
+    one = settings(tmp_path, fenced=fenced, start_root=str(tmp_path / "base" / "llama"))
+    watch = CommitWatch(one, launch(2)._replace(resume_path=str(tmp_path / origin), resume_step="7"))
+    torch_file((tmp_path / "ns/one" if fenced else attempt_of(tmp_path, 2)) / "ckpt.pt")
+    assert names(watch.poll(over=True).unrecognised) == told
+
+
+@pytest.mark.parametrize(("step", "told"), [(None, ["ckpt.pt"]), (7, ["ckpt.pt", "step-9"])])
+def test_what_a_program_saves_where_it_was_to_start_from_is_known_unless_a_step_is_named(
+    tmp_path: Path, step: int | None, told: list[str]
+) -> None:
+    out = tmp_path / "base" / "llama"
+    age(layouts.dcp(out / "step-7"))
+    one = settings(tmp_path, start_root=str(out), start_step=step, command=["train.py", f"--output_dir={out}"])
+    watch = CommitWatch(one, launch()._replace(resume_path=str(out / "step-7"), resume_step="7"))
+    layouts.dcp(out / "step-9")
+    torch_file(out / "ckpt.pt")
+    assert sorted(names(watch.poll(over=True).unrecognised)) == told
+
+
 def test_saves_that_are_begun_and_left_so_are_told_but_the_last_may_still_be_under_way(tmp_path: Path) -> None:
     watch = CommitWatch(settings(tmp_path), launch())
     for step in (10, 20):

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from lockstep.api.checkpoint_status import UnrecognisedSave
 from lockstep.core.checkpoints.checkpoint_record import record_unrecognised
@@ -11,7 +12,7 @@ from lockstep.core.checkpoints.verdicts import Candidate, RankView
 from lockstep.core.model.conditions import find
 from lockstep.core.model.plan import Plan
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.worker_report import UnrecognisedReport, Verdict, WorkerPhase, WorkerReport
+from lockstep.core.model.worker_report import CheckpointReport, UnrecognisedReport, Verdict, WorkerPhase, WorkerReport
 from lockstep.present.explanation import sentences
 from support.world import World, node, spec
 
@@ -100,6 +101,38 @@ def test_an_honest_restart_is_not_blocked(seen: tuple[UnrecognisedReport, ...] |
     w.exit_child("one", 0, 1)
     w.pass_time(120, step=5)
     assert w.status("one").totals.attempts == attempts
+
+
+BASE = CheckpointReport(
+    tier="shared", step=7, path="/shared-checkpoints/base/llama/step-7", verdict=Verdict.VALID, committed_at=1.0
+)
+
+
+def from_a_base(layout: str = "PerAttempt") -> World:
+    """A gang that trains, from a checkpoint that is none of its own."""
+    w = World({f"n{index}": node(f"n{index}") for index in range(3)})
+    w.foreign = (BASE,)
+    w.unrecognised = ()
+    w.apply("one", spec(2, checkpoint=SHARED_TIER | {"start": {"path": "base/llama"}, "layout": layout}))
+    w.settle()
+    assert w.starts["uid-one", 1].resume_step == 7
+    w.train("one", 35)
+    w.saved.clear()
+    return w
+
+
+@pytest.mark.parametrize("layout", ["PerAttempt", "Shared"])
+def test_such_saves_block_another_start_from_a_base_as_they_block_step_0(layout: str) -> None:
+    w = from_a_base(layout)
+    w.unrecognised = (BESIDE,)
+    w.work()
+    assert [event.reason for event in w.reconcile("one").events] == ["UnknownSaves"]
+    w.exit_child("one", 0, 1)
+    w.pass_time(240, step=5)
+    succeeded = find(w.status("one"), "Succeeded")
+    assert succeeded is not None
+    assert (succeeded.status, succeeded.reason) == ("False", "UnknownSaves")
+    assert w.status("one").totals.attempts == 1
 
 
 def test_with_start_mode_fresh_the_next_attempt_starts_at_step_0_all_the_same() -> None:
