@@ -135,6 +135,23 @@ def test_such_saves_block_another_start_from_a_base_as_they_block_step_0(layout:
     assert w.status("one").totals.attempts == 1
 
 
+@pytest.mark.parametrize(("newer", "kind"), [(None, "Warning"), (40, "Normal")])
+def test_another_attempt_from_the_same_base_is_no_matter_of_course_either(
+    newer: int | None, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = from_a_base()
+    plans: list[Plan] = []
+    reconcile = w.reconcile
+    monkeypatch.setattr(w, "reconcile", lambda name: plans.append(reconcile(name)))
+    if newer is not None:  # the program goes on where it began, in a format that is known
+        w.foreign += (structs.replace(BASE, step=newer, path=f"/shared-checkpoints/base/llama/step-{newer}"),)
+    w.exit_child("one", 0, 1)
+    w.pass_time(120, step=5)
+    (started,) = [each for plan in plans for each in plan.events if each.reason == "Started"]
+    assert started.type == kind
+    assert started.note.endswith("and the steps up to 42 are done again") is (newer is None)
+
+
 def test_with_start_mode_fresh_the_next_attempt_starts_at_step_0_all_the_same() -> None:
     w = gang(start={"mode": "Fresh"})
     w.unrecognised = (FOUND,)
