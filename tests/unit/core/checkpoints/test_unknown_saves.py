@@ -10,11 +10,12 @@ from lockstep.core.checkpoints.checkpoint_record import record_unrecognised
 from lockstep.core.checkpoints.unknown_saves import MANY_STEPS, MOST, named, report_unknown_saves, unknown_saves
 from lockstep.core.checkpoints.verdicts import Candidate, RankView
 from lockstep.core.model.conditions import find
+from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import Plan
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.worker_report import CheckpointReport, UnrecognisedReport, Verdict, WorkerPhase, WorkerReport
 from lockstep.present.explanation import sentences
-from support.world import World, node, spec
+from support.world import World, node, phase, spec
 
 SHARED_TIER = {"shared": {"claimName": "lustre"}}
 FOUND = UnrecognisedReport("shared", "/shared/ns/one/u/a1/ckpt_30.pt", 1, "no format that Lockstep knows")
@@ -150,6 +151,61 @@ def test_another_attempt_from_the_same_base_is_no_matter_of_course_either(
     (started,) = [each for plan in plans for each in plan.events if each.reason == "Started"]
     assert started.type == kind
     assert started.note.endswith("and the steps up to 42 are done again") is (newer is None)
+
+
+def seen_at_the_end(w: World, layout: str = "PerAttempt", **change: object) -> None:
+    """A gang is stopped, and then makes the first save that its workers tell of."""
+    w.apply("one", spec(2, checkpoint=SHARED_TIER | {"layout": layout}, **change))
+    w.reconcile("one")
+    assert phase(w) is Phase.STOPPING
+    w.unrecognised = (BESIDE,)
+    w.settle()
+
+
+@pytest.mark.parametrize("listens", [True, False])
+@pytest.mark.parametrize("layout", ["PerAttempt", "Shared"])
+def test_a_save_that_is_made_for_a_stop_is_told_and_blocks_step_0_afterwards(layout: str, listens: bool) -> None:
+    w = gang(layout=layout)
+    w.listens, w.saves_succeed = listens, False
+    w.work()
+    seen_at_the_end(w, layout, suspend=True)
+    w.pass_time(400, step=5)
+    assert phase(w) is Phase.SUSPENDED
+    assert [each.path for each in w.status("one").checkpoint.unrecognised] == [BESIDE.path]
+    w.roll_out("one", spec(2, checkpoint=SHARED_TIER | {"layout": layout}))
+    w.pass_time(120, step=5)
+    succeeded = find(w.status("one"), "Succeeded")
+    assert succeeded is not None
+    assert (succeeded.status, succeeded.reason) == ("False", "UnknownSaves")
+
+
+def test_whoever_ends_for_good_with_such_a_save_is_told_of_it_in_its_last_words() -> None:
+    w = gang()
+    seen_at_the_end(w, cancel=True)
+    assert phase(w) is Phase.FINISHED
+    assert [each.path for each in w.status("one").checkpoint.unrecognised] == [BESIDE.path]
+
+
+@pytest.mark.parametrize(("change", "end"), [({"suspend": True}, Phase.SUSPENDED), ({"cancel": True}, Phase.FINISHED)])
+def test_what_a_worker_says_as_its_pod_goes_still_counts(change: dict[str, bool], end: Phase) -> None:
+    w = gang()
+    w.roll_out("one", spec(2, checkpoint=SHARED_TIER, **change))
+    assert phase(w) is end
+    w.reports["uid-one"][0] = replace(w.reports["uid-one"][0], unrecognised=(BESIDE,))
+    (event,) = [event for event in w.reconcile("one").events if event.reason == "UnknownSaves"]
+    assert ("start.mode: Fresh" in event.note) is (end is Phase.SUSPENDED), "who has ended takes no change any more"
+    assert [each.path for each in w.status("one").checkpoint.unrecognised] == [BESIDE.path]
+
+
+def test_what_a_program_exports_as_it_comes_to_its_end_is_no_save_that_went_wrong() -> None:
+    w = gang()
+    for rank in range(2):
+        w.exit_child("one", rank, 0)
+    w.settle()
+    assert phase(w) is Phase.FINISHED
+    w.reports["uid-one"][0] = replace(w.reports["uid-one"][0], unrecognised=(BESIDE,))
+    assert not w.reconcile("one").events
+    assert not w.status("one").checkpoint.unrecognised
 
 
 def test_with_start_mode_fresh_the_next_attempt_starts_at_step_0_all_the_same() -> None:
