@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 from time import monotonic
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Set, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 from lockstep.worker.checkpoints.formats import nvrx
 from lockstep.worker.checkpoints.formats.catalogue import (
@@ -268,6 +268,15 @@ def _rows(tier: str, attempt: int, found: Iterable[_Found]) -> List[JSON]:
 
 def _row(tier: str, attempt: int, path: str, reason: str) -> JSON:
     return {"tier": tier, "attempt": attempt, "path": path[:MAX_PATH], "reason": reason[:256]}
+
+
+def as_written(rows: Sequence[JSON], seen: Sequence[JSON], attempt: int) -> List[JSON]:
+    """``rows`` of the barrier, where what lies as others may have put it there is of the attempt that was ``seen`` to
+    write it: it may have done so last of all, and nobody have heard of it before."""
+    written = {(row["tier"], row["path"]) for row in seen}
+    return [
+        dict(row, attempt=row["attempt"] or attempt) if (row["tier"], row["path"]) in written else row for row in rows
+    ]
 
 
 def bounded(rows: List[JSON]) -> List[JSON]:
