@@ -12,7 +12,16 @@ import pytest
 
 from harness.fake_operator import FakeOperator
 from harness.proc import children, names
-from harness.running_worker import LaunchWorker, RunningWorker, commit_shared, exited, ready, run_attempt, until
+from harness.running_worker import (
+    RUN_UID,
+    LaunchWorker,
+    RunningWorker,
+    commit_shared,
+    exited,
+    ready,
+    run_attempt,
+    until,
+)
 from lockstep.worker.checkpoints import inventory
 from lockstep.worker.child.launch import TOGETHER_SECONDS, start_delay
 from lockstep.worker.node import barrier as worker_barrier
@@ -238,6 +247,19 @@ def test_a_save_seen_last_is_told_with_the_arrival_and_not_before(operator: Fake
     said = [state for state in operator.states()[count:] if not state["waitSeconds"]]  # the others are polls
     assert [state["phase"] for state in said] == ["Ready"]
     assert str(saved) in {row["path"] for row in said[0]["inventory"]}
+
+
+def test_what_it_saved_as_it_was_told_to_end_is_its_own_at_the_barrier_though_nobody_heard_of_it(
+    operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
+) -> None:
+    saved, up = tmp_path / "shared" / RUN_UID / "ckpt.pt", tmp_path / "up"
+    worker = launch("sh", "-c", f"trap 'echo weights > {saved}; exit 0' TERM; touch {up}; while :; do sleep 0.05; done")
+    run_attempt(operator, 1)
+    until(up.exists)
+    ready(operator, 2)
+    (row,) = operator.wait_for(lambda state: [row["attempt"] for row in state["unrecognised"]] == [1])["unrecognised"]
+    assert row["path"] == str(saved)
+    assert worker.process.poll() is None
 
 
 def test_only_a_suspicious_worker_waits_for_its_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

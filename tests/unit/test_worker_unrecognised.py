@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.controller.workers.protocol import decode_report
+from lockstep.worker.agent import Worker
 from lockstep.worker.checkpoints.inventory import CommitWatch
 from lockstep.worker.checkpoints.tiers import scan_tier
 from lockstep.worker.checkpoints.unrecognised import (
@@ -18,6 +20,7 @@ from lockstep.worker.checkpoints.unrecognised import (
     LOOKED_AT,
     LOOKS,
     MOST,
+    as_written,
     being_saved,
     bounded,
     left_behind,
@@ -375,6 +378,30 @@ def test_in_one_directory_for_all_attempts_what_was_there_before_does_not_count(
     assert {row["attempt"] for row in left_behind(one, 0)} == {0}
 
 
+@pytest.mark.parametrize("fenced", [False, True])
+@pytest.mark.parametrize(("origin", "told"), [("base/llama/step-7", ["ckpt.pt"]), (f"ns/one/{UID}/a1/step-7", [])])
+def test_an_attempt_that_began_from_what_others_saved_has_saved_nothing_yet(
+    tmp_path: Path, origin: str, told: list[str], fenced: bool
+) -> None:
+    one = settings(tmp_path, fenced=fenced, start_root=str(tmp_path / "base" / "llama"))
+    watch = CommitWatch(one, launch(2)._replace(resume_path=str(tmp_path / origin), resume_step="7"))
+    torch_file((tmp_path / "ns/one" if fenced else attempt_of(tmp_path, 2)) / "ckpt.pt")
+    assert names(watch.poll(over=True).unrecognised) == told
+
+
+@pytest.mark.parametrize(("step", "told"), [(None, ["ckpt.pt"]), (7, ["ckpt.pt", "step-9"])])
+def test_what_a_program_saves_where_it_was_to_start_from_is_known_unless_a_step_is_named(
+    tmp_path: Path, step: int | None, told: list[str]
+) -> None:
+    out = tmp_path / "base" / "llama"
+    age(layouts.dcp(out / "step-7"))
+    one = settings(tmp_path, start_root=str(out), start_step=step, command=["train.py", f"--output_dir={out}"])
+    watch = CommitWatch(one, launch()._replace(resume_path=str(out / "step-7"), resume_step="7"))
+    layouts.dcp(out / "step-9")
+    torch_file(out / "ckpt.pt")
+    assert sorted(names(watch.poll(over=True).unrecognised)) == told
+
+
 def test_saves_that_are_begun_and_left_so_are_told_but_the_last_may_still_be_under_way(tmp_path: Path) -> None:
     watch = CommitWatch(settings(tmp_path), launch())
     for step in (10, 20):
@@ -472,3 +499,40 @@ def test_what_is_written_again_before_each_look_is_told_all_the_same(tmp_path: P
         age(torch_file(attempt_of(tmp_path) / "ckpt.pt"), 100 + number)
         told.append(names(watch.poll().unrecognised))
     assert told == [[]] * (LOOKS - 1) + [["ckpt.pt"]]
+
+
+def test_at_the_barrier_it_is_known_of_what_the_last_attempt_was_seen_to_write(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    one = settings(tmp_path, command=["train.py", f"--out={out}"])
+    age(torch_file(out / "base.pt"))
+    age(torch_file(attempt_of(tmp_path) / "ckpt_10.pt"))
+    watch = CommitWatch(one, launch(2))
+    torch_file(out / "ckpt_20.pt")
+    torch_file(out / "ckpt_30.pt")
+    seen = watch.poll(over=True).unrecognised
+    (out / "ckpt_30.pt").unlink()
+    rows = as_written(left_behind(one, 0), seen, 2)
+    told = {os.path.basename(row["path"]): row["attempt"] for row in rows}
+    assert told == {"ckpt_10.pt": 1, "base.pt": 0, "ckpt_20.pt": 2}
+
+
+class Watched:
+    """Of a program that has ended."""
+
+    watching = True
+
+
+@pytest.mark.parametrize(("ago", "left", "waits"), [(0.0, 20.0, True), (60.0, 20.0, False), (0.0, 0.0, False)])
+def test_a_worker_whose_pod_goes_tells_of_the_last_save_first(
+    tmp_path: Path, ago: float, left: float, waits: bool
+) -> None:
+    worker = Worker(settings(tmp_path, scratch=str(tmp_path)))
+    now = time.monotonic()
+    worker.phase, worker.exit = "Exited", {"code": 0, "signal": None, "reason": "StoppedOnRequest"}
+    worker.terminating, worker.leave_at, worker.ended = True, now + left, now - ago
+    worker.training = Watched()  # type: ignore[assignment]
+    worker._leave_on_signal()
+    assert (worker.leave_with is None) is waits
+    worker.training.watching = False
+    worker._leave_on_signal()
+    assert worker.leave_with == 128 + signal.SIGTERM

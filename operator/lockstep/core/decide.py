@@ -19,6 +19,7 @@ from lockstep.core.checkpoints.unknown_saves import report_unknown_saves
 from lockstep.core.failures.node_memory import to_forgive, to_remember
 from lockstep.core.failures.ranks import record_of_ends, succeeded_ranks
 from lockstep.core.failures.step_evidence import has_succeeded, success_in_words
+from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import Plan
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -106,6 +107,8 @@ def leave_the_finished_alone(plan: PlanBuilder) -> bool:
         plan.status = record_latest(plan.status, latest)
     else:
         let_go_of_group(plan)
+    if not is_true(plan.status, ConditionType.SUCCEEDED):  # who has succeeded exports what it was to come to
+        report_unknown_saves(plan)
     finished = next(c for c in plan.status.conditions if c.type == ConditionType.FINISHED)
     ended, tunables = finished.last_transition_time, plan.tunables
     forget_when_due(plan, ended)
@@ -150,6 +153,7 @@ def obey_stop_orders(plan: PlanBuilder) -> bool:
     """What is asked of a run for which nothing else is done: to stop, after a save, for whoever may have it stopped,
     and the end of a stop that has begun. True when it stops, or nothing more can be known of it."""
     if plan.run.spec is None:
+        report_unknown_saves(plan)
         obey_without_spec(plan)
         return True
     settle_save(plan)
@@ -170,9 +174,13 @@ def _stop_as_asked(plan: PlanBuilder, leaving: frozenset[int], *, on_hold: bool 
     ``on_hold``: what lives may be no gang that status knows of, and is to be stopped all the same; nothing is begun.
     """
     phase = plan.phase
-    at_rest = phase in (Phase.PENDING, Phase.SUSPENDED) and not (on_hold and anything_to_stop(plan))
+    without_nodes = phase in (Phase.PENDING, Phase.SUSPENDED)
+    at_rest = without_nodes and not (on_hold and anything_to_stop(plan))
+    if without_nodes:
+        report_unknown_saves(plan)  # the last words of a worker may come as its pod goes
     if phase is Phase.STOPPING:
         if not _finish_if_succeeded(plan):
+            report_unknown_saves(plan)  # a program may save only now; once its pods are gone nobody is left to ask
             save_by_the_limit(plan)
             carry_out_stop(plan, leaving)
         return True

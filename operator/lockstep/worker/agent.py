@@ -11,6 +11,7 @@ from typing import Callable, List, Optional
 
 from lockstep.worker.checkpoints.removal import Removal
 from lockstep.worker.checkpoints.tiers import NEWEST
+from lockstep.worker.checkpoints.unrecognised import as_written
 from lockstep.worker.child.launch import (
     contract_environment,
     start_delay,
@@ -198,12 +199,16 @@ class Worker:
     def _towards_complete(self) -> None:
         if self.child:
             self._stop_child(self._grace(), "StoppedOnRequest")
-        elif self.training and self.training.watching and time.monotonic() - self.ended < LAST_LOOK_SECONDS:
-            return  # what was saved last is told of before it leaves
+        elif self._looks_for_the_last_save():
+            return
         else:
             # The run is over as a whole: a rank that only had to be stopped did not fail.
             stopped = self.exit is not None and self.exit["reason"] == "StoppedOnRequest"
             self.leave_with = 0 if stopped else self._child_code()
+
+    def _looks_for_the_last_save(self) -> bool:
+        """It is told of before this worker leaves: there may be nobody else to tell of it."""
+        return bool(self.training and self.training.watching and time.monotonic() - self.ended < LAST_LOOK_SECONDS)
 
     def _leave_on_signal(self) -> None:
         if self.child and (self._may_train_on(self.child) or self._is_drained(self.child)):
@@ -214,6 +219,8 @@ class Worker:
             stop = self.operator.desired["phase"] in ("Stop", "Complete")
             left = max(0.0, self.leave_at - time.monotonic())
             self._stop_child(min(self._grace(), left), "StoppedOnRequest" if stop else "WorkerTerminated")
+        elif self._looks_for_the_last_save() and time.monotonic() < self.leave_at:
+            return
         elif self.exit is not None and self.exit["reason"] != "WorkerTerminated" and self.phase == EXITED:
             self.leave_with = self._own_code()  # of an earlier attempt it would not be: this one was not run
         else:
@@ -453,8 +460,9 @@ class Worker:
             "problem": self.problem, **self.barrier.report(), **self.steps.report(),
             **(training.report() if training else NOTHING_TRAINS),
         }  # fmt: skip
-        source = training if training and not self.barrier.ready_for else self.barrier
-        report["unrecognised"] = source.unrecognised
+        seen = list(training.unrecognised) if training else []
+        left = as_written(self.barrier.unrecognised, seen, self.attempt)
+        report["unrecognised"] = left if self.barrier.ready_for else seen
         if self.barrier.previous_saves:
             report["previousSaves"] = self.barrier.previous_saves
         if self.leaving_by:

@@ -112,6 +112,12 @@ def places_of(environ: Mapping[str, str], options: Mapping[str, Any]) -> Sequenc
     return (*(f"{name}={value}" for name, value in theirs), *map(str, options.get("places", ())))
 
 
+def is_elsewhere(settings: Settings, path: str) -> bool:
+    """In the directory that the run may start from, and not its own."""
+    root = settings.start_root
+    return bool(root) and path.startswith(root + "/") and settings.run_uid not in path.split("/")
+
+
 def attempt_directory(settings: Settings, name: str, attempt: int) -> str:
     """Where an attempt saves in the tier of that name; empty when the run has no such tier."""
     tier = settings.tiers.get(name)

@@ -12,6 +12,7 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.checkpoint_record import record_unrecognised
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.verdicts import Candidate, RankView
+from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.tiers import LOCAL
@@ -48,7 +49,8 @@ def report_unknown_saves(plan: PlanBuilder) -> None:
     if new and len(known) < MOST:
         plan.status = record_unrecognised(plan.status, (*checkpoint.unrecognised, *new)[:MOST])
     if new and not known:
-        words = f"no save of this run can be resumed from: {named(new)}; {REMEDY}"
+        remedy = HOW_TO_BE_KNOWN if plan.phase is Phase.FINISHED else REMEDY
+        words = f"no save of this run can be resumed from: {named(new)}; {remedy}"
         plan.event(EventReason.UNKNOWN_SAVES, words, action=ActionWord.REPORT, warning=True)
 
 

@@ -7,7 +7,7 @@ from lockstep.api.checkpoint_status import RejectedCandidate, SavedCheckpoint
 from lockstep.api.run_status import StartRecord
 from lockstep.core.checkpoints.archiving import is_tidying
 from lockstep.core.checkpoints.checkpoint_record import record_no_choice, record_resume
-from lockstep.core.checkpoints.inventory import is_own
+from lockstep.core.checkpoints.inventory import is_foreign, is_own
 from lockstep.core.checkpoints.local_retention import local_retention
 from lockstep.core.checkpoints.resume import Rejection, ResumeDecision, ResumeKind
 from lockstep.core.failures.evidence import Loss, LossKind
@@ -162,6 +162,7 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
         order=slots.order(assignment),
         dashboard=_dashboard(first),
     )
+    begins_again = _begins_again(plan, decision)
     status = record_resume(
         plan.status,
         start.resume,
@@ -179,7 +180,7 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
     if choice is not None:
         begun = changed(begun, resume_step=choice.step, resume_tier=choice.tier)
     plan.put_attempt(begun)
-    loses = choice is None and plan.status.totals.attempts > 1
+    loses = begins_again and plan.status.totals.attempts > 1
     steps = f"the steps up to {reached} are" if reached else "what was done before is"
     again = f", and {steps} done again" if loses else ""
     plan.event(
@@ -189,6 +190,15 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
         warning=loses,
     )
     _report_rejected(plan, rejected)
+
+
+def _begins_again(state: RunState, decision: ResumeDecision) -> bool:
+    """At step 0, or where the spec says to start from and no later there than the attempt before it."""
+    choice, before = decision.choice, state.status.checkpoint.resume
+    if choice is None:
+        return True
+    is_theirs = is_foreign(choice.path, state.status.resolved.start_root, state.run.uid)
+    return is_theirs and (before is None or choice.step <= before.step)
 
 
 def _dashboard(first: WorkerReport) -> str:

@@ -24,7 +24,7 @@ from lockstep.worker.checkpoints.tiers import (
 )
 from lockstep.worker.checkpoints.unrecognised import Settling, being_saved, bounded, never_committed
 from lockstep.worker.errors import trouble
-from lockstep.worker.settings import JSON, SHARED, Settings, attempt_directory
+from lockstep.worker.settings import JSON, SHARED, Settings, attempt_directory, is_elsewhere
 from lockstep.worker.start import Launch
 
 TIMES_AGAINST = "only its files' times speak against it; where none are kept: checkpoint.trustTimes: false"
@@ -131,7 +131,9 @@ class CommitWatch:
         self._begun: Set[str] = set()
         self._as_copied: Dict[str, JSON] = {}  # whole, but for times that speak against them
         self._settling = Settling()
-        self._started, self._seen_valid = time.time(), False
+        self._started = time.time()
+        # What another run has saved says nothing of this one's saves.
+        self._seen_valid = bool(launch.resume_path) and not is_elsewhere(settings, launch.resume_path)
         if settings.fenced:
             self._know_what_is_there()
 
@@ -194,7 +196,7 @@ class CommitWatch:
                             self._begun.add(shard)
                             if gone_on and finding is not None and may_be_begun(shard):
                                 left.append(never_committed(name, launch.attempt, shard, finding.reason))
-        if self._seen_valid or launch.resume_path:
+        if self._seen_valid:
             return Commits(rows, begun)
         left += self._as_copied.values()
         self._settling.begin_look()

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 from time import monotonic
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Set, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 from lockstep.worker.checkpoints.formats import nvrx
 from lockstep.worker.checkpoints.formats.catalogue import (
@@ -53,8 +53,8 @@ class _File(NamedTuple):
 class _Walk:
     """A look through one tier that ends after so many names, and ``seconds``, whatever lies there."""
 
-    def __init__(self, since: float = 0.0, seconds: float = float("inf")) -> None:
-        self.left, self._since, self._until = LOOKED_AT, since, monotonic() + seconds
+    def __init__(self, settings: Settings, since: float = 0.0, seconds: float = float("inf")) -> None:
+        self._settings, self.left, self._since, self._until = settings, LOOKED_AT, since, monotonic() + seconds
 
     def entries(self, directory: str) -> Iterator[os.DirEntry[str]]:
         """Files and directories, no links. Whatever cannot be listed is left out: the inventory says so."""
@@ -63,8 +63,16 @@ class _Walk:
                 self.left -= 1
                 if self.left < 0 or monotonic() > self._until:
                     return
-                if not entry.is_symlink() and not PASSED_OVER.search(entry.name):
-                    yield entry
+                if entry.is_symlink() or PASSED_OVER.search(entry.name) or self._is_resumed_from(entry):
+                    continue
+                yield entry
+
+    def _is_resumed_from(self, entry: os.DirEntry[str]) -> bool:
+        """A program may save where it was to start from: the inventory has that, unless one step alone was named."""
+        root, step = self._settings.start_root, self._settings.start_step
+        if not root or step is not None or os.path.dirname(entry.path) != root:
+            return False
+        return _is_known(entry, self._settings.checkpoint_format, SHARED)
 
     def newest(self, entry: os.DirEntry[str], own: bool = False) -> float:
         """When the newest file that may be of a save was written there; 0: there is none.
@@ -117,7 +125,7 @@ def left_behind(settings: Settings, rank: int) -> List[JSON]:
     """Of earlier attempts, and, as of attempt 0, what lies where others may have put it as well."""
     rows: List[JSON] = []
     for name in _looked_into(settings, rank):
-        walk, root = _Walk(), settings.tiers[name].root
+        walk, root = _Walk(settings), settings.tiers[name].root
         if name == SHARED and settings.fenced:
             rows += _rows(name, 0, _in_attempt(walk, settings, name, root))
             continue
@@ -142,11 +150,11 @@ def being_saved(
     for name in _looked_into(settings, rank):
         one_for_all = name == SHARED and settings.fenced
         after = since - settings.tiers[name].skew
-        walk = _Walk(after if one_for_all else 0.0, LOOK_SECONDS)
+        walk = _Walk(settings, after if one_for_all else 0.0, LOOK_SECONDS)
         found = _in_attempt(walk, settings, name, attempt_directory(settings, name, attempt))
         rows += _rows(name, attempt, settled(found))
         if not one_for_all:
-            rows += _rows(name, 0, settled(_beside(settings, name, _Walk(after, LOOK_SECONDS))))
+            rows += _rows(name, 0, settled(_beside(settings, name, _Walk(settings, after, LOOK_SECONDS))))
     return rows
 
 
@@ -260,6 +268,15 @@ def _rows(tier: str, attempt: int, found: Iterable[_Found]) -> List[JSON]:
 
 def _row(tier: str, attempt: int, path: str, reason: str) -> JSON:
     return {"tier": tier, "attempt": attempt, "path": path[:MAX_PATH], "reason": reason[:256]}
+
+
+def as_written(rows: Sequence[JSON], seen: Sequence[JSON], attempt: int) -> List[JSON]:
+    """``rows`` of the barrier, where what lies as others may have put it there is of the attempt that was ``seen`` to
+    write it: it may have done so last of all, and nobody have heard of it before."""
+    written = {(row["tier"], row["path"]) for row in seen}
+    return [
+        dict(row, attempt=row["attempt"] or attempt) if (row["tier"], row["path"]) in written else row for row in rows
+    ]
 
 
 def bounded(rows: List[JSON]) -> List[JSON]:

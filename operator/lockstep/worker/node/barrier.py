@@ -19,7 +19,7 @@ from lockstep.worker.link.operator_link import Link
 from lockstep.worker.node.preflight import Prepared, prepare
 from lockstep.worker.node.warmup import PeerServer, WarmUpResult, warm_up
 from lockstep.worker.output import log_line
-from lockstep.worker.settings import JSON, LOCAL, SHARED, Settings
+from lockstep.worker.settings import JSON, LOCAL, SHARED, Settings, is_elsewhere
 from lockstep.worker.steps.service import StepService
 
 RETRY_SECONDS = 5.0
@@ -200,6 +200,7 @@ class Barrier:
         self._verifying = request
         local = wanted["tier"] == LOCAL  # there each rank reads all of its own shard
         share, of = (0, 1) if local else (wanted["share"], max(1, wanted["of"]))
+        copied = self._settings.start_copied and is_elsewhere(self._settings, wanted["path"])
 
         def read() -> Optional[Callable[[], None]]:
             own = os.path.join(wanted["path"], f"rank-{desired['rank']}")
@@ -208,7 +209,7 @@ class Barrier:
                 verdict, reason = verify_checkpoint(
                     directory, share, of, form=self._settings.checkpoint_format, run_uid=self._saved_by(wanted["path"]),
                     skew=self._settings.tiers[wanted["tier"]].skew, interrupted=lambda: self._verifying != request,
-                    trusts_times=False if self._settings.start_copied and self._is_elsewhere(wanted["path"]) else None,
+                    trusts_times=False if copied else None,
                 )  # fmt: skip
             except InterruptedCheckError:
                 return None
@@ -223,12 +224,7 @@ class Barrier:
         tier = self._settings.tiers.get(SHARED)
         if self._settings.fenced and tier is not None and tier.root == self._settings.start_root:
             return ""  # it goes on in the directory, and some of it is its own
-        return self._settings.start_run_uid if self._is_elsewhere(path) else self._settings.run_uid
-
-    def _is_elsewhere(self, path: str) -> bool:
-        """In the directory that the run may start from, and not its own."""
-        root = self._settings.start_root
-        return bool(root) and path.startswith(root + "/") and self._settings.run_uid not in path.split("/")
+        return self._settings.start_run_uid if is_elsewhere(self._settings, path) else self._settings.run_uid
 
     def _take_verdict(self, request: Tuple[Any, ...], verdict: str, reason: str) -> None:
         self._verify_after = time.monotonic() + LOOK_AGAIN_SECONDS

@@ -3,17 +3,19 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from lockstep.api.checkpoint_status import UnrecognisedSave
 from lockstep.core.checkpoints.checkpoint_record import record_unrecognised
 from lockstep.core.checkpoints.unknown_saves import MANY_STEPS, MOST, named, report_unknown_saves, unknown_saves
 from lockstep.core.checkpoints.verdicts import Candidate, RankView
 from lockstep.core.model.conditions import find
+from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import Plan
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.worker_report import UnrecognisedReport, Verdict, WorkerPhase, WorkerReport
+from lockstep.core.model.worker_report import CheckpointReport, UnrecognisedReport, Verdict, WorkerPhase, WorkerReport
 from lockstep.present.explanation import sentences
-from support.world import World, node, spec
+from support.world import World, node, phase, spec
 
 SHARED_TIER = {"shared": {"claimName": "lustre"}}
 FOUND = UnrecognisedReport("shared", "/shared/ns/one/u/a1/ckpt_30.pt", 1, "no format that Lockstep knows")
@@ -100,6 +102,110 @@ def test_an_honest_restart_is_not_blocked(seen: tuple[UnrecognisedReport, ...] |
     w.exit_child("one", 0, 1)
     w.pass_time(120, step=5)
     assert w.status("one").totals.attempts == attempts
+
+
+BASE = CheckpointReport(
+    tier="shared", step=7, path="/shared-checkpoints/base/llama/step-7", verdict=Verdict.VALID, committed_at=1.0
+)
+
+
+def from_a_base(layout: str = "PerAttempt") -> World:
+    """A gang that trains, from a checkpoint that is none of its own."""
+    w = World({f"n{index}": node(f"n{index}") for index in range(3)})
+    w.foreign = (BASE,)
+    w.unrecognised = ()
+    w.apply("one", spec(2, checkpoint=SHARED_TIER | {"start": {"path": "base/llama"}, "layout": layout}))
+    w.settle()
+    assert w.starts["uid-one", 1].resume_step == 7
+    w.train("one", 35)
+    w.saved.clear()
+    return w
+
+
+@pytest.mark.parametrize("layout", ["PerAttempt", "Shared"])
+def test_such_saves_block_another_start_from_a_base_as_they_block_step_0(layout: str) -> None:
+    w = from_a_base(layout)
+    w.unrecognised = (BESIDE,)
+    w.work()
+    assert [event.reason for event in w.reconcile("one").events] == ["UnknownSaves"]
+    w.exit_child("one", 0, 1)
+    w.pass_time(240, step=5)
+    succeeded = find(w.status("one"), "Succeeded")
+    assert succeeded is not None
+    assert (succeeded.status, succeeded.reason) == ("False", "UnknownSaves")
+    assert w.status("one").totals.attempts == 1
+
+
+@pytest.mark.parametrize(("newer", "kind"), [(None, "Warning"), (40, "Normal")])
+def test_another_attempt_from_the_same_base_is_no_matter_of_course_either(
+    newer: int | None, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = from_a_base()
+    plans: list[Plan] = []
+    reconcile = w.reconcile
+    monkeypatch.setattr(w, "reconcile", lambda name: plans.append(reconcile(name)))
+    if newer is not None:  # the program goes on where it began, in a format that is known
+        w.foreign += (structs.replace(BASE, step=newer, path=f"/shared-checkpoints/base/llama/step-{newer}"),)
+    w.exit_child("one", 0, 1)
+    w.pass_time(120, step=5)
+    (started,) = [each for plan in plans for each in plan.events if each.reason == "Started"]
+    assert started.type == kind
+    assert started.note.endswith("and the steps up to 42 are done again") is (newer is None)
+
+
+def seen_at_the_end(w: World, layout: str = "PerAttempt", **change: object) -> None:
+    """A gang is stopped, and then makes the first save that its workers tell of."""
+    w.apply("one", spec(2, checkpoint=SHARED_TIER | {"layout": layout}, **change))
+    w.reconcile("one")
+    assert phase(w) is Phase.STOPPING
+    w.unrecognised = (BESIDE,)
+    w.settle()
+
+
+@pytest.mark.parametrize("listens", [True, False])
+@pytest.mark.parametrize("layout", ["PerAttempt", "Shared"])
+def test_a_save_that_is_made_for_a_stop_is_told_and_blocks_step_0_afterwards(layout: str, listens: bool) -> None:
+    w = gang(layout=layout)
+    w.listens, w.saves_succeed = listens, False
+    w.work()
+    seen_at_the_end(w, layout, suspend=True)
+    w.pass_time(400, step=5)
+    assert phase(w) is Phase.SUSPENDED
+    assert [each.path for each in w.status("one").checkpoint.unrecognised] == [BESIDE.path]
+    w.roll_out("one", spec(2, checkpoint=SHARED_TIER | {"layout": layout}))
+    w.pass_time(120, step=5)
+    succeeded = find(w.status("one"), "Succeeded")
+    assert succeeded is not None
+    assert (succeeded.status, succeeded.reason) == ("False", "UnknownSaves")
+
+
+def test_whoever_ends_for_good_with_such_a_save_is_told_of_it_in_its_last_words() -> None:
+    w = gang()
+    seen_at_the_end(w, cancel=True)
+    assert phase(w) is Phase.FINISHED
+    assert [each.path for each in w.status("one").checkpoint.unrecognised] == [BESIDE.path]
+
+
+@pytest.mark.parametrize(("change", "end"), [({"suspend": True}, Phase.SUSPENDED), ({"cancel": True}, Phase.FINISHED)])
+def test_what_a_worker_says_as_its_pod_goes_still_counts(change: dict[str, bool], end: Phase) -> None:
+    w = gang()
+    w.roll_out("one", spec(2, checkpoint=SHARED_TIER, **change))
+    assert phase(w) is end
+    w.reports["uid-one"][0] = replace(w.reports["uid-one"][0], unrecognised=(BESIDE,))
+    (event,) = [event for event in w.reconcile("one").events if event.reason == "UnknownSaves"]
+    assert ("start.mode: Fresh" in event.note) is (end is Phase.SUSPENDED), "who has ended takes no change any more"
+    assert [each.path for each in w.status("one").checkpoint.unrecognised] == [BESIDE.path]
+
+
+def test_what_a_program_exports_as_it_comes_to_its_end_is_no_save_that_went_wrong() -> None:
+    w = gang()
+    for rank in range(2):
+        w.exit_child("one", rank, 0)
+    w.settle()
+    assert phase(w) is Phase.FINISHED
+    w.reports["uid-one"][0] = replace(w.reports["uid-one"][0], unrecognised=(BESIDE,))
+    assert not w.reconcile("one").events
+    assert not w.status("one").checkpoint.unrecognised
 
 
 def test_with_start_mode_fresh_the_next_attempt_starts_at_step_0_all_the_same() -> None:
