@@ -127,6 +127,22 @@ async def test_a_list_that_comes_as_events_is_complete_at_its_bookmark(world: Wo
     assert world.kube.asked[1]["resourceVersion"] == "13"
 
 
+@pytest.mark.parametrize("labels", [{"v": "10"}, 7])
+async def test_what_is_deleted_while_a_list_comes_as_events_is_not_of_the_list(world: World, labels: object) -> None:
+    listed = {"metadata": thing("x", 10)["metadata"] | {"labels": labels}}
+    held = await world.play(
+        [event("ADDED", "x", 3), event("ADDED", "y", 4), bookmark(5, end=True)],
+        [error(410)],
+        [
+            event("ADDED", "y", 4),
+            orjson.dumps({"type": "ADDED", "object": listed}),
+            event("DELETED", "x", 12),
+            bookmark(13, end=True),
+        ],
+    )
+    assert held == {"y": "4"}
+
+
 async def test_half_a_list_is_no_list(world: World) -> None:
     await world.play([event("ADDED", "a", 3), bookmark(5)])
     assert not world.informer.synced.is_set()

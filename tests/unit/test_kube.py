@@ -347,9 +347,9 @@ async def test_too_many_requests_are_retried_when_the_server_says(server: TestSe
         fake.answers = [refuses(429, "TooManyRequests", Retry_After="3"), says(201, {})]
         creating = asyncio.ensure_future(kube.create(PODS, {}, "team"))
         async with asyncio.timeout(20):
-            while kube.window.limit == 32:  # noqa: ASYNC110 - there is nothing to wait on but the answer's effect
+            while kube.window.limit_of("team") == 32:  # noqa: ASYNC110 - there is nothing to wait on but the answer's effect
                 await asyncio.sleep(0.01)
-        assert kube.window.limit == 16
+        assert kube.window.limit_of("team") == 16
         await clock.advance(2.9)
         assert len(fake.asked) == 1
         await clock.advance(0.2)

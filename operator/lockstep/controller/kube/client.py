@@ -35,7 +35,7 @@ from lockstep.controller.kube.pages import (
 from lockstep.controller.kube.watch_lines import TOO_LONG, WatchLines
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.guarded_body import GuardedBody
-from lockstep.controller.runtime.in_flight_limit import AdaptiveWindow
+from lockstep.controller.runtime.in_flight_limit import AdaptiveWindow, NoPlaceError
 from lockstep.controller.runtime.left_out import LeftOut, name_in
 from lockstep.controller.runtime.resources import LEASES, PODS, Resource
 
@@ -79,8 +79,9 @@ class KubeClient:
     renewal finds a connection that is free.
     ``write_guard`` is called before a guarded write, again once its connection is there, and raises to forbid it:
     that is how a leader that may have lost its lease stops writing. ``write_seconds`` is for how long a guarded write
-    may still take effect: the server is told to give it up after that. Writes of pods share one adaptive window. A
-    server that asks for patience is asked again, unless the caller has less of it than it wants (``within``).
+    may still take effect: the server is told to give it up after that. Writes of pods share one adaptive window, and
+    are not sent (UnreachableError) where those before them in their namespace end without an answer. A server that
+    asks for patience is asked again, unless the caller has less of it than it wants (``within``).
     """
 
     def __init__(
@@ -346,8 +347,9 @@ class KubeClient:
         except TypeError as error:  # the server would judge it the same, each time
             raise ApiError(422, "Invalid", f"cannot be written as JSON: {error}") from error
         limits = aiohttp.ClientTimeout(total=within, sock_connect=min(5.0, within))
+        lane = pods_lane(_namespace_in(path), deletes=verb == "delete")
         for tries_left in reversed(range(_TOO_MANY_REQUESTS_TRIES)):
-            async with self.window.slot() if resource is PODS else nullcontext():
+            async with self._place(f"{verb} {path}", lane) if resource is PODS else nullcontext():
                 allowed = min(within, self.write_seconds()) if guarded else within
                 server_timeout = int(max(1, min(_SERVER_TIMEOUT, allowed)))
                 query = {"timeout": f"{server_timeout}s", "fieldManager": names.FIELD_MANAGER, **(params or {})}
@@ -364,13 +366,13 @@ class KubeClient:
                 except (aiohttp.ClientError, TimeoutError, OSError) as error:
                     self._took(request, self._clock.monotonic() - begun)
                     if resource is PODS:
-                        self.window.pushed_back()
+                        self.window.pushed_back(lane)
                     raise UnknownOutcome(f"{verb} {path}: {_words(error)}", settles_at) from error
                 failure = None if response.status < 300 else refusal_of(response, reply)
                 took = self._clock.monotonic() - begun
                 self._took(request, took)
                 if resource is PODS:
-                    self._adapt_window(failure, took)
+                    self._adapt_window(lane, failure, took)
             if failure is None:
                 return reply
             if failure.status >= 500:
@@ -384,13 +386,21 @@ class KubeClient:
 
     def _took(self, request: "_Request", seconds: float) -> None:
         if request.resource is not LEASES:
-            self.wrote(request.path.partition("/namespaces/")[2].partition("/")[0], seconds)
+            self.wrote(_namespace_in(request.path), seconds)
 
-    def _adapt_window(self, failure: ApiError | None, latency: float) -> None:
+    @asynccontextmanager
+    async def _place(self, words: str, lane: str) -> AsyncIterator[None]:
+        try:
+            async with self.window.slot(lane):
+                yield
+        except NoPlaceError:
+            raise UnreachableError(f"{words}: not sent, as other writes of the namespace take too long") from None
+
+    def _adapt_window(self, lane: str, failure: ApiError | None, latency: float) -> None:
         if failure is not None and (failure.status == 429 or failure.status >= 500):
-            self.window.pushed_back(failure.retry_after)
+            self.window.pushed_back(lane, failure.retry_after)
         else:
-            self.window.answered(latency)
+            self.window.answered(lane, latency)
 
     def _forbid_what_may_outlive_the_lease(self, request: "_Request") -> None:
         self.write_guard()
@@ -452,6 +462,11 @@ class KubeClient:
             raise UnreachableError(f"cannot read the credentials: {_words(error)}") from error
 
 
+def pods_lane(namespace: str, *, deletes: bool = False) -> str:
+    """Behind whom a write of pods waits: whoever is to leave their nodes does so also where none can be made."""
+    return f"{namespace}/delete" if deletes else namespace
+
+
 @dataclass(frozen=True, slots=True)
 class _Request:
     verb: str
@@ -478,6 +493,10 @@ def _session(connections: int) -> aiohttp.ClientSession:
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:
     return {key: text for key, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
+
+
+def _namespace_in(path: str) -> str:
+    return path.partition("/namespaces/")[2].partition("/")[0]
 
 
 def _words(error: BaseException) -> str:

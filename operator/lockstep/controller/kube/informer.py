@@ -185,8 +185,12 @@ class Informer(Generic[T]):
                 return None
             self._version = int(meta.resource_version)
             return initial
-        if event.type == "DELETED" and initial is None:  # whatever it had come to be
+        if event.type == "DELETED":  # whatever it had come to be
             gone = nesting.decode(_identities, event.object).metadata
+            if initial is not None:  # events pass while the end of the list has not come
+                initial.pop(gone.uid, None)
+                self._unread.discard(gone.uid)
+                return initial
             self._version = int(gone.resource_version)
             self._sink.remove(gone.uid, self._version)
             return None

@@ -5,10 +5,11 @@ and arrives at the rest of the plan.
 """
 
 import asyncio
+from collections.abc import Sequence
 
 from lockstep.api.base import names
 from lockstep.api.base.nesting import read_object
-from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.client import KubeClient, pods_lane
 from lockstep.controller.kube.errors import (
     ApiError,
     KubeError,
@@ -21,6 +22,7 @@ from lockstep.controller.reconcile.history import History
 from lockstep.controller.reconcile.look_ups import LookUps
 from lockstep.controller.reconcile.node_marks import NodeMarker
 from lockstep.controller.reconcile.pace import RunPace
+from lockstep.controller.reconcile.pod_turns import PodTurns
 from lockstep.controller.reconcile.recoveries import Recoveries
 from lockstep.controller.reconcile.run_objects import ANSWER_SOON, RunObjects
 from lockstep.controller.reconcile.run_writer import RunWriter, all_of, log_decision
@@ -34,10 +36,7 @@ from lockstep.controller.workers.reports import ReportBook
 from lockstep.core.kueue.pod_marks import held_back
 from lockstep.core.model.job_ids import job_ids_of
 from lockstep.core.model.named_objects import LookedUp
-from lockstep.core.model.plan import (
-    DryRunPod,
-    Plan,
-)
+from lockstep.core.model.plan import DeletePod, DryRunPod, Plan
 from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.snapshot import DryRunResult, RunView
 
@@ -68,6 +67,7 @@ class Executor:
         self._workloads = WorkloadWriter(kube, store.kueue, queue, clock)
         self._nodes = nodes
         self._kube = kube
+        self._pod_turns = PodTurns(kube)
         self._look_ups = LookUps(kube, clock, secrets=look_up_secrets)
         self._runs = RunWriter(kube, store, events, tallies, recoveries, history, clock)
         self.admissions = AdmissionWriter(kube, store, self._runs, self._look_ups, events, clock)
@@ -107,16 +107,16 @@ class Executor:
             self._events.run_event(run, event)
             log_decision(run, (plan.status or run.status).attempt, event.reason, event.note)
         if plan.dry_run is not None:
-            await self._dry_run(run, plan.dry_run)
+            with self._pod_turns.take(pods_lane(run.namespace)):
+                await self._dry_run(run, plan.dry_run)
         if plan.take_job_id:
             await self._take_job_id(run)
         await all_of(
             [
-                self.objects.delete_pods(plan.deletes),
-                self.objects.create_pods(run, plan),
+                self.delete_pods(run.namespace, plan.deletes),
+                self._make_pods(run, plan),
                 *(self.objects.create_job(run, job) for job in plan.jobs),
                 *(self.objects.submit_run(run, made) for made in plan.runs),
-                self.objects.create_placeholders(run, plan.placeholders),
                 self.objects.provision(run, plan.provisioning),
                 *(self._nodes.note(each) for each in plan.node_failures),
             ]
@@ -133,6 +133,18 @@ class Executor:
             self._queue.wake_at(run_key(run.namespace, run.name), self._clock.now() + ANSWER_SOON)
         elif plan.workload is not None:
             await self._workloads.carry_out(run, plan.workload)
+
+    async def delete_pods(self, namespace: str, pods: Sequence[DeletePod]) -> None:
+        """Delete pods of one run, each by itself. Raises a KubeError that is worth another try."""
+        if pods:
+            with self._pod_turns.take(pods_lane(namespace, deletes=True)):
+                await self.objects.delete_pods(pods)
+
+    async def _make_pods(self, run: RunView, plan: Plan) -> None:
+        if plan.creates or plan.placeholders:
+            with self._pod_turns.take(pods_lane(run.namespace)):
+                created = self.objects.create_pods(run, plan)
+                await all_of([created, self.objects.create_placeholders(run, plan.placeholders)])
 
     async def _take_job_id(self, run: RunView) -> None:
         what = f"ConfigMap {names.JOB_IDS_CONFIG_MAP}: "

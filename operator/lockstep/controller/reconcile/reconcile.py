@@ -314,8 +314,9 @@ class Reconciler:
         for uid in {pod.run_uid for pod in gone}:
             self._book.forget(uid)
             self._recoveries.forget(uid)
-        await self._executor.objects.delete_pods(
-            [DeletePod(pod.namespace, pod.name, pod.uid, "its run is gone") for pod in gone if not pod.deleting]
+        await self._executor.delete_pods(
+            namespace,
+            [DeletePod(pod.namespace, pod.name, pod.uid, "its run is gone") for pod in gone if not pod.deleting],
         )
 
     async def _read_what_is_unread(self) -> set[str]:
