@@ -61,10 +61,13 @@ def submit(
     wanted = manifests.manifests_of(arguments or (), flags, name)
     for manifest in wanted:
         schedule.put_into(manifest, time.time())
+        named = manifest["metadata"].get("namespace")
+        if target.namespace and named and target.namespace != named:
+            raise UsageError(f"the manifest says namespace {named}, -n says {target.namespace}")
     if origin:
-        before = runs.fetch(target.connect(), origin)
-        for manifest in wanted:
-            start_from(manifest, before)
+        cluster = cluster or target.connect()
+        for manifest in submit.each_in_its_namespace(cluster, wanted):
+            start_from(manifest, runs.fetch(cluster, origin))
     if array:
         wanted = [array_manifests.wrapped(manifest, array) for manifest in wanted]
     for manifest in wanted:
@@ -90,11 +93,7 @@ def submit(
     if creates:
         submit.name_user(cluster, wanted)
     created = []
-    for manifest in wanted:
-        named = manifest["metadata"].get("namespace")
-        if target.namespace and named and target.namespace != named:
-            raise UsageError(f"the manifest says namespace {named}, -n says {target.namespace}")
-        cluster.namespace = named or cluster.namespace
+    for manifest in submit.each_in_its_namespace(cluster, wanted):
         refuse_taken(cluster, manifest)
         submit.refuse_wrong(cluster, manifest, look_up=not creation.no_wait, made=code.made_for(manifest, packed))
         if packed is not None and packed.to is not None and creates and not test_only:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import typer
 
@@ -30,6 +30,15 @@ from lockstep.core.model.own_objects import parse_run_set
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.runs import state_of
 from lockstep.present.start_estimate import limit_of_spec
+
+
+def each_in_its_namespace(cluster: Cluster, manifests: Sequence[Json]) -> Iterator[Json]:
+    """One after the other; ``cluster`` has the namespace that each names meanwhile, or else its own."""
+    own = cluster.namespace
+    for manifest in manifests:
+        cluster.namespace = manifest["metadata"].get("namespace") or own
+        yield manifest
+    cluster.namespace = own
 
 
 def name_user(cluster: Cluster, manifests: Sequence[Json]) -> None:
