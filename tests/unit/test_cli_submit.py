@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast, get_args, get_type_hints
 
@@ -17,7 +18,7 @@ from lockstep.api.queue import QueueLauncher
 from lockstep.api.run_spec import LauncherType, TrainingRunSpec
 from lockstep.cli.client import Cluster
 from lockstep.cli.commands import submit as command
-from lockstep.cli.errors import ApiServerError, CliError, UsageError
+from lockstep.cli.errors import ApiServerError, CliError, Unreachable, UsageError
 from lockstep.cli.main import main
 from lockstep.cli.options import Target
 from lockstep.cli.submission import submit
@@ -404,3 +405,25 @@ def test_a_manifest_with_a_run_for_another_namespace_than_that_of_n_is_refused_w
     with pytest.raises(UsageError, match="the manifest says namespace team-a, -n says team"):
         submitted(server, monkeypatch, path, target=Target(namespace="team"))
     assert not server.created
+
+
+@pytest.mark.parametrize(
+    ("refusal", "stays"),
+    [
+        (None, True),
+        (ApiServerError(422, "it is invalid"), False),
+        (ApiServerError(403, "you may not"), False),
+        (ApiServerError(504, "it took too long"), True),
+        (Unreachable("no answer"), True),
+        (KeyboardInterrupt(), True),
+    ],
+)
+def test_code_goes_again_only_where_the_run_that_mounts_it_was_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: BaseException | None, stays: bool
+) -> None:
+    path = several(tmp_path / "run.yaml", "")
+    (tmp_path / "train.py").write_text("print(1)\n")
+    server = CliServer(refusals={} if refusal is None else {"create trainingruns": refusal})
+    with nullcontext() if refusal is None else pytest.raises((type(refusal), CliError)):
+        submitted(server, monkeypatch, path, flags=Flags(code=str(tmp_path)))
+    assert any(place.startswith("configmaps/") for place in server.objects) is stays

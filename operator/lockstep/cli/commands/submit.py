@@ -98,11 +98,11 @@ def submit(
         submit.refuse_wrong(cluster, manifest, look_up=not creation.no_wait, made=code.made_for(manifest, packed))
         if packed is not None and packed.to is not None and creates and not test_only:
             submit.create(cluster, manifest, dry_run=True)  # a name that is taken is told before anything is copied
-        with code.sent_along(cluster, manifest, packed, dry_run=creation.asks_server, keep=not test_only):
+        with code.sent_along(cluster, manifest, packed, dry_run=creation.asks_server, keep=not test_only) as sent:
             if test_only:
                 show_start(cluster, manifest, creation.output)
                 continue
-            raw = submit.create(cluster, manifest, dry_run=creation.asks_server)
+            raw = submit.create(cluster, manifest, dry_run=creation.asks_server, sent=sent)
         print_done(raw, creation.output, creation.done)
         if creates:
             submit.tell_limit(cluster, raw)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lockstep.api.base import names
@@ -20,6 +20,13 @@ from lockstep.present.amounts import plural
 
 MOUNT = "/code"
 _NAMED = 8
+
+
+@dataclass(slots=True)
+class Sent:
+    """Code that went along. ``needed``: what mounts it is there, may be, or can be made of a manifest that is kept."""
+
+    needed: bool = False
 
 
 def tell(packed: Packed, directory: str) -> None:
@@ -104,40 +111,61 @@ def shown_with(manifests: Sequence[Json], packed: Packed | None) -> list[Json]:
 
 
 @contextlib.contextmanager
-def sent_along(cluster: Cluster, manifest: Json, packed: Packed | None, *, dry_run: bool, keep: bool) -> Iterator[None]:
-    """Create it before the run that is created inside, which mounts it by its name. It goes where nothing comes of
-    that, or nothing is to stay. What is on a claim stays: the next such run finds it there."""
+def sent_along(cluster: Cluster, manifest: Json, packed: Packed | None, *, dry_run: bool, keep: bool) -> Iterator[Sent]:
+    """Create it before the run that is created inside, which mounts it by its name. It goes unless it is needed
+    then. What is on a claim stays, where anything is to: the next such run finds it there."""
+    sent = Sent()
     if packed is not None and packed.to is not None:
         below = _run_spec(manifest)
         claim_copies.refuse_unfit(cluster, packed.to.claim, 2 if is_set(manifest) else below.get("nodes", 1))
         if keep and not dry_run:
             claim_copies.copy(cluster, packed.files, packed.to, below, _stem(manifest))
     if packed is None or packed.to is not None:
-        yield
+        yield sent
         return
     name = send(cluster, packed, _stem(manifest), dry_run=dry_run)
     spec = _run_spec(manifest)
     spec["volumes"] = [volume for volume in spec["volumes"] if volume["name"] != code_maps.VOLUME]
     mount(spec, packed, name)
     try:
-        yield
+        yield sent
     except BaseException:
-        discard(cluster, name)
+        if sent.needed:
+            note(f"Its code stays in ConfigMap {name}; kubectl delete configmap {name} removes it if no run mounts it.")
         raise
-    if not keep:
-        discard(cluster, name)
+    finally:
+        if not sent.needed and not dry_run:
+            discard(cluster, name)
 
 
-def hold_on_to(cluster: Cluster, manifest: Json) -> None:
+Owners = list[tuple[str, list[Json]]]
+"""Of ConfigMaps of code, by their paths."""
+
+
+def hold_on_to(cluster: Cluster, manifest: Json, held: Owners) -> None:
     """Have the code that a manifest mounts outlive the run that is about to be deleted for it: nobody's until it is
-    adopted."""
+    adopted. Whose it was is added to ``held``."""
     for name, path, raw in _carried(cluster, manifest):
+        held.append((path, raw["metadata"].get("ownerReferences") or []))
         version = {"resourceVersion": raw["metadata"]["resourceVersion"]}
         try:
             cluster.merge_patch(path, {"metadata": {**version, "ownerReferences": []}})
         except ApiServerError as error:
             words = f"the code that it mounts, ConfigMap {name}, goes with the old run, and cannot be kept: {error}"
             raise CliError(words, "take it along anew with --code DIR, or give the new run another --name") from error
+
+
+def give_back(cluster: Cluster, held: Owners, *, but: str = "") -> None:
+    """Have code be theirs again whose it was, but of the one with this UID, which is gone. Where that may not be
+    written it stays, which harms nobody."""
+    for path, owners in held:
+        with contextlib.suppress(CliError):
+            metadata = cluster.get(path)["metadata"]
+            found = metadata.get("ownerReferences") or []
+            here = {but, *(owner["uid"] for owner in found)}
+            if missing := [owner for owner in owners if owner["uid"] not in here]:
+                version = {"resourceVersion": metadata["resourceVersion"]}
+                cluster.merge_patch(path, {"metadata": {**version, "ownerReferences": [*found, *missing]}})
 
 
 def _carried(cluster: Cluster, owner: Json) -> Iterator[tuple[str, str, Json]]:
@@ -191,7 +219,7 @@ def send(cluster: Cluster, packed: Packed, stem: str, *, dry_run: bool) -> str:
 
 def discard(cluster: Cluster, name: str) -> None:
     """Nothing came of the run."""
-    with contextlib.suppress(ApiServerError):
+    with contextlib.suppress(CliError):
         raw = cluster.get(core_path(cluster.namespace, "configmaps", name))
         cluster.delete(core_path(cluster.namespace, "configmaps", name), raw["metadata"]["uid"])
 
