@@ -6,7 +6,6 @@ import base64
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from lockstep.api.base import names
 from lockstep.cli.client import Cluster, Json, core_path
@@ -15,6 +14,7 @@ from lockstep.cli.output import note
 from lockstep.cli.submission import claim_copies
 from lockstep.cli.submission.array_manifests import is_set
 from lockstep.cli.submission.packing import IN_A_CONFIG_MAP, ON_A_CLAIM, Packed, kilobytes, pack
+from lockstep.core.pods.pod_template import items
 from lockstep.present import code_maps
 from lockstep.present.amounts import plural
 
@@ -60,19 +60,21 @@ def config_map(packed: Packed, stem: str) -> Json:
 
 
 def mount(spec: Json, packed: Packed, config_map_name: str) -> None:
-    """Have a run's spec mount it, and start there unless it says where."""
-    taken = [volume for volume in spec.get("volumes") or () if volume.get("mountPath", "").rstrip("/") == MOUNT]
-    if taken:
+    """Have a run's spec mount it, and start there unless it says where. What makes no sense is left for others to
+    refuse."""
+    if any(str(volume.get("mountPath")).rstrip("/") == MOUNT for volume in items(spec, "volumes")):
         raise UsageError(f"--code and --volume both want {MOUNT}", f"mount the volume elsewhere than {MOUNT}")
     volume: Json = {"name": code_maps.VOLUME, "mountPath": MOUNT}
     if packed.to is None:
-        items = [{"key": _key(index), "path": path} for index, (path, _) in enumerate(packed.files)]
-        source = {"defaultMode": 0o555, "sources": [{"configMap": {"name": config_map_name, "items": items}}]}
+        paths = [{"key": _key(index), "path": path} for index, (path, _) in enumerate(packed.files)]
+        source = {"defaultMode": 0o555, "sources": [{"configMap": {"name": config_map_name, "items": paths}}]}
         volume["projected"] = source
     else:
         volume |= {"readOnly": True, "subPath": packed.to.path}
         volume["persistentVolumeClaim"] = {"claimName": packed.to.claim}
-    spec["volumes"] = [*(spec.get("volumes") or ()), volume]
+    volumes = spec.get("volumes") or []
+    if isinstance(volumes, list):
+        spec["volumes"] = [*volumes, volume]
     spec.setdefault("workingDir", MOUNT)
 
 
@@ -184,11 +186,13 @@ def _carried(cluster: Cluster, owner: Json) -> Iterator[tuple[str, str, Json]]:
 def _forget(manifest: Json) -> None:
     """Code that went along before is replaced by what goes along now."""
     spec = _run_spec(manifest)
-    if volumes := spec.get("volumes"):
+    if isinstance(volumes := spec.get("volumes"), list):
         spec["volumes"] = [volume for volume in volumes if not _is_carried(volume)]
 
 
-def _is_carried(volume: Mapping[str, Any]) -> bool:
+def _is_carried(volume: object) -> bool:
+    if not isinstance(volume, Mapping):
+        return False
     copied = "persistentVolumeClaim" in volume and claim_copies.is_copy(str(volume.get("subPath")))
     return volume.get("name") == code_maps.VOLUME and (copied or any(code_maps.maps_of(volume)))
 
@@ -198,15 +202,18 @@ def _name_to_be(manifest: Json) -> str:
 
 
 def _run_spec(manifest: Json) -> Json:
-    spec: Json = manifest["spec"]
-    below: Json = spec["template"]["spec"] if "template" in spec else spec
-    return below
+    """That of the run, or of the runs; of what is none an empty one, which nobody reads."""
+    spec = manifest.get("spec")
+    if is_set(manifest):
+        template = spec.get("template") if isinstance(spec, dict) else None
+        spec = template.get("spec") if isinstance(template, dict) else None
+    return spec if isinstance(spec, dict) else {}
 
 
 def _stem(manifest: Json) -> str:
     metadata = manifest["metadata"]
-    stem: str = metadata.get("name") or metadata.get("generateName", "").rstrip("-") or "run"
-    return stem[:40].rstrip("-.")
+    name = metadata.get("name") or metadata.get("generateName")
+    return (str(name)[:40].rstrip("-.") if isinstance(name, (str, int)) else "") or "run"
 
 
 def send(cluster: Cluster, packed: Packed, stem: str, *, dry_run: bool) -> str:
