@@ -99,9 +99,9 @@ def test_a_verb_does_with_the_number_what_it_does_with_the_name(
             main([*verb, typed, *words])
         said = capsys.readouterr()
         assert end.value.code in (0, None), said.err
-        assert not [
-            each for each in server.sent if str(JOB) in each and not each.endswith(f"/trainingruns/{JOB}")
-        ], "but to see whether a run is called so"
+        assert not [each for each in server.sent if str(JOB) in each and not each.endswith(f"/trainingruns/{JOB}")], (
+            "but to see whether a run is called so"
+        )
         assert f"PATCH /apis/lockstep.dev/v1alpha1/namespaces/team/trainingruns/{JOB}" not in server.sent
         found.append((said.out, [place for place, _ in server.patches], len(server.created)))
     assert found[0] == found[1]
