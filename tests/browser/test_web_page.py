@@ -18,7 +18,7 @@ from lockstep.controller.runtime.clock import SystemClock
 from lockstep.controller.web.server import WebPage
 from lockstep.controller.workers.listener import Listener
 from lockstep.core.model.plan import Event
-from lockstep.core.model.worker_report import StackReport
+from lockstep.core.model.worker_report import StackReport, WorkerPhase
 from support.screenshots import look_back
 from support.web_site import Cluster, busy_cluster, holding, racks, waiting
 
@@ -384,8 +384,11 @@ async def test_the_log_of_a_rank_comes_as_it_is_written(desk: Desk) -> None:
     async with asyncio.timeout(30):
         while api.following != 1:  # noqa: ASYNC110 (the first stream was given up)
             await asyncio.sleep(0.02)
+    said = "document.querySelector('main').innerText"
     api.ended.set()
-    await tab.until("document.querySelector('main').innerText.includes('It has ended.')")
+    await tab.until(f"{said}.includes('it is asked for again')")  # the run trains, so that was not the log's end
+    desk.cluster.reports[run.uid][0] = replace(desk.cluster.reports[run.uid][0], phase=WorkerPhase.EXITED)
+    await tab.until(f"{said}.includes('It has ended.')")
     await desk.turn_to("queue")
     assert len(desk.page.logs) == 0
 

@@ -56,6 +56,8 @@ class ApiServer:
     following: int = 0
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set: what is followed ends."""
+    breaks: bool = False
+    """Rather than to end, it breaks off."""
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[ApiServer]:
@@ -98,6 +100,8 @@ class ApiServer:
             for line in self.lines:
                 await response.write(f"{line}\n".encode())
             await self.ended.wait()
+            if self.breaks and request.transport is not None:
+                request.transport.abort()
         finally:
             self.following -= 1
         return response

@@ -130,7 +130,8 @@ def manifest() -> dict[str, Any]:
 def test_the_code_goes_with_the_run_that_mounts_it(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     server, run = CliServer(), manifest()
     packed = code.packed_for([run], str(program))
-    with code.sent_along(server, run, packed, dry_run=False, keep=True):
+    with code.sent_along(server, run, packed, dry_run=False, keep=True) as sent:
+        sent.needed = True
         run["metadata"] |= {"uid": "u", "namespace": "team"}
         code.adopt(server, run)
     made = server.objects["configmaps/hello-code-00000"]
@@ -165,19 +166,24 @@ def test_nothing_stays_where_no_run_came_of_it(program: Path, keep: bool, fails:
 def test_the_code_outlives_a_run_that_is_deleted_for_the_next_one(program: Path) -> None:
     server, run = CliServer(), manifest()
     packed = code.packed_for([run], str(program))
-    with code.sent_along(server, run, packed, dry_run=False, keep=True):
+    with code.sent_along(server, run, packed, dry_run=False, keep=True) as sent:
+        sent.needed = True
         run["metadata"] |= {"uid": "u", "namespace": "team"}
         code.adopt(server, run)
-    code.hold_on_to(server, run)
+    code.adopt(server, run | {"metadata": {"name": "another", "uid": "w"}})
+    held: code.Owners = []
+    code.hold_on_to(server, run, held)
     assert owners(server) == [], "it would go with the old run"
     code.adopt(server, run | {"metadata": {"name": "hello", "uid": "v"}})
-    assert owners(server) == ["v"]
+    code.give_back(server, held, but="u")
+    assert owners(server) == ["v", "w"], "of the new one, and of another that mounts it"
 
 
 def test_a_run_that_only_asks_leaves_the_code_of_another_as_it_is(program: Path) -> None:
     server, run = CliServer(), manifest()
     packed = code.packed_for([run], str(program))
-    with code.sent_along(server, run, packed, dry_run=False, keep=True):
+    with code.sent_along(server, run, packed, dry_run=False, keep=True) as sent:
+        sent.needed = True
         run["metadata"] |= {"uid": "u", "namespace": "team"}
         code.adopt(server, run)
     asks = {names.ANNOTATION_TEST_ONLY: "true"}

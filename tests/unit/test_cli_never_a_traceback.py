@@ -211,6 +211,7 @@ def assert_no_traceback(said: str, words: list[str]) -> None:
     assert "rror" in said, shown
 
 
+CODE = ["--code", "."]
 HEAD = "apiVersion: lockstep.dev/v1alpha1\nkind: TrainingRun\nmetadata: {name: a}\n"
 MANIFESTS: dict[str, bytes] = {
     "nothing": b"",
@@ -256,6 +257,9 @@ MANIFESTS: dict[str, bytes] = {
     "a zero": f'{HEAD}spec: {{nodes: 1, image: "\\0", queue: 3}}\n'.encode(),
     "an array without a template": HEAD.replace("TrainingRun", "TrainingRunSet").encode(),
     "an array of words": f"{HEAD.replace('Run', 'RunSet')}spec: {{indices: 0-3, template: a}}\n".encode(),
+    "volumes as a word": f"{HEAD}spec: {{nodes: 1, image: i, command: [a], volumes: 'data:/data'}}\n".encode(),
+    "volumes as words": f"{HEAD}spec: {{nodes: 1, image: i, command: [a], volumes: ['data:/data']}}\n".encode(),
+    "a volume of lists": f"{HEAD}spec: {{nodes: 1, image: i, volumes: [{{name: [], mountPath: []}}]}}\n".encode(),
     "an array in an array": f"{HEAD.replace('Run', 'RunSet')}spec: {{template: {{spec: [a]}}}}\n".encode(),
 }
 
@@ -269,7 +273,8 @@ def test_a_manifest_that_is_none(
     answer = refuses(422, "Invalid", "it is invalid", name="a", causes=[{"field": "spec", "message": "Required value"}])
     with answering(answer) as server:
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", server)))
-        for more in (["--dry-run=client"], ["--name", "b"], ["--array", "0-3"], ["-t", "2h", "--test-only"]):
+        ways = (["--dry-run=client"], ["--name", "b"], ["--array", "0-3"], ["-t", "2h", "--test-only"], CODE)
+        for more in ways:
             words = ["submit", str(path), *more]
             code, said = typed(words, capsys)
             assert code in (1, 2), words
@@ -279,7 +284,7 @@ def test_a_manifest_that_is_none(
         assert_no_traceback(said, ["render"])
     with answering(has(sample.failed())) as server:
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", server)))
-        for more in (["--name", "b"], ["--fresh"]):
+        for more in (["--name", "b"], ["--fresh"], CODE):
             words = ["retry", "llama", "-f", str(path), *more]
             code, said = typed(words, capsys)
             assert code in (1, 2), words

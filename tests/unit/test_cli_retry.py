@@ -482,9 +482,80 @@ def test_submit_from_a_run_that_it_cannot_start_from_is_refused(
         going_on.start_from(manifest, raw)
 
 
+def mounted(manifest: dict[str, Any]) -> str:
+    """The ConfigMap of its code."""
+    [source] = manifest["spec"]["volumes"][-1]["projected"]["sources"]
+    return cast(str, source["configMap"]["name"])
+
+
 def test_code_goes_along_with_a_retry(retried: Retried, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print(1)\n")
-    made = retried(with_run(ended()), flags=Flags(code=str(tmp_path)), command=["python3", "train.py"]).made["spec"]
+    server = retried(with_run(ended()), flags=Flags(code=str(tmp_path)), command=["python3", "train.py"])
+    made = server.made["spec"]
     assert made["workingDir"] == "/code"
     [source] = made["volumes"][-1]["projected"]["sources"]
     assert [item["path"] for item in source["configMap"]["items"]] == ["train.py"]
+    [owner] = server.objects[f"configmaps/{mounted(server.made)}"]["metadata"]["ownerReferences"]
+    assert owner["uid"] == server.made["metadata"]["uid"]
+
+
+@pytest.mark.parametrize(
+    ("step", "failure", "stays"),
+    [
+        ("ask", ApiServerError(422, "spec.image: too long"), False),
+        ("ask", KeyboardInterrupt(), False),
+        ("delete trainingruns", ApiServerError(403, "you may not"), False),
+        ("delete trainingruns", Unreachable("no answer"), True),
+        ("delete trainingruns", ApiServerError(504, "it took too long"), True),
+        ("delete trainingruns", KeyboardInterrupt(), True),
+        ("create trainingruns", ApiServerError(403, "no more of them"), True),
+        ("create trainingruns", ApiServerError(500, "no"), True),
+        ("create trainingruns", KeyboardInterrupt(), True),
+    ],
+)
+def test_whatever_fails_the_code_is_kept_as_long_as_the_manifest_that_mounts_it(
+    retried: Retried, tmp_path: Path, capsys: pytest.CaptureFixture[str], step: str, failure: BaseException, stays: bool
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "train.py").write_text("print(1)\n")
+    server = with_run(ended(), refusals={step: failure})
+    with pytest.raises((type(failure), CliError)):
+        retried(server, flags=Flags(code=str(source)))
+    maps = [place for place in server.objects if place.startswith("configmaps/")]
+    assert bool(maps) is bool(kept()) is stays
+    if stays:
+        (file,) = kept()
+        assert maps == [f"configmaps/{mounted(yaml.safe_load(file.read_text()))}"]
+        assert f"Its code stays in ConfigMap {maps[0].partition('/')[2]}" in capsys.readouterr().err
+
+
+def test_an_object_that_is_not_gone_in_time_costs_no_code(
+    retried: Retried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "GONE_WITHIN", 0.01)
+    monkeypatch.setattr(retry, "_LOOK_EVERY", 0.0)
+    monkeypatch.setattr(retry, "_delete", lambda *about: None)
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "train.py").write_text("print(1)\n")
+    server = with_run(ended())
+    with pytest.raises(CliError, match="its object is not gone"):
+        retried(server, flags=Flags(code=str(source)))
+    assert [place for place in server.objects if place.startswith("configmaps/")]
+
+
+@pytest.mark.parametrize(("status", "whose"), [(403, [sample.UID]), (504, [])])
+def test_code_is_the_old_runs_again_where_its_deletion_is_refused(
+    retried: Retried, status: int, whose: list[str]
+) -> None:
+    name = "llama-code-abcde"
+    volume = {"name": "code", "mountPath": "/code", "projected": {"sources": [{"configMap": {"name": name}}]}}
+    owner = {"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "name": "llama", "uid": sample.UID}
+    about = {"name": name, "uid": "c", "resourceVersion": "1", "labels": {"lockstep.dev/code": "true"}}
+    server = with_run(ended(spec={"volumes": [volume]}), refusals={"delete": ApiServerError(status, "no")})
+    server.objects[f"configmaps/{name}"] = {"metadata": about | {"ownerReferences": [owner]}}
+    with pytest.raises(ApiServerError):
+        retried(server)
+    found = server.objects[f"configmaps/{name}"]["metadata"]["ownerReferences"]
+    assert [each["uid"] for each in found] == whose

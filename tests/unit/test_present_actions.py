@@ -22,6 +22,18 @@ def with_spec(raw: dict[str, Any], **spec: Any) -> RunView:
 RUNNING = parse_run(sample_runs.running())
 UNSAVED = with_spec(sample_runs.running(checkpoint={}), checkpoint=None)
 ASKED = sample_runs.failed() | {"status": {"conditions": sample_runs.failed()["status"]["conditions"]}}
+STOP = {"reason": "Suspended", "time": sample_runs.at(20), "deadline": sample_runs.at(-60), "save": "s-1"}
+
+
+def stopping(outcome: str = "", save: str = "s-1") -> RunView:
+    """It is suspended, and asked to save before it stops."""
+    awaited = {"id": save, "attempt": 2, "outcome": outcome}
+    raw = sample_runs.running()
+    checkpoint = (raw["status"].get("checkpoint") or {}) | {"save": awaited}
+    raw = raw | {"status": raw["status"] | {"stop": STOP, "checkpoint": checkpoint}}
+    return with_spec(raw, suspend=True)
+
+
 HELD = with_spec(sample_runs.pending(), suspend=True)
 
 
@@ -56,6 +68,13 @@ def test_only_what_makes_sense_is_offered(run: RunView, words: str) -> None:
         (RUNNING, Stakes(step=412, step_seconds=10.0), "12 steps since step 400 (about 2m)"),
         (UNSAVED, Stakes(), "It does not save before it stops: all 412 steps of it are lost, as no checkpoint"),
         (HELD, Stakes(), "It trains on no node now, so no step is lost."),
+        (
+            stopping(),
+            Stakes(listens=True),
+            "It is stopping already (Suspended), and its save is still awaited. Where that fails, 12 steps since",
+        ),
+        (stopping(outcome="Expired"), Stakes(), "It does not save before it stops: 12 steps since step 400"),
+        (stopping(save="s-2"), Stakes(), "It does not save before it stops: 12 steps since step 400"),
         (RUNNING, Stakes(), "It gives back 4 nodes."),
         (RUNNING, Stakes(waiting=("t/a",)), "It gives back 4 nodes, and t/a waits for them."),
         (RUNNING, Stakes(waiting=("t/a", "t/b", "t/c", "t/d", "t/e")), "t/a, t/b, t/c and 2 more wait for them."),

@@ -213,6 +213,30 @@ async def test_a_report_overtaken_by_a_newer_one_changes_nothing(desk: Desk) -> 
     assert desk.book.reports(RUN)[0].phase is WorkerPhase.EXITED
 
 
+@pytest.mark.parametrize(
+    ("told", "times"),
+    [
+        ({"step": "1", "at": 899.0, "done": 1, "left": 7}, (999.0, 0.0)),
+        ({"step": "MPI", "since": 899.0, "left": 7}, (0.0, 999.0)),
+        ({"step": "MPI", "left": 7}, (0.0, 0.0)),
+    ],
+)
+async def test_a_time_that_is_not_known_of_a_step_that_ended_in_part_is_none_by_any_clock(
+    desk: Desk, told: dict[str, Any], times: tuple[float, float]
+) -> None:
+    desk.register(wall=900.0)
+    desk.report(partlyEnded=[told], wall=899.5)
+    [first] = desk.book.reports(RUN)[0].partly_ended
+    assert (first.at, first.since) == pytest.approx(times, abs=0.01)
+    desk.wakes()
+    desk.register(wall=930.0)
+    desk.report(partlyEnded=[told], wall=929.5)
+    [again] = desk.book.reports(RUN)[0].partly_ended
+    assert [at for at, known in zip((again.at, again.since), times, strict=True) if not known] == [
+        0.0 for known in times if not known
+    ]
+
+
 async def test_an_exit_is_told_in_the_operators_time_and_does_not_move(desk: Desk) -> None:
     desk.register(wall=900.0)
     # The worker's clock is 100 s behind; the report was 0.5 s under way.

@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
+import aiohttp
 import pytest
 
 from lockstep.api.base.changes import changed
+from lockstep.api.run_status import Condition
 from lockstep.controller.web import logs
 from lockstep.core.model.assignment import released
-from lockstep.core.model.worker_report import StackReport
+from lockstep.core.model.worker_report import StackReport, WorkerPhase
 from support.web_site import report
 from support.web_visitor import RUN, UID, Visited, visited
 
@@ -173,6 +175,46 @@ async def test_a_log_comes_no_faster_than_its_bytes_are_allowed(site: Visited, m
     async with site.follow() as answer:
         assert len(await answer.read()) == 1024 * len(site.api.lines)
     assert max(slept) > 7.0  # by then two MiB are owed, of 256 KiB a second
+
+
+async def test_a_log_that_breaks_off_behind_the_operator_is_passed_on_as_one_that_does(site: Visited) -> None:
+    site.api.breaks = True
+    async with site.follow() as answer:
+        assert answer.status == 200
+        site.api.ended.set()
+        with pytest.raises(aiohttp.ClientError):
+            await answer.read()
+
+
+@pytest.mark.parametrize(
+    ("phase", "run", "ended"),
+    [
+        (WorkerPhase.RUNNING, "trains", False),
+        (WorkerPhase.READY, "trains", False),
+        (WorkerPhase.EXITED, "trains", True),
+        (None, "trains", False),
+        (None, "gave its nodes back", True),
+        (WorkerPhase.RUNNING, "has ended", True),
+    ],
+)
+async def test_a_log_has_an_end_once_its_process_or_its_run_has(
+    site: Visited, phase: WorkerPhase | None, run: str, ended: bool
+) -> None:
+    reports = site.cluster.reports[UID]
+    if phase is None:
+        del reports[1]
+    else:
+        reports[1] = replace(reports[1], phase=phase)
+    found = site.cluster.runs[0]
+    status = found.status
+    if run == "gave its nodes back":
+        status = changed(status, assignment=released(status.assignment))
+        status = changed(status, resolved=changed(status.resolved, nodes=2))
+    elif run == "has ended":
+        over = Condition(type="Finished", status="True", reason="Failed", last_transition_time=0.0)
+        status = changed(status, conditions=(over,))
+    site.cluster.runs[0] = replace(found, status=status)
+    assert (await site.get(f"{RUN}/ranks/1"))[1]["ended"] is ended
 
 
 async def test_a_stream_ends_after_a_while_and_is_judged_anew(site: Visited, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,9 @@ from harness.fake_operator import FakeOperator
 from harness.proc import children, names
 from harness.running_worker import LaunchWorker, RunningWorker, ready
 from harness.waiting import wait_for
+from lockstep.worker.child import ray_node
 from lockstep.worker.child.process import LaunchError
-from lockstep.worker.child.ray_node import RAY_NODE
+from lockstep.worker.child.ray_node import RAY_NODE, RayNode
 from lockstep.worker.child.scratch import make_scratch
 from lockstep.worker.launchers import ray
 from lockstep.worker.settings import Settings
@@ -156,6 +157,34 @@ def test_ray_that_fails_to_start_says_why_and_is_no_success(fake: FakeRay) -> No
     _, err = head.communicate(timeout=SECONDS)
     assert (head.returncode, "the port is taken" in err, "Ray did not start on this node" in err) == (1, True, True)
     assert len(fake.starts) == 4, "it has tried again"
+
+
+@pytest.mark.parametrize(
+    ("started", "ended", "shown"),
+    [
+        (False, False, "what Ray said\nlockstep: Ray did not start on this node\n"),
+        (True, False, "1 of 2 nodes have joined\nlockstep: not all nodes have joined Ray\n"),
+        (True, True, "what Ray said\nlockstep: Ray ended on this node\n"),
+    ],
+)
+def test_of_a_cluster_that_hangs_at_its_start_the_log_of_what_it_waited_for_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: bool, ended: bool, shown: str
+) -> None:
+    (tmp_path / "start.log").write_text("what Ray said\n")
+    (tmp_path / "joined.log").write_text("1 of 2 nodes have joined\n")
+    said: list[bytes] = []
+    monkeypatch.setattr(ray_node, "write_own", said.append)
+    monkeypatch.setattr(ray_node, "interpreter_of", lambda program: sys.executable)
+    monkeypatch.setattr(RayNode, "_start_ray", lambda self: 1)
+    monkeypatch.setattr(RayNode, "_runs", lambda self, ray, until: started)
+    problem = "Ray ended on this node" if ended else "not all nodes have joined Ray"
+    monkeypatch.setattr(RayNode, "_gathers", lambda self, ray, until: problem)
+    about = {"entrypoint": 0, "gcs": ["127.0.0.1", 1], "directory": str(tmp_path), "world": 2, "joins": False}
+    node = RayNode(about, [], ["train"])
+    if ended:
+        node._ended[1] = 0
+    assert node._lead() == 1
+    assert b"".join(said).decode() == shown
 
 
 def test_ray_that_gives_up_on_a_slow_machine_is_started_again(fake: FakeRay) -> None:

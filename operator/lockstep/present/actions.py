@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from lockstep.api.base import names
+from lockstep.core.checkpoints.saves import is_awaited
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.test_only import is_test_only
@@ -114,6 +115,10 @@ def _loses(run: RunView, stakes: Stakes, fate: str) -> Iterator[str]:
         what = f"all {plural(steps, 'step')} of it{took} {verb} {fate}, as no checkpoint of it is known"
     else:
         what = f"{plural(steps, 'step')} since step {saved}{took} {verb} {fate}"
+    stop = run.status.stop
+    if stop is not None and stop.save and is_awaited(run.status, stop.save):
+        yield f"It is stopping already ({stop.reason}), and its save is still awaited. Where that fails, {what}."
+        return
     saves = phase is Phase.RUNNING and run.spec is not None and run.spec.checkpoint is not None
     if saves and stakes.listens is not False:
         yield f"All ranks are asked to save first. Where that fails, {what}."

@@ -34,10 +34,10 @@ def ask(cluster: Cluster, name: str) -> tuple[Json, str]:
     raw = runs.fetch(cluster, name)
     run = runs.view(raw)
     if is_true(run.status, ConditionType.FINISHED):
-        raise CliError(f"{name} has finished already ({run.status.reason}); there is nothing to save")
+        raise CliError(f"{run.name} has finished already ({run.status.reason}); there is nothing to save")
     token = uuid.uuid4().hex[:16]
     patch = {"metadata": {"annotations": {names.ANNOTATION_CHECKPOINT_REQUEST: token}}}
-    return cluster.merge_patch(runs_path(cluster.namespace, name), patch), token
+    return cluster.merge_patch(runs_path(cluster.namespace, run.name), patch), token
 
 
 def answer(cluster: Cluster, raw: Json, token: str, timeout: float | None) -> str:

@@ -56,7 +56,7 @@ def save(
     cluster = target.connect()
     raw, token = ask(cluster, run)
     if wait:
-        echo(f"{run}: {answer(cluster, raw, token, seconds)}")
+        echo(f"{raw['metadata']['name']}: {answer(cluster, raw, token, seconds)}")
     else:
         print_done(raw, output, "asked to save")
 

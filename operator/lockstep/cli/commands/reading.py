@@ -73,13 +73,14 @@ def info(target: Target, run: Run, output: TextOutput = "text") -> None:
 @verb(app, "status", "lockstep status sweep")
 def status(target: Target, run: Run, output: TextOutput = "text") -> None:
     """Show the outcome of each index of an array; of a run the same as info."""
-    from lockstep.cli import arrays
+    from lockstep.cli import arrays, runs
     from lockstep.cli.views import array_status, info
 
     cluster = target.connect()
-    raw = arrays.fetch(cluster, run)
+    name = runs.by_number(cluster, run)
+    raw = arrays.fetch(cluster, name)
     if raw is None:
-        info.show(cluster, run, output)
+        info.show(cluster, name, output)
     else:
         array_status.show(cluster, raw, output)
 
@@ -220,5 +221,6 @@ def wait(
 
     seconds = timeout_seconds(timeout)
     cluster = target.connect()
-    state, reason = state_of(until(cluster, runs.fetch(cluster, run), goal, seconds))
-    echo(f"{run} is {state}{f' ({reason})' if reason else ''}")
+    found = until(cluster, runs.fetch(cluster, run), goal, seconds)
+    state, reason = state_of(found)
+    echo(f"{found.name} is {state}{f' ({reason})' if reason else ''}")

@@ -83,7 +83,8 @@ def retry(
         submit.name_user(cluster, [manifest])
     over = f"; {', '.join(left)} of {old} is over and left out" if left else ""
     told = f"{manifest['metadata']['name']} {words}{over}."
-    with code.sent_along(cluster, manifest, packed, dry_run=creation.asks_server, keep=not creation.test_only):
+    keep = not creation.test_only
+    with code.sent_along(cluster, manifest, packed, dry_run=creation.asks_server, keep=keep) as sent:
         if creation.test_only:
             note(told)
             show_start(cluster, manifest, creation.output)
@@ -92,9 +93,9 @@ def retry(
             retries.ask(cluster, manifest)
             made = manifest
         elif in_place:
-            made = retries.replace_run(cluster, raw, manifest)
+            made = retries.replace_run(cluster, raw, manifest, sent)
         else:
-            made = submit.create(cluster, manifest, dry_run=creation.asks_server)
+            made = submit.create(cluster, manifest, dry_run=creation.asks_server, sent=sent)
     print_done(made, creation.output, creation.done)
     if creation.asks_server:
         return

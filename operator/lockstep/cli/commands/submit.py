@@ -61,10 +61,13 @@ def submit(
     wanted = manifests.manifests_of(arguments or (), flags, name)
     for manifest in wanted:
         schedule.put_into(manifest, time.time())
+        named = manifest["metadata"].get("namespace")
+        if target.namespace and named and target.namespace != named:
+            raise UsageError(f"the manifest says namespace {named}, -n says {target.namespace}")
     if origin:
-        before = runs.fetch(target.connect(), origin)
-        for manifest in wanted:
-            start_from(manifest, before)
+        cluster = cluster or target.connect()
+        for manifest in submit.each_in_its_namespace(cluster, wanted):
+            start_from(manifest, runs.fetch(cluster, origin))
     if array:
         wanted = [array_manifests.wrapped(manifest, array) for manifest in wanted]
     for manifest in wanted:
@@ -90,20 +93,16 @@ def submit(
     if creates:
         submit.name_user(cluster, wanted)
     created = []
-    for manifest in wanted:
-        named = manifest["metadata"].get("namespace")
-        if target.namespace and named and target.namespace != named:
-            raise UsageError(f"the manifest says namespace {named}, -n says {target.namespace}")
-        cluster.namespace = named or cluster.namespace
+    for manifest in submit.each_in_its_namespace(cluster, wanted):
         refuse_taken(cluster, manifest)
         submit.refuse_wrong(cluster, manifest, look_up=not creation.no_wait, made=code.made_for(manifest, packed))
         if packed is not None and packed.to is not None and creates and not test_only:
             submit.create(cluster, manifest, dry_run=True)  # a name that is taken is told before anything is copied
-        with code.sent_along(cluster, manifest, packed, dry_run=creation.asks_server, keep=not test_only):
+        with code.sent_along(cluster, manifest, packed, dry_run=creation.asks_server, keep=not test_only) as sent:
             if test_only:
                 show_start(cluster, manifest, creation.output)
                 continue
-            raw = submit.create(cluster, manifest, dry_run=creation.asks_server)
+            raw = submit.create(cluster, manifest, dry_run=creation.asks_server, sent=sent)
         print_done(raw, creation.output, creation.done)
         if creates:
             submit.tell_limit(cluster, raw)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from lockstep.api.base import names
 from lockstep.cli.client import Cluster, Json, core_path
@@ -15,11 +14,19 @@ from lockstep.cli.output import note
 from lockstep.cli.submission import claim_copies
 from lockstep.cli.submission.array_manifests import is_set
 from lockstep.cli.submission.packing import IN_A_CONFIG_MAP, ON_A_CLAIM, Packed, kilobytes, pack
+from lockstep.core.pods.pod_template import items
 from lockstep.present import code_maps
 from lockstep.present.amounts import plural
 
 MOUNT = "/code"
 _NAMED = 8
+
+
+@dataclass(slots=True)
+class Sent:
+    """Code that went along. ``needed``: what mounts it is there, may be, or can be made of a manifest that is kept."""
+
+    needed: bool = False
 
 
 def tell(packed: Packed, directory: str) -> None:
@@ -53,19 +60,21 @@ def config_map(packed: Packed, stem: str) -> Json:
 
 
 def mount(spec: Json, packed: Packed, config_map_name: str) -> None:
-    """Have a run's spec mount it, and start there unless it says where."""
-    taken = [volume for volume in spec.get("volumes") or () if volume.get("mountPath", "").rstrip("/") == MOUNT]
-    if taken:
+    """Have a run's spec mount it, and start there unless it says where. What makes no sense is left for others to
+    refuse."""
+    if any(str(volume.get("mountPath")).rstrip("/") == MOUNT for volume in items(spec, "volumes")):
         raise UsageError(f"--code and --volume both want {MOUNT}", f"mount the volume elsewhere than {MOUNT}")
     volume: Json = {"name": code_maps.VOLUME, "mountPath": MOUNT}
     if packed.to is None:
-        items = [{"key": _key(index), "path": path} for index, (path, _) in enumerate(packed.files)]
-        source = {"defaultMode": 0o555, "sources": [{"configMap": {"name": config_map_name, "items": items}}]}
+        paths = [{"key": _key(index), "path": path} for index, (path, _) in enumerate(packed.files)]
+        source = {"defaultMode": 0o555, "sources": [{"configMap": {"name": config_map_name, "items": paths}}]}
         volume["projected"] = source
     else:
         volume |= {"readOnly": True, "subPath": packed.to.path}
         volume["persistentVolumeClaim"] = {"claimName": packed.to.claim}
-    spec["volumes"] = [*(spec.get("volumes") or ()), volume]
+    volumes = spec.get("volumes") or []
+    if isinstance(volumes, list):
+        spec["volumes"] = [*volumes, volume]
     spec.setdefault("workingDir", MOUNT)
 
 
@@ -104,40 +113,61 @@ def shown_with(manifests: Sequence[Json], packed: Packed | None) -> list[Json]:
 
 
 @contextlib.contextmanager
-def sent_along(cluster: Cluster, manifest: Json, packed: Packed | None, *, dry_run: bool, keep: bool) -> Iterator[None]:
-    """Create it before the run that is created inside, which mounts it by its name. It goes where nothing comes of
-    that, or nothing is to stay. What is on a claim stays: the next such run finds it there."""
+def sent_along(cluster: Cluster, manifest: Json, packed: Packed | None, *, dry_run: bool, keep: bool) -> Iterator[Sent]:
+    """Create it before the run that is created inside, which mounts it by its name. It goes unless it is needed
+    then. What is on a claim stays, where anything is to: the next such run finds it there."""
+    sent = Sent()
     if packed is not None and packed.to is not None:
         below = _run_spec(manifest)
         claim_copies.refuse_unfit(cluster, packed.to.claim, 2 if is_set(manifest) else below.get("nodes", 1))
         if keep and not dry_run:
             claim_copies.copy(cluster, packed.files, packed.to, below, _stem(manifest))
     if packed is None or packed.to is not None:
-        yield
+        yield sent
         return
     name = send(cluster, packed, _stem(manifest), dry_run=dry_run)
     spec = _run_spec(manifest)
     spec["volumes"] = [volume for volume in spec["volumes"] if volume["name"] != code_maps.VOLUME]
     mount(spec, packed, name)
     try:
-        yield
+        yield sent
     except BaseException:
-        discard(cluster, name)
+        if sent.needed:
+            note(f"Its code stays in ConfigMap {name}; kubectl delete configmap {name} removes it if no run mounts it.")
         raise
-    if not keep:
-        discard(cluster, name)
+    finally:
+        if not sent.needed and not dry_run:
+            discard(cluster, name)
 
 
-def hold_on_to(cluster: Cluster, manifest: Json) -> None:
+Owners = list[tuple[str, list[Json]]]
+"""Of ConfigMaps of code, by their paths."""
+
+
+def hold_on_to(cluster: Cluster, manifest: Json, held: Owners) -> None:
     """Have the code that a manifest mounts outlive the run that is about to be deleted for it: nobody's until it is
-    adopted."""
+    adopted. Whose it was is added to ``held``."""
     for name, path, raw in _carried(cluster, manifest):
+        held.append((path, raw["metadata"].get("ownerReferences") or []))
         version = {"resourceVersion": raw["metadata"]["resourceVersion"]}
         try:
             cluster.merge_patch(path, {"metadata": {**version, "ownerReferences": []}})
         except ApiServerError as error:
             words = f"the code that it mounts, ConfigMap {name}, goes with the old run, and cannot be kept: {error}"
             raise CliError(words, "take it along anew with --code DIR, or give the new run another --name") from error
+
+
+def give_back(cluster: Cluster, held: Owners, *, but: str = "") -> None:
+    """Have code be theirs again whose it was, but of the one with this UID, which is gone. Where that may not be
+    written it stays, which harms nobody."""
+    for path, owners in held:
+        with contextlib.suppress(CliError):
+            metadata = cluster.get(path)["metadata"]
+            found = metadata.get("ownerReferences") or []
+            here = {but, *(owner["uid"] for owner in found)}
+            if missing := [owner for owner in owners if owner["uid"] not in here]:
+                version = {"resourceVersion": metadata["resourceVersion"]}
+                cluster.merge_patch(path, {"metadata": {**version, "ownerReferences": [*found, *missing]}})
 
 
 def _carried(cluster: Cluster, owner: Json) -> Iterator[tuple[str, str, Json]]:
@@ -156,11 +186,13 @@ def _carried(cluster: Cluster, owner: Json) -> Iterator[tuple[str, str, Json]]:
 def _forget(manifest: Json) -> None:
     """Code that went along before is replaced by what goes along now."""
     spec = _run_spec(manifest)
-    if volumes := spec.get("volumes"):
+    if isinstance(volumes := spec.get("volumes"), list):
         spec["volumes"] = [volume for volume in volumes if not _is_carried(volume)]
 
 
-def _is_carried(volume: Mapping[str, Any]) -> bool:
+def _is_carried(volume: object) -> bool:
+    if not isinstance(volume, Mapping):
+        return False
     copied = "persistentVolumeClaim" in volume and claim_copies.is_copy(str(volume.get("subPath")))
     return volume.get("name") == code_maps.VOLUME and (copied or any(code_maps.maps_of(volume)))
 
@@ -170,15 +202,18 @@ def _name_to_be(manifest: Json) -> str:
 
 
 def _run_spec(manifest: Json) -> Json:
-    spec: Json = manifest["spec"]
-    below: Json = spec["template"]["spec"] if "template" in spec else spec
-    return below
+    """That of the run, or of the runs; of what is none an empty one, which nobody reads."""
+    spec = manifest.get("spec")
+    if is_set(manifest):
+        template = spec.get("template") if isinstance(spec, dict) else None
+        spec = template.get("spec") if isinstance(template, dict) else None
+    return spec if isinstance(spec, dict) else {}
 
 
 def _stem(manifest: Json) -> str:
     metadata = manifest["metadata"]
-    stem: str = metadata.get("name") or metadata.get("generateName", "").rstrip("-") or "run"
-    return stem[:40].rstrip("-.")
+    name = metadata.get("name") or metadata.get("generateName")
+    return (str(name)[:40].rstrip("-.") if isinstance(name, (str, int)) else "") or "run"
 
 
 def send(cluster: Cluster, packed: Packed, stem: str, *, dry_run: bool) -> str:
@@ -191,7 +226,7 @@ def send(cluster: Cluster, packed: Packed, stem: str, *, dry_run: bool) -> str:
 
 def discard(cluster: Cluster, name: str) -> None:
     """Nothing came of the run."""
-    with contextlib.suppress(ApiServerError):
+    with contextlib.suppress(CliError):
         raw = cluster.get(core_path(cluster.namespace, "configmaps", name))
         cluster.delete(core_path(cluster.namespace, "configmaps", name), raw["metadata"]["uid"])
 

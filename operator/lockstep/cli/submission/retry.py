@@ -1,7 +1,8 @@
 """`lockstep retry`: a new run in the place of one that has ended, or beside it, from its newest checkpoint.
 
 Two runs cannot have one name, so the old object is deleted first. Before that everything else is known to be right, and
-the new manifest lies on this machine until it is created: whatever happens in between, it is not lost.
+the new manifest lies on this machine until it is created, and its code on the API server: whatever happens in between,
+neither is lost.
 """
 
 from __future__ import annotations
@@ -70,18 +71,23 @@ def takes_its_place(raw: Json, manifest: Json) -> bool:
     return True
 
 
-def replace_run(cluster: Cluster, raw: Json, manifest: Json) -> Json:
-    """Delete the run ``raw`` and create the one of ``manifest``, which has its name."""
+def replace_run(cluster: Cluster, raw: Json, manifest: Json, sent: code.Sent) -> Json:
+    """Delete the run ``raw`` and create the one of ``manifest``, which has its name. The code that was ``sent`` is
+    needed as long as the manifest is kept."""
     name, uid = raw["metadata"]["name"], raw["metadata"]["uid"]
     path = runs_path(cluster.namespace, name)
     ask(cluster, manifest)
-    code.hold_on_to(cluster, manifest)
     kept = _keep(cluster.namespace, name, uid, manifest)
+    held: code.Owners = []
     try:
+        code.hold_on_to(cluster, manifest, held)
+        sent.needed = True
         _delete(cluster, path, uid)
     except BaseException as error:
-        if isinstance(error, ApiServerError) and error.status < 500:  # it was refused
+        if not sent.needed or (isinstance(error, ApiServerError) and error.status < 500):  # it was refused
+            sent.needed = False
             kept.unlink(missing_ok=True)
+            code.give_back(cluster, held)
         else:
             output.note(f"whether {name} is deleted is not known; if it is, lockstep submit {kept} makes the new run")
         raise
@@ -91,6 +97,7 @@ def replace_run(cluster: Cluster, raw: Json, manifest: Json) -> Json:
     except BaseException:  # an interrupt as well
         output.note(f"{name} is deleted, its checkpoints are not; lockstep submit {kept} makes the new run")
         raise
+    code.give_back(cluster, held, but=uid)
     kept.unlink(missing_ok=True)
     return made
 

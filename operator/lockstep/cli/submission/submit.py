@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import typer
 
@@ -30,6 +30,15 @@ from lockstep.core.model.own_objects import parse_run_set
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.runs import state_of
 from lockstep.present.start_estimate import limit_of_spec
+
+
+def each_in_its_namespace(cluster: Cluster, manifests: Sequence[Json]) -> Iterator[Json]:
+    """One after the other; ``cluster`` has the namespace that each names meanwhile, or else its own."""
+    own = cluster.namespace
+    for manifest in manifests:
+        cluster.namespace = manifest["metadata"].get("namespace") or own
+        yield manifest
+    cluster.namespace = own
 
 
 def name_user(cluster: Cluster, manifests: Sequence[Json]) -> None:
@@ -61,14 +70,17 @@ def _said_of(cluster: Cluster, rest: Json) -> list[Told]:
     return []
 
 
-def create(cluster: Cluster, manifest: Json, *, dry_run: bool) -> Json:
-    """Create the run; its namespace is the manifest's, which must be the cluster's where both are said."""
+def create(cluster: Cluster, manifest: Json, *, dry_run: bool, sent: code.Sent | None = None) -> Json:
+    """Create the run; its namespace is the manifest's, which must be the cluster's where both are said. The code that
+    was ``sent`` is needed from then on, unless it was refused."""
     namespace = manifest["metadata"].get("namespace") or cluster.namespace
-    query = {"dryRun": "All"} if dry_run else {}
+    query, sent = {"dryRun": "All"} if dry_run else {}, sent or code.Sent()
     try:
         place = arrays.sets_path(namespace) if is_set(manifest) else runs_path(namespace)
+        sent.needed = not dry_run
         made = cluster.create(place, manifest, **query)
     except ApiServerError as error:
+        sent.needed = not dry_run and error.status >= 500
         raise in_fields(error, manifest, namespace) from error
     if not dry_run:
         code.adopt(cluster, made)

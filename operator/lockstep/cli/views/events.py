@@ -17,7 +17,7 @@ COLUMNS = ("LAST-SEEN", "TYPE", "REASON", "ABOUT", "NOTE")
 def show(cluster: Cluster, name: str, *, with_pods: bool, form: str) -> None:
     """Print the events of the run, and with ``with_pods`` those of its pods too."""
     raw = runs.fetch(cluster, name)
-    uid = raw["metadata"]["uid"]
+    name, uid = raw["metadata"]["name"], raw["metadata"]["uid"]
     path = resource_path("/apis/events.k8s.io/v1", cluster.namespace, "events")
     selector = f"regarding.kind={names.RUN_KIND},regarding.name={name}"
     found = cluster.list(path) if with_pods else cluster.list(path, fieldSelector=selector)

@@ -24,7 +24,7 @@ def show(cluster: Cluster, name: str, form: str) -> None:
     if form not in ("table", "wide"):
         output.print_object(raw, form)
         return
-    status = runs.view(raw).status
+    name, status = raw["metadata"]["name"], runs.view(raw).status
     if not status.attempts:
         output.note(f"{name} has not started yet; lockstep explain {name} says why.")
         return

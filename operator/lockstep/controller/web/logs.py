@@ -19,9 +19,10 @@ from lockstep.controller.web import refusal
 from lockstep.controller.web.access import Viewer
 from lockstep.controller.web.refusal import RefusalError
 from lockstep.core.model import assignment as slots
+from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.snapshot import RunView
-from lockstep.core.model.worker_report import WorkerReport
-from lockstep.present.runs import state_of
+from lockstep.core.model.worker_report import WorkerPhase, WorkerReport
+from lockstep.present.runs import current_phase, state_of
 
 TAIL_LINES = 1000
 """That were written before somebody looks."""
@@ -59,7 +60,7 @@ class Logs:
             response = web.StreamResponse(headers={**headers, "Cache-Control": "no-store", "X-Accel-Buffering": "no"})
             response.content_type, response.charset = "text/plain", "utf-8"
             try:
-                async with asyncio.timeout(LONGEST), self._api.stream(path, query, token) as log:
+                async with asyncio.timeout(LONGEST) as longest, self._api.stream(path, query, token) as log:
                     await _taken(response.prepare(request))
                     while chunk := await log.read(AT_ONCE):
                         await _taken(response.write(chunk))
@@ -69,11 +70,13 @@ class Logs:
             except (KubeError, TimeoutError, ConnectionError) as error:
                 if not response.prepared:
                     raise _refused(error, run.namespace) from error
+                if not longest.expired():  # it broke off somewhere, and is not to look like the log's end
+                    _break_off(request)
+                    return response
             try:
                 await _taken(response.write_eof())
             except (TimeoutError, ConnectionError):
-                if request.transport is not None:
-                    request.transport.abort()
+                _break_off(request)
         return response
 
     @contextmanager
@@ -141,6 +144,7 @@ def rank(run: RunView, number: int, reports: Mapping[int, WorkerReport], *, may_
         "phase": "" if report is None else str(report.phase),
         "step": report.progress.step if report is not None and report.progress is not None else None,
         "problem": "" if report is None else report.problem,
+        "ended": _writes_no_more(run, report),
         "mayRead": may_read,
         "stack": "",
         # Stacks of these are kept, for whoever may get ConfigMaps.
@@ -149,6 +153,18 @@ def rank(run: RunView, number: int, reports: Mapping[int, WorkerReport], *, may_
     if may_read and report is not None and report.stacks is not None:
         found["stack"] = report.stacks.text
     return found
+
+
+def _writes_no_more(run: RunView, report: WorkerReport | None) -> bool:
+    """Its log has an end then; before, a stream that ends has only broken off somewhere on its way."""
+    if report is not None and report.phase is WorkerPhase.EXITED:
+        return True
+    return current_phase(run) is Phase.FINISHED or not _assignment(run).nodes
+
+
+def _break_off(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()
 
 
 async def _taken(sending: Any) -> None:

@@ -20,7 +20,9 @@ export function draw(root, body, first) {
   show(view.facts, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
   show(view.aside, stacks(body));
   if (!body.mayRead) return say("You may not get pods/log in this namespace; ask for the role view there.", true);
-  if (view.pod === body.pod) return;
+  view.ended = body.ended;
+  if (view.pod === body.pod && (body.ended || !view.over)) return;
+  view.over = false;
   view.pod = body.pod;
   view.abort?.abort();
   view.abort = new AbortController();
@@ -45,7 +47,7 @@ function begin(root, body) {
     location.hash = `#/logs/${encodeURIComponent(body.namespace)}/${encodeURIComponent(body.name)}/${rank}`;
   };
   const rank = h("input", { type: "number", min: 0, max: body.world - 1, value: body.rank, "aria-label": "Rank", onchange: () => rank.validity.valid && to(rank.valueAsNumber) });
-  view = { text, filter, lines: [], part: "", pod: "", dropped: 0, timer: 0, abort: null, earlier: new Map(), title: h("div", { class: "title" }), facts: h("dl", { class: "facts" }), aside: h("div", {}), said: h("p", { class: "hint", role: "status" }) };
+  view = { text, filter, lines: [], part: "", pod: "", dropped: 0, ended: false, over: false, timer: 0, abort: null, earlier: new Map(), title: h("div", { class: "title" }), facts: h("dl", { class: "facts" }), aside: h("div", {}), said: h("p", { class: "hint", role: "status" }) };
   const tools = h("div", { class: "tools deeds" }, h("label", {}, "Rank ", rank), h("span", { class: "hint" }, `of ${plural(body.world, "rank")}`), filter);
   show(root, view.title, view.facts, tools, view.said, text, view.aside);
 }
@@ -60,14 +62,17 @@ async function follow(own, from, signal) {
       say("live", false);
       const decoder = new TextDecoder();
       for (let next = await reader.read(); !next.done; next = await reader.read()) take(own, decoder.decode(next.value, { stream: true }));
-      if (performance.now() - began < CUT_AFTER_SECONDS * 1000) {
+      if (own.ended) {
+        own.over = true;
         later(0);
         return say("It has ended.", false);
       }
-      wait = 0;
+      if (performance.now() - began < CUT_AFTER_SECONDS * 1000) say("Nothing more comes just now; it is asked for again.", false);
+      else wait = 0;
     } catch (error) {
       if (signal.aborted) return;
-      say(`${error.message ?? "no answer"}.`, error.status !== 409);
+      const words = error instanceof TypeError ? "It broke off, and is asked for again" : error.message ?? "no answer"; // of a stream
+      say(`${words}.`, error.status !== 409);
       if (error.status === 403) return;
       wait = Math.max(AGAIN_SECONDS, error.retryAfter || 0);
     }
