@@ -7,7 +7,7 @@ import pytest
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.recovery_spec import RecoverySpec
-from lockstep.api.recovery_status import ExcludedNode, FirstFailure
+from lockstep.api.recovery_status import FirstFailure
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.failures.actions import Case, Verb, act
 from lockstep.core.failures.causes import Cause, Evidence
@@ -21,7 +21,6 @@ from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import PodPhase, PodView, Taint
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.model.worker_report import WorkerPhase
-from lockstep.core.run.failure_case import case_of
 from support.world import Worker, World, node, spec, world_with_gang
 
 RUN = "one"
@@ -63,16 +62,6 @@ def test_a_final_verdict_does_not_wait_for_a_rank_that_ended_well_and_left(code:
 def test_a_slow_rank_that_cannot_leave_its_node_does_not_restart_the_gang(held: str, enough: str) -> None:
     case = Case(now=1_000_000.0, recovery=RecoverySpec(), nodes=4, step=9, held=held, excluded_enough=enough)
     assert act(SLOW, case).verb is Verb.WAIT
-
-
-def test_a_slow_rank_is_judged_by_how_many_nodes_were_excluded() -> None:
-    w = world_with_gang(3, 6)
-    recovery = changed(
-        status(w).recovery, excluded_nodes=tuple(ExcludedNode(node=f"x{i}", reason="", since=w.now) for i in range(2))
-    )
-    w._store(replace(w.runs[RUN], status=changed(status(w), recovery=recovery)))
-    case = case_of(PlanBuilder(RunContext(w.snapshot(RUN), w.tunables, w.now)), SLOW, ())
-    assert "2 nodes were excluded" in case.excluded_enough
 
 
 def test_a_node_has_no_use_for_failures_older_than_the_ones_it_can_hold() -> None:

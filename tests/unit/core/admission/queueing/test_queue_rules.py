@@ -9,7 +9,7 @@ import pytest
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.core.admission.engine.quota import QueueQuota, TypeQuota
 from lockstep.core.admission.queueing.queue_rules import Rulebook, quota_of
-from lockstep.core.model.snapshot import ClusterSnapshot
+from lockstep.core.model.snapshot import CLOSED_QUEUE, ClusterSnapshot
 from lockstep.core.model.tunables import Mode, Tunables
 from support.admission import world
 
@@ -47,7 +47,8 @@ def test_rules_hold_until_something_changes_by_which_a_run_is_judged(then: Clust
 
 
 def test_a_queue_that_can_be_read_again_has_new_rules_whatever_they_are() -> None:
-    rules, held = Rulebook(), snapshot({"q": {"stopPolicy": "Hold"}})
+    rules, held = Rulebook(), snapshot({"q": {"stopPolicy": "Hold", "visibility": "OwnNamespace"}})
+    assert held.queues["q"].spec == CLOSED_QUEUE
     rules.update(replace(held, queues={"q": replace(held.queues["q"], spec_error="words")}), Tunables(), anew=False)
     unread = rules.for_queue("q")
     rules.update(held, Tunables(), anew=False)
