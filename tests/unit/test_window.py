@@ -279,6 +279,39 @@ async def test_those_behind_requests_that_end_in_vain_are_not_sent(clock: Manual
     await writers.end()
 
 
+async def test_of_a_namespace_that_is_slow_both_lanes_count_as_one(clock: ManualClock) -> None:
+    window = AdaptiveWindow(clock, start=32)
+    for lane in ("a", "a/delete", "a", "a/delete"):
+        window.pushed_back(lane)
+    assert (window.limit, window.limit_of("a"), window.limit_of("a/delete")) == (32, 8, 8)
+    window.pushed_back("b")
+    assert window.limit == 16
+
+
+async def test_a_limit_that_is_over_does_not_come_back_with_one_slow_answer(clock: ManualClock) -> None:
+    window = AdaptiveWindow(clock, start=32)
+    for _ in range(3):
+        window.pushed_back("a")
+    await clock.advance(SLOW_FOR)
+    window.answered("a", 2.5)
+    assert window.is_slow("a")
+    assert window.limit_of("a") == 32
+
+
+async def test_the_tries_of_a_write_wait_no_longer_than_one(clock: ManualClock) -> None:
+    window = AdaptiveWindow(clock, start=4)
+    begun = clock.monotonic()
+    for _ in range(4):
+        await clock.advance(LONGEST_WAIT / 4 - 1)
+        async with window.slot("a", begun):
+            window.pushed_back("a")
+    window.pushed_back("a", retry_after=30.0)
+    with pytest.raises(NoPlaceError):
+        async with window.slot("a", begun):
+            raise AssertionError("it would have to be patient for longer than is left")
+    assert window.in_flight == 0
+
+
 async def test_nobody_waits_for_a_place_for_minutes(clock: ManualClock) -> None:
     window = AdaptiveWindow(clock, start=4)
     writers = Writers(window)

@@ -347,9 +347,9 @@ class KubeClient:
         except TypeError as error:  # the server would judge it the same, each time
             raise ApiError(422, "Invalid", f"cannot be written as JSON: {error}") from error
         limits = aiohttp.ClientTimeout(total=within, sock_connect=min(5.0, within))
-        lane = pods_lane(_namespace_in(path), deletes=verb == "delete")
+        lane, since = pods_lane(_namespace_in(path), deletes=verb == "delete"), self._clock.monotonic()
         for tries_left in reversed(range(_TOO_MANY_REQUESTS_TRIES)):
-            async with self._place(f"{verb} {path}", lane) if resource is PODS else nullcontext():
+            async with self._place(f"{verb} {path}", lane, since) if resource is PODS else nullcontext():
                 allowed = min(within, self.write_seconds()) if guarded else within
                 server_timeout = int(max(1, min(_SERVER_TIMEOUT, allowed)))
                 query = {"timeout": f"{server_timeout}s", "fieldManager": names.FIELD_MANAGER, **(params or {})}
@@ -389,9 +389,9 @@ class KubeClient:
             self.wrote(_namespace_in(request.path), seconds)
 
     @asynccontextmanager
-    async def _place(self, words: str, lane: str) -> AsyncIterator[None]:
+    async def _place(self, words: str, lane: str, since: float) -> AsyncIterator[None]:
         try:
-            async with self.window.slot(lane):
+            async with self.window.slot(lane, since):
                 yield
         except NoPlaceError:
             raise UnreachableError(f"{words}: not sent, as other writes of the namespace take too long") from None

@@ -2,6 +2,7 @@
 write in each namespace: what holds up those of one lane, as a webhook of a namespace may, holds up no others."""
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from lockstep.controller.runtime.clock import Clock
 SLOW_FOR = 60.0
 """Seconds for which a lane counts as slow after a request of it that was."""
 LONGEST_WAIT = 120.0
-"""Seconds for which a place is waited for. Whoever waits holds a worker, and no worker may be held for minutes."""
+"""Seconds for which a write waits, all its tries together. It holds a worker, and none may be held for minutes."""
 IN_VAIN = 3
 """Requests of a lane that end without an answer, one after the other: those behind them are not even sent."""
 _SLOW_ANSWER = 2.0
@@ -70,7 +71,7 @@ class _Lane:
     in_vain: int = 0
     in_flight: int = 0
     waiting: deque[tuple[asyncio.Future[None], float]] = field(default_factory=deque)
-    """Places that are waited for, and since when."""
+    """Places that are waited for, and until when."""
 
 
 class AdaptiveWindow:
@@ -109,15 +110,19 @@ class AdaptiveWindow:
         return known is not None and known.slow_until > self._clock.monotonic()
 
     @asynccontextmanager
-    async def slot(self, lane: str) -> AsyncIterator[None]:
-        """Hold one place in the window; first come, first served within a lane. Raises NoPlaceError."""
+    async def slot(self, lane: str, since: float | None = None) -> AsyncIterator[None]:
+        """Hold one place in the window; first come, first served within a lane. ``since``: when the first try of the
+        write began. Raises NoPlaceError."""
         each = self._known(lane)
+        until = (self._clock.monotonic() if since is None else since) + LONGEST_WAIT
         if not each.waiting and self._has_room(each, self._counted()):
             self._take(lane, each)
         else:
-            await self._place(lane, each)
+            await self._place(lane, each, until)
         try:
-            while (pause := each.not_before - self._clock.monotonic()) > 0:
+            while (pause := each.not_before - (now := self._clock.monotonic())) > 0:
+                if now + pause > until:
+                    raise NoPlaceError
                 await self._clock.sleep(pause)
             yield
         finally:
@@ -145,15 +150,15 @@ class AdaptiveWindow:
         own.pushed_back(each.in_flight)
         each.not_before = max(each.not_before, each.heard + retry_after)
         each.slow_until = each.heard + SLOW_FOR
-        lately = [other for other in self._lanes.values() if other.heard + SLOW_FOR > each.heard]
-        slow = sum(self._own(other) is not None for other in lately)
-        if slow >= 2 and 2 * slow >= len(lately):
+        lately = {name: other for name, other in self._lanes.items() if other.heard + SLOW_FOR > each.heard}
+        slow = len({_namespace(name) for name, other in lately.items() if self._own(other) is not None})
+        if slow >= 2 and 2 * slow >= len({*map(_namespace, lately)}):
             self._shared.pushed_back(self.in_flight)
         if retry_after:
             return
         each.in_vain += 1
         if each.in_vain >= IN_VAIN:
-            self._turn_away(lane, each, len(each.waiting))
+            self._turn_away(lane, each, math.inf)
 
     def _known(self, lane: str) -> _Lane:
         now = self._clock.monotonic()
@@ -164,6 +169,8 @@ class AdaptiveWindow:
                     del self._lanes[name]
             known = self._lanes[lane] = _Lane()
         known.heard = now
+        if known.slow_until <= now:
+            known.own = None
         return known
 
     def _own(self, each: _Lane) -> _Limit | None:
@@ -187,9 +194,9 @@ class AdaptiveWindow:
         own = each.in_flight
         return own < self._limit_of(each) and counted - min(own, self._half()) + own < self.limit
 
-    async def _place(self, lane: str, each: _Lane) -> None:
+    async def _place(self, lane: str, each: _Lane, until: float) -> None:
         place = asyncio.get_running_loop().create_future()
-        each.waiting.append((place, self._clock.monotonic()))
+        each.waiting.append((place, until))
         self._turns.setdefault(lane, each)
         try:
             await place
@@ -234,13 +241,20 @@ class AdaptiveWindow:
             return
         self._next_look = now + 1.0
         for lane, each in [*self._turns.items()]:
-            late = sum(begun <= now - LONGEST_WAIT for _, begun in each.waiting)
-            self._turn_away(lane, each, late)
+            self._turn_away(lane, each, now)
 
-    def _turn_away(self, lane: str, each: _Lane, count: int) -> None:
-        for _ in range(count):
-            place, _ = each.waiting.popleft()
+    def _turn_away(self, lane: str, each: _Lane, now: float) -> None:
+        """Those who have waited until now."""
+        left = [(place, until) for place, until in each.waiting if until > now]
+        late = [place for place, until in each.waiting if until <= now]
+        each.waiting = deque(left)
+        for place in late:
             if not place.done():
                 place.set_exception(NoPlaceError)
         if not each.waiting:
             self._turns.pop(lane, None)
+
+
+def _namespace(lane: str) -> str:
+    """What a webhook holds up, it holds up for all lanes of its namespace."""
+    return lane.partition("/")[0]
