@@ -183,6 +183,20 @@ async def test_runs_whose_webhook_hangs_leave_workers_to_everybody_else(plan: Pl
     working.cancel()
 
 
+async def test_pods_that_were_never_sent_cost_a_run_nothing_of_its_pace() -> None:
+    scene, charged = Scene("a"), Counter[str]()
+    scene.executor.pace.made = lambda key, pods, _: charged.update({key: pods})  # type: ignore[method-assign]
+    scene.executor.pace.not_sent = lambda key, _: charged.subtract({key: 1})  # type: ignore[method-assign]
+    working = asyncio.ensure_future(scene.queue.run(scene.work, WORKERS))
+    scene.add("a", "large", gang("a", 256))
+    for _ in range(60):
+        await scene.clock.advance(1)
+        if scene.session.sent["a"] and not scene.working["a"]:
+            break
+    assert charged[run_key("a", "large")] == scene.session.sent["a"] == 32
+    working.cancel()
+
+
 async def test_one_namespace_that_is_alone_has_as_many_pods_made_at_once_as_there_may_be() -> None:
     scene = Scene()
     made = [asyncio.ensure_future(scene.client.create(PODS, {}, "a")) for _ in range(2000)]

@@ -121,6 +121,10 @@ class RunPace:
         """So many pods were asked for, of a gang of so many."""
         self._charge("Pods", key, pods / max(LEAST_GANG, gang))
 
+    def not_sent(self, key: str, gang: int) -> None:
+        """One of those that were asked for never came to the API server."""
+        self._limits["Pods"].charge(key, -1 / max(LEAST_GANG, gang))
+
     def count_events(self, key: str, events: int, gang: int) -> None:
         """So many events were told."""
         if events:

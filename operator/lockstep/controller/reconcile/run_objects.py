@@ -7,7 +7,7 @@ from lockstep.api.base import nesting
 from lockstep.api.base.nesting import read_object
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.election import LostLeadershipError
-from lockstep.controller.kube.errors import ApiError, KubeError
+from lockstep.controller.kube.errors import ApiError, KubeError, UnreachableError
 from lockstep.controller.kube.events import EventRecorder
 from lockstep.controller.kube.workqueue import WorkQueue, run_key
 from lockstep.controller.reconcile.pace import RunPace
@@ -73,10 +73,11 @@ class RunObjects:
             self._queue.wake_at(key, self._clock.now() + rest)  # what is missing is asked for again
             self.tell_of_pace(run)
             return
-        self.pace.made(key, len(plan.creates), len((plan.status or run.status).assignment.nodes))
+        gang = len((plan.status or run.status).assignment.nodes)
+        self.pace.made(key, len(plan.creates), gang)
         if plan.pod_group is not None:
             await self._ensure_pod_group(run, plan.pod_group, plan.creates)
-        await all_of([self._create(run, pod) for pod in plan.creates])
+        await all_of([self._create(run, pod, gang) for pod in plan.creates])
 
     def tell_of_pace(self, run: RunView) -> None:
         """That the run has to wait, and why; now and then."""
@@ -93,10 +94,12 @@ class RunObjects:
                 self._events.warn(run, EventReason.POD_GROUP_REFUSED, ActionWord.CREATE_POD_GROUP, of + error.words)
             raise
 
-    async def _create(self, run: RunView, pod: CreatePod) -> None:
+    async def _create(self, run: RunView, pod: CreatePod, gang: int) -> None:
         try:
             reply = await self._kube.create(PODS, pod.body, pod.namespace)
         except KubeError as error:
+            if isinstance(error, UnreachableError):
+                self.pace.not_sent(run_key(run.namespace, run.name), gang)
             if isinstance(error, ApiError) and error.reason == "AlreadyExists":
                 await self._recognise(run, pod)
                 return
