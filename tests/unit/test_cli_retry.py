@@ -215,7 +215,9 @@ UNKNOWN = {"unrecognised": [{"tier": "shared", "path": "/shared-checkpoints/team
         (SAVED, {"run": "base"}, {"step": 300}, {"path": OLD, "step": 300}),
         (SAVED, {"run": "base"}, {"fresh": True}, {"mode": "Fresh"}),
         (SAVED, {"run": "base"}, {"name": "next"}, {"run": "llama"}),
-        (UNKNOWN, {"run": "base"}, {}, {"path": OLD}),
+        (UNKNOWN, {"run": "base"}, {}, {"run": "base"}),
+        (UNKNOWN, {"mode": "Fresh"}, {}, {"mode": "Fresh"}),
+        (UNKNOWN, {}, {}, {"path": OLD}),
         # It is what the manifest names.
         (SAVED, {"run": "llama"}, {}, {"path": OLD}),
         (SAVED, {"path": OLD, "step": 300, "acceptCopy": True}, {}, {"path": OLD, "step": 300, "acceptCopy": True}),

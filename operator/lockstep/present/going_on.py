@@ -165,7 +165,7 @@ def start_after(manifest: Json, run: RunView, *, step: int | None = None, fresh:
     says = in_words(start) if start.get("run") or start.get("path") or start.get("mode") == "Fresh" else ""
     if _has_saved(run) and _names(start, run):
         step, says = start.get("step") if step is None else step, ""
-    elif says and not _has_saved(run):
+    elif says and newest_saved(run.status) is None:  # what nobody recognises is nothing to go on from by itself
         if step is not None:
             raise CannotGoOnError(
                 f"--step {step} is not used: {run.name} has saved nothing in a shared tier, and by its manifest the "

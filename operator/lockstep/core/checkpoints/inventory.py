@@ -83,14 +83,27 @@ def _is_elsewhere(row: CheckpointReport, run: RunView, status: TrainingRunStatus
     return is_foreign(row.path, status.resolved.start_root, run.uid)
 
 
+def _whom_it_goes_on_from(view: RankView, run: RunView, status: TrainingRunStatus) -> str:
+    """UID of the run that it is to go on from, of all that have saved in its directory; empty: nobody was named."""
+    if not starts_in_place(run, status):
+        return ""
+    there = {row.run_uid for report in view.reports.values() for row in report.inventory}
+    named = (status.resolved.start_run_uid, *(each.uid for each in status.previous))
+    return next((uid for uid in named if uid and uid in there), "")
+
+
 def _part_of(snapshot: RunSnapshot, status: TrainingRunStatus, *, foreign: bool) -> RankView:
     view, run = rank_view(snapshot, status), snapshot.run
     if not status.resolved.start_root and not foreign and not is_in_one_directory(run):
         return view
 
+    began_from = _whom_it_goes_on_from(view, run, status)
+
     def is_wanted(row: CheckpointReport) -> bool:
         elsewhere = _is_elsewhere(row, run, status)
-        return elsewhere if foreign else not elsewhere and not is_of_another_run(row, run, status)
+        if foreign:
+            return elsewhere and (not began_from or row.run_uid in ("", began_from))
+        return not elsewhere and not is_of_another_run(row, run, status)
 
     reports = {
         rank: replace(report, inventory=tuple(row for row in report.inventory if is_wanted(row)))

@@ -4,7 +4,7 @@ Some formats say which run has saved. Of the others it is known only that it was
 """
 
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core.checkpoints.origin import directory_of
+from lockstep.core.checkpoints.origin import directory_of, has_begun
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tiers import SHARED
 from lockstep.core.model.worker_report import CheckpointReport, Verdict
@@ -19,11 +19,6 @@ def starts_in_place(run: RunView, status: TrainingRunStatus) -> bool:
     """The spec says to start from the very directory that the run saves in."""
     root = status.resolved.start_root
     return bool(root) and is_in_one_directory(run) and directory_of(run) == root
-
-
-def has_begun(status: TrainingRunStatus) -> bool:
-    """Some attempt was started, so that what lies in its directory may be its own."""
-    return bool(status.totals.attempts) or status.start is not None
 
 
 def is_of_another_run(row: CheckpointReport, run: RunView, status: TrainingRunStatus) -> bool:

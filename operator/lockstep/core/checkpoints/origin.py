@@ -6,6 +6,7 @@ Resolved before the run gets nodes, and in status from then on: the other run ma
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_spec import CheckpointSpec
+from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.problems import Problem
 from lockstep.core.model.run_state import RunState
@@ -37,7 +38,8 @@ def resolve_origin(plan: PlanBuilder) -> Problem | None:
                 return problem
             assert plan.snapshot.origin is not None
             root, name, uid = directory_of(plan.snapshot.origin), plan.snapshot.origin.name, plan.snapshot.origin.uid
-        if checkpoint.start.step is not None and root == directory_of(plan.run):
+        in_place = root == directory_of(plan.run) and not has_begun(plan.status)
+        if checkpoint.start.step is not None and in_place:
             words = "would be gone back to by each attempt, as all save in the directory where it lies (layout: Shared)"
             return Problem(_STEP, f"{words}; leave it out, or save in another checkpoint.shared.path")
     if (root, name, uid) != (resolved.start_root, resolved.start_run, resolved.start_run_uid):
@@ -76,3 +78,10 @@ def directory_of(origin: RunView) -> str:
     root = f"{names.SHARED_CHECKPOINTS_MOUNT}/{origin.status.resolved.shared_path or shared_path(origin)}"
     checkpoint = origin.spec.checkpoint if origin.spec is not None else None
     return root if checkpoint is not None and checkpoint.layout == "Shared" else f"{root}/{origin.uid}"
+
+
+def has_begun(status: TrainingRunStatus) -> bool:
+    """Some attempt was started, so that what lies in its directory may be its own; a rebuilt status counts none."""
+    if status.totals.attempts or status.start is not None or status.checkpoint.resume is not None:
+        return True
+    return any(entry.started_at is not None for entry in status.attempts)

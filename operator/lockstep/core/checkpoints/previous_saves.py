@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from lockstep.api.base import names
 from lockstep.api.checkpoint_status import PreviousSave
-from lockstep.core.checkpoints.one_directory import has_begun, is_in_one_directory, is_of_another_run
+from lockstep.core.checkpoints.one_directory import is_in_one_directory, is_of_another_run
+from lockstep.core.checkpoints.origin import has_begun
 from lockstep.core.checkpoints.step_names import without_doubtful
 from lockstep.core.checkpoints.verdicts import RankView, merge_inventories
 from lockstep.core.model.run_state import RunState

@@ -77,7 +77,7 @@ def has_succeeded(state: RunState, done: frozenset[int]) -> bool:
     if _is_doubted(state):
         return not ends(state, _NOBODY) and _is_borne_out(state)
     # A script may end with 0 after a node that was lost under one of its programs: Intel's mpirun says so itself.
-    return not _missed_a_node(state) or _is_borne_out(state)
+    return not (_is_script(state) and _may_have_missed_a_node(state)) or _is_borne_out(state)
 
 
 def success_in_words(state: RunState) -> str:
@@ -101,8 +101,14 @@ def _is_borne_out(state: RunState) -> bool:
     return not any(_is_gone(state, loss.slot, loss.kind) for loss in losses(state, _NOBODY))
 
 
-def _missed_a_node(state: RunState) -> bool:
-    """One of its steps could not reach a node, or lost it."""
+def _is_script(state: RunState) -> bool:
+    return state.run.spec is not None and state.run.spec.launcher.type == "Slurm"
+
+
+def _may_have_missed_a_node(state: RunState) -> bool:
+    """One of its steps could not reach a node, or lost it; or a new leader has yet to hear whether."""
+    if state.report(slot_of_rank(state.status.assignment, 0)) is None:
+        return True
     return any(end.reason == _UNREACHED for *_, end in _of_steps(state, state.status.attempt))
 
 

@@ -12,7 +12,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.run_status import AssignmentStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
-from lockstep.core.checkpoints.inventory import candidates, latest_valid
+from lockstep.core.checkpoints.inventory import candidates, is_own, latest_valid
 from lockstep.core.checkpoints.resume import world_refusal
 from lockstep.core.checkpoints.saves import ask_for_save, grace_period, is_settled_for, last_trained
 from lockstep.core.failures.recovery_record import record_shrink
@@ -207,7 +207,8 @@ def _cannot_take_along(state: RunState, size: int) -> str:
     if state.spec.checkpoint is None:
         return "the run names no checkpoint tier, so it would start at step 0"
     first = state.report(state.ranked_slots()[0])
-    rows = [row for row in first.inventory if row.verdict is Verdict.VALID] if first is not None else []
+    inventory = first.inventory if first is not None else ()
+    rows = [row for row in inventory if row.verdict is Verdict.VALID and is_own(row, state)]
     newest = max(rows, key=lambda row: row.step, default=None)
     if newest is None:
         return "no checkpoint is valid yet"

@@ -4,7 +4,11 @@ from typing import Any
 
 import pytest
 
-from lockstep.core.checkpoints.origin import ASK_AGAIN_AFTER, resolve_origin
+from lockstep.api.base.changes import changed
+from lockstep.api.checkpoint_status import CheckpointStatus, SavedCheckpoint
+from lockstep.api.recovery_status import AttemptStatus, Totals
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.checkpoints.origin import ASK_AGAIN_AFTER, has_begun, resolve_origin
 from support.world import World, spec, world
 
 SHARED = {"claimName": "lustre"}
@@ -65,6 +69,26 @@ def test_once_resolved_the_other_run_may_go() -> None:
     plan = w.plan("one")
     assert resolve_origin(plan) is None
     assert plan.build().status is None
+
+
+def test_a_step_of_the_directory_that_all_save_in_does_not_stop_a_run_that_has_begun() -> None:
+    w = world_of({"path": "ns/one", "step": 300}, shared=SHARED, layout="Shared")
+    w.amend("one", totals=changed(w.status("one").totals, attempts=1))
+    assert resolve_origin(w.plan("one")) is None, "an older operator let it start, and it has saved since"
+
+
+@pytest.mark.parametrize(
+    ("fields", "begun"),
+    [
+        ({}, False),
+        ({"totals": Totals(attempts=1)}, True),
+        ({"attempts": (AttemptStatus(number=1, started_at=5.0),)}, True),
+        ({"attempts": (AttemptStatus(number=1),)}, False),
+        ({"checkpoint": CheckpointStatus(resume=SavedCheckpoint(step=4, tier="shared", path="/x"))}, True),
+    ],
+)
+def test_a_run_has_begun_by_whatever_its_status_still_has_of_it(fields: dict[str, Any], begun: bool) -> None:
+    assert has_begun(TrainingRunStatus(**fields)) is begun
 
 
 @pytest.mark.parametrize(("path", "refused"), [("ns/one", True), ("ns/other", False)])

@@ -509,6 +509,24 @@ def test_a_script_that_ends_with_0_although_a_node_died_under_its_mpirun_has_not
         assert (entry.cause, entry.node) == (AttemptCause.NODE_LOST, "n2")
 
 
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_new_leader_asks_whether_a_node_was_missed_before_it_believes_a_script(lost: bool) -> None:
+    w = gang(**SLURM)
+    if lost:
+        w.lose_node("n2")
+        w.end_step("one", 0, **LOST, node_rank=2)
+        w.exit_child("one", 0, 0)
+        w.work_reports_only()
+        w.reconcile("one")
+        assert w.status("one").exits.succeeded == "0"
+    else:
+        w.exit_child("one", 0, 0)
+    w.crash()
+    assert not has_succeeded(w.plan("one"), frozenset({0}))
+    w.pass_time(120.0)
+    assert is_true(w.status("one"), ConditionType.SUCCEEDED) is not lost
+
+
 @pytest.mark.parametrize("fields", [MPI, SLURM])
 def test_a_node_that_could_not_be_reached_alone_ends_nothing_and_makes_no_success_doubtful(
     fields: dict[str, Any],

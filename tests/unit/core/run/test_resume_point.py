@@ -10,7 +10,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.lineage_status import PreviousRun
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.checkpoints.archive_job import RESULT_FORMAT, parse_result
-from lockstep.core.checkpoints.inventory import is_foreign
+from lockstep.core.checkpoints.inventory import foreign_candidates, is_foreign
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.settings import ArchiveSettings
 from lockstep.core.model.snapshot import JobPhase, JobView
@@ -356,6 +356,16 @@ def test_a_run_goes_on_in_the_directory_that_an_earlier_one_saved_in(uid: str) -
     w.exit_child("two", 0, 1)
     w.pass_time(60, step=5)
     assert w.starts["uid-two", 2].resume_step == 420
+
+
+def test_of_all_that_have_saved_in_its_directory_the_run_that_it_goes_on_from_counts() -> None:
+    w = in_place(theirs(5000, run_uid="uid-given-up"), theirs(100, run_uid="uid-before"))
+    plan = w.plan("two")
+    assert max(each.step for each in foreign_candidates(plan.snapshot, plan.status)) == 5000
+    for chain in ([], ["uid-saved-nothing"]):
+        before = tuple(PreviousRun(name="two", uid=uid) for uid in [*chain, "uid-before", "uid-given-up"])
+        status = changed(plan.status, previous=before)
+        assert [each.step for each in foreign_candidates(plan.snapshot, status)] == [100]
 
 
 @pytest.mark.parametrize("uid", ["uid-one", ""])
