@@ -299,3 +299,23 @@ def test_it_grows_once_with_all_that_are_about_to_be_ready() -> None:
     w.silent_nodes.discard(late)
     w.pass_time(20)
     assert (w.status("llama").attempt, len(w.children("llama"))) == (2, 4)
+
+
+def test_what_another_run_has_saved_in_the_one_directory_is_nothing_to_take_along() -> None:
+    tier = {"format": "TorchDCP", "shared": {"claimName": "lustre"}, "layout": "Shared", "start": {"mode": "Fresh"}}
+    theirs = CheckpointReport(
+        tier="shared",
+        step=400,
+        path="/shared-checkpoints/ns/llama/step-400",
+        verdict=Verdict.VALID,
+        run_uid="uid-given-up",
+        committed_at=1.0,
+    )
+    w = world(4)
+    w.foreign = (theirs,)
+    running(w, 2, checkpoint=tier)
+    w.apply("llama", spec(4, checkpoint=tier))
+    w.pass_time(20)
+    status = w.status("llama")
+    assert (status.attempt, slots.world(status.assignment)) == (1, 2)
+    assert "no checkpoint is valid yet" in not_none(find(status, "AtFullSize")).message
