@@ -183,6 +183,32 @@ async def test_runs_whose_webhook_hangs_leave_workers_to_everybody_else(plan: Pl
     working.cancel()
 
 
+class AsksForPatience(Answer):
+    status = 429
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.headers = {"Retry-After": "2"}
+
+
+async def test_a_worker_comes_back_from_a_webhook_that_asks_for_patience_again_and_again() -> None:
+    scene = Scene()
+
+    async def refuse(*_: object, **__: Any) -> Answer:
+        scene.session.sent["a"] += 1
+        await scene.clock.sleep(ANSWER)
+        return AsksForPatience()
+
+    scene.session.request = refuse  # type: ignore[method-assign]
+    working = asyncio.ensure_future(scene.queue.run(scene.work, WORKERS))
+    scene.add("a", "large", gang("a", 256))
+    for _ in range(600):
+        await scene.clock.advance(1)
+    assert scene.session.sent["a"] > 32
+    assert 0 < scene.longest["a"] < OVERDUE_SECONDS / 2
+    working.cancel()
+
+
 async def test_pods_that_were_never_sent_cost_a_run_nothing_of_its_pace() -> None:
     scene, charged = Scene("a"), Counter[str]()
     scene.executor.pace.made = lambda key, pods, _: charged.update({key: pods})  # type: ignore[method-assign]
