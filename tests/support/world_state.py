@@ -69,6 +69,7 @@ class Worker:
     steps_since: float = 0.0
     since: float = 0.0
     verified: tuple[VerifyReport, ...] = ()
+    looked_again: int = 0
     inventory: tuple[CheckpointReport, ...] = ()
     saved: str = ""  # id of the save that it took up last
     leaving_by: float = 0.0

@@ -186,6 +186,9 @@ class WorldOfWorkers(WorldState):
             if orders.verify is not None:
                 tier: Tier = "local" if orders.verify.tier == "local" else "shared"
                 worker.verified = (VerifyReport(tier, orders.verify.path, Verdict.VALID),)
+            if worker.slot in orders.look_again:
+                worker.looked_again, world = orders.attempt, sum(rank >= 0 for rank in orders.slot_ranks)
+                worker.inventory = self._rows(pod.run_uid, self.saved.get(pod.run_uid, []), world, worker.node)
             point = orders.point
             asked = point is not None and point.slot == worker.slot and worker.pointed is None
             if point is not None and asked and worker.node not in self.hung_at_pointers:
@@ -263,6 +266,7 @@ class WorldOfWorkers(WorldState):
             steps_port=0 if worker.node in self.without_steps_port else 50_000 + worker.slot,
             attempt=worker.attempt,
             ready_for=worker.ready_for,
+            looked_again=worker.looked_again,
             start=worker.start,
             exit=worker.exit,
             progress=progress,

@@ -417,6 +417,12 @@ def test_a_spare_stays_at_the_barrier_while_the_others_run() -> None:
     assert answer["start"] is None
 
 
+def test_only_the_slots_named_are_to_look_again() -> None:
+    orders = Orders(directive(phase=DesiredPhase.PREPARE, start=None, nodelist=(), look_again=frozenset({1})), 1)
+    assert "lookAgain" not in reply(orders, slot=0)
+    assert reply(orders, slot=1)["lookAgain"] is True
+
+
 def test_the_files_to_verify_are_shared_out_by_rank() -> None:
     wanted = directive(
         phase=DesiredPhase.PREPARE,

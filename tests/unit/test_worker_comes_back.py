@@ -175,6 +175,45 @@ def reading(tmp_path: Path) -> Iterator[Reading]:
     barrier.leave()
 
 
+def test_who_is_asked_looks_again_at_once_and_tells_of_what_was_saved_since(
+    operator: FakeOperator, launch: LaunchWorker
+) -> None:
+    worker = launch("true")
+    ready(operator, 2)
+    saved = commit_shared(worker, 1, 10, b"x" * 1000)  # by a rank whose program ended later
+    operator.desire("Prepare", 2, lookAgain=True)
+    told = operator.wait_for(lambda state: state.get("lookedAgain") == 2)
+    assert [row["path"] for row in told["inventory"]] == [str(saved)]
+
+
+def test_a_second_look_that_fails_is_not_said_to_have_been_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading: Reading
+) -> None:
+    answer = reading.read()
+    assert answer is not None
+    answer()
+    reading.barrier.approach(ASKED_TO_READ)
+    asked = ASKED_TO_READ | {"worldSize": 1, "lookAgain": True}
+    begun: list[Callable[[], Callable[[], None] | None]] = []
+    monkeypatch.setattr(reading.barrier, "_in_thread", begun.append)
+    monkeypatch.setattr(worker_barrier, "survey", Mock(side_effect=[OSError("stale"), []]))
+    reading.barrier.approach(asked)
+    _take(begun.pop())
+    reading.barrier.approach(asked)
+    assert not begun, "not at once"
+    assert "lookedAgain" not in reading.barrier.report()
+    monkeypatch.setattr(reading.barrier, "_look_after", 0.0)
+    reading.barrier.approach(asked)
+    _take(begun.pop())
+    assert reading.barrier.report()["lookedAgain"] == 1
+
+
+def _take(work: Callable[[], Callable[[], None] | None]) -> None:
+    finish = work()
+    assert finish is not None
+    finish()
+
+
 def test_what_hangs_on_the_way_to_the_barrier_is_named_until_it_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ class _Reply(Struct, rename="camel", kw_only=True):
     start: Raw = _NULL
     nodelist: Raw = Raw(b"[]")
     verify: VerifyRequest | None = None
+    look_again: bool | UnsetType = UNSET
     stop_grace_seconds: int = 0
     save: Raw | UnsetType = UNSET
     stopping_at: float | UnsetType = UNSET
@@ -162,6 +163,7 @@ class Orders:
             reply.warm_up = self._warm_up
             if verify is not None:
                 reply.verify = msgspec.structs.replace(verify, share=reply.rank, of=self._world_size)
+            reply.look_again = slot in self.directive.look_again or UNSET
         if point is not None and point.slot == slot:  # pointers are rewritten by one elected worker
             reply.point = {"path": point.path, "step": point.step, "format": point.format}
 

@@ -124,6 +124,7 @@ class State(_Wire):
     mono: Annotated[float, Meta(ge=0)]
     attempt: Count = 0
     ready_for: Count = 0
+    looked_again: Count = 0
     port: Port = 0
     steps_port: Port = 0
     dashboard_port: Port = 0

@@ -95,6 +95,7 @@ class ResumeDecision:
     ``reason`` is one CamelCase word, ``message`` a sentence for people. ``wait_until`` is when to ask
     again at the latest; None with RESUME, FRESH, RESTORE and BLOCKED. ``seconds``: what resuming from ``choice`` costs.
     ``restore`` is the archive's copy of ``choice``, with RESTORE; ``search``: the archive is asked what it holds.
+    ``look_again`` are ranks that are to look into the shared tier once more, with WAIT.
     ``previous``: what earlier runs of this name saved, where that is why it is blocked.
     """
 
@@ -104,6 +105,7 @@ class ResumeDecision:
     choice: Candidate | None = None
     rejected: tuple[Rejection, ...] = ()
     verify: VerifyRequest | None = None
+    look_again: tuple[int, ...] = ()
     wait_until: float | None = None
     seconds: float = 0.0
     restore: ArchivedCheckpoint | None = None
@@ -153,6 +155,7 @@ def choose_resume(
             rejected=_passed_over(refused, best, context),
             # Reading the best one known meanwhile costs nothing.
             verify=_request(best) if best and _check_of(best, checks).verdict is not Verdict.VALID else None,
+            look_again=tuple(sorted({rank for each in better_unknown for rank in each.look_again})),
             wait_until=probe_deadline,
         )
     too_late = f"could not be judged within {context.probe_grace:g} s"
@@ -242,7 +245,7 @@ def _without_checkpoint(
 def _refusal(candidate: Candidate, checks: Mapping[tuple[str, str], Check], context: ResumeContext) -> str:
     """Why the candidate is out of the question, whatever else is there; empty when it is not."""
     check = _check_of(candidate, checks)
-    if candidate.verdict is Verdict.INVALID:
+    if candidate.verdict is Verdict.INVALID and not candidate.look_again:
         return candidate.reason
     if candidate.run_uid and candidate.run_uid != context.run_uid and not context.origin:
         return f"belongs to another run (UID {candidate.run_uid})"

@@ -39,6 +39,11 @@ class RankView:
         """The ranks that were not heard of."""
         return tuple(rank for rank in range(self.world) if rank not in self.reports)
 
+    def has_looked_again(self, rank: int) -> bool:
+        """It did so at the barrier where it stands, when no program ran anywhere any more."""
+        report = self.reports[rank]
+        return 0 < report.ready_for == report.looked_again
+
     def former_node(self, rank: int) -> str:
         """Where the rank ran in the attempt before; empty when there was none."""
         return self.former_nodes[rank] if rank < len(self.former_nodes) else ""
@@ -75,6 +80,8 @@ class Candidate:
     copies: bool = False  # some rank loads a copy of its shard that another node holds
     doubted: bool = False  # INVALID as its name has a number that is no step
     lacking: bool = False  # INVALID for what these nodes do not hold; other nodes, or as many as saved it, may
+    # Ranks that speak otherwise than some who find it VALID, maybe as they looked before it was whole.
+    look_again: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +141,18 @@ def newest_valid(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
 def _shared_candidate(ranks: RankView, run_uid: str, path: str, rows: Mapping[int, CheckpointReport]) -> Candidate:
     """Every rank sees the same directory, so all have to agree."""
     verdict, reason = _first_fault(ranks, rows)
-    if verdict is Verdict.VALID:
-        silent = ranks.silent
-        blind = [rank for rank in ranks.reports if rank not in rows]
-        if silent:
-            verdict, reason = Verdict.UNKNOWN, f"not reported on by {ranks.named(silent)}"
-        elif blind:
-            verdict, reason = Verdict.UNKNOWN, f"not seen by {ranks.named(blind)}"
-    return _candidate(
+    silent = ranks.silent
+    blind = [rank for rank in ranks.reports if rank not in rows]
+    early: list[int] = []
+    if verdict is Verdict.VALID and silent:
+        verdict, reason = Verdict.UNKNOWN, f"not reported on by {ranks.named(silent)}"
+    elif verdict is Verdict.VALID and blind:
+        verdict, reason, early = Verdict.UNKNOWN, f"not seen by {ranks.named(blind)}", blind
+    elif verdict is Verdict.INVALID and any(row.verdict is Verdict.VALID for row in rows.values()):
+        against = [rank for rank, row in rows.items() if row.verdict is Verdict.INVALID]
+        if not any(ranks.has_looked_again(rank) for rank in against):
+            early = against + blind
+    found = _candidate(
         run_uid,
         path,
         rows.values(),
@@ -150,6 +161,7 @@ def _shared_candidate(ranks: RankView, run_uid: str, path: str, rows: Mapping[in
         load_bytes=max(row.bytes for row in rows.values()),
         committed=any(_was_committed(row) for row in rows.values()),
     )
+    return replace(found, look_again=tuple(sorted(early))) if early else found
 
 
 def _local_candidate(

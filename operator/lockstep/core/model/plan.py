@@ -252,6 +252,7 @@ class Directive:
     has_token: bool = False  # with RUN: its workers share a secret
     takes_steps: bool = False  # with PREPARE: its workers have to say at which port they take steps
     verify: VerifyRequest | None = None  # with PREPARE
+    look_again: frozenset[int] = frozenset()  # with PREPARE: slots that take inventory once more
     stop_grace: int = 30
     save: SaveRequest | None = None  # with RUN
     stopping_at: float = 0.0  # with RUN: the gang will be stopped then at the latest, so should_stop() is true

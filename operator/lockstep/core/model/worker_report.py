@@ -217,6 +217,7 @@ class WorkerReport:
     steps_port: int = 0  # of its step server, for the attempt it stands ready for or is in; 0: it has none
     attempt: int = 0  # of the child it runs or last ran; 0: none yet
     ready_for: int = 0  # barrier attempt; 0: none
+    looked_again: int = 0  # attempt at whose barrier it took inventory once more, as it was asked; 0: none
     start: CollectiveStart | None = None  # the record it was last released with
     exit: ExitReport | None = None
     progress: ProgressReport | None = None

@@ -43,12 +43,13 @@ def slots_wanted(directive: Directive) -> Iterable[int]:
 
 
 def is_where_wanted(report: WorkerReport, directive: Directive) -> bool:
-    """Past START, or at the barrier that is asked for with its share of the candidate read."""
+    """Past START, or at the barrier that is asked for, with all done that is asked for there."""
     if directive.phase is DesiredPhase.RUN:
         return report.attempt == directive.attempt
     is_the_one = report.incarnation == directive.incarnations[report.slot]
     stands = stands_ready(report, directive.attempt, takes_steps=directive.takes_steps)
-    return is_the_one and stands and has_read(report, directive.verify)
+    has_looked = report.slot not in directive.look_again or report.looked_again == directive.attempt
+    return is_the_one and stands and has_looked and has_read(report, directive.verify)
 
 
 def is_release(before: Directive | None, directive: Directive) -> bool:

@@ -65,7 +65,12 @@ def gather(plan: PlanBuilder, reached: list[SlotStage]) -> Gathering:
 
 def _resume(plan: PlanBuilder, decision: ResumeDecision) -> Gathering:
     """Write START as decided, or wait for what is lacking."""
-    gathering = Gathering(verify=decision.verify, restore=decision.restore, search_archive=decision.search)
+    gathering = Gathering(
+        verify=decision.verify,
+        look_again=decision.look_again,
+        restore=decision.restore,
+        search_archive=decision.search,
+    )
     rejected = tuple(map(_as_rejected, decision.rejected))
     blind = _nodes_without_the_tier(plan) if _passes_over_what_some_see(decision) else []
     if blind:

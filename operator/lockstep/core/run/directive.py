@@ -49,6 +49,7 @@ def _directed(state: RunState, phase: DesiredPhase, known: Handover) -> Directiv
         slot_ranks=slots.slot_ranks(assignment),
         takes_steps=phase is DesiredPhase.PREPARE and takes_steps(state.run.spec),
         verify=gathering.verify,
+        look_again=frozenset(slots.slot_of_rank(assignment, rank) for rank in gathering.look_again),
         point=gathering.point,
         warm_up=gathering.warm_up,
         stop_grace=grace_of_ranks(state),

@@ -11,6 +11,7 @@ class Gathering:
     """What a gang on its way to START is asked to do, and what it waits for once everybody is at the barrier."""
 
     verify: VerifyRequest | None = None
+    look_again: tuple[int, ...] = ()  # ranks
     point: PointRequest | None = None
     warm_up: WarmUpRequest | None = None
     restore: ArchivedCheckpoint | None = None  # the copy that the resume choice waits for

@@ -48,6 +48,8 @@ class Barrier:
         self.unrecognised: Sequence[JSON] = ()  # what may be saves of earlier attempts
         self.previous_saves: Sequence[JSON] = ()  # what earlier runs of this name left, where this one saved nothing
         self._wanted = 0  # the attempt that the operator gathers for
+        self._asked_to_look = 0  # the attempt that it was asked for to look once more …
+        self._looked_again = 0  # … and did
         self._port: Optional[socket.socket] = None
         self._dashboard: Optional[socket.socket] = None
         self._approached = 0  # the attempt that was gathered for last
@@ -72,7 +74,7 @@ class Barrier:
             self._verify(desired)
             self._point(desired)
             self._warm_up(desired)
-            self._look_again(attempt, rank, world)
+            self._look_again(attempt, rank, world, asked=bool(desired.get("lookAgain")))
         elif self._prepared is not None and self._prepared.attempt == attempt:
             self._verify(desired)
             if not self._verifying or time.monotonic() >= self._arrive_by:
@@ -82,6 +84,7 @@ class Barrier:
             if self.problem.startswith(STILL_PREPARING):
                 self.problem = ""
             self._verified, self._warmed, self._pointed, self._pointing = {}, None, None, ()
+            self._asked_to_look = self._looked_again = 0
             prepared = functools.partial(
                 prepare, self._settings, attempt, rank, world, self.suspicious, self._note_place, self._steps.wanted
             )
@@ -131,6 +134,8 @@ class Barrier:
         }  # fmt: skip
         if self._dashboard:
             about["dashboardPort"] = self._dashboard.getsockname()[1]
+        if self._looked_again:
+            about["lookedAgain"] = self._looked_again
         if self._pointed:
             about["pointed"] = self._pointed
         if self._warmed:
@@ -160,29 +165,38 @@ class Barrier:
         self._link.register(prepared.inventory)
         log_line(f"attempt={prepared.attempt} node={self._settings.node} sees {seen_in_words(prepared.inventory)}")
 
-    def _look_again(self, attempt: int, rank: int, world: int) -> None:
-        """The operator waits a bounded time for what could not be read: tell it as soon as it can be."""
-        unsure = any(row["verdict"] == UNKNOWN for row in self._link.inventory)
-        if not unsure or self._preparing or time.monotonic() < self._look_after:
+    def _look_again(self, attempt: int, rank: int, world: int, asked: bool) -> None:
+        """The operator waits a bounded time for what could not be read, or was saved by programs that ended later than
+        this node's: tell it as soon as it can be seen."""
+        unsure = asked or any(row["verdict"] == UNKNOWN for row in self._link.inventory)
+        at_once = asked and self._asked_to_look != attempt
+        if not unsure or self._preparing or (not at_once and time.monotonic() < self._look_after):
             return
         self._preparing = True
+        if asked:
+            self._asked_to_look = attempt
         known = self._link.inventory
 
         def survey_again() -> Callable[[], None]:
             previous: Sequence[JSON] = ()
+            looked = asked
             try:
                 found = survey(self._settings, attempt, rank, world)
                 if not found and rank <= 0:
                     previous = previous_saves(self._settings)
             except Exception:  # the thread's end, as in prepare; the next look may tell more
-                found = known
-            return functools.partial(self._take_survey, attempt, found, previous)
+                found, looked = known, False
+            return functools.partial(self._take_survey, attempt, found, previous, looked)
 
         self._in_thread(survey_again)
 
-    def _take_survey(self, attempt: int, inventory: List[JSON], previous: Sequence[JSON]) -> None:
+    def _take_survey(self, attempt: int, inventory: List[JSON], previous: Sequence[JSON], looked: bool) -> None:
         self._preparing, self._look_after = False, time.monotonic() + LOOK_AGAIN_SECONDS
-        if attempt == self.ready_for and inventory != self._link.inventory:
+        if attempt != self.ready_for:
+            return
+        if looked:
+            self._looked_again = attempt
+        if inventory != self._link.inventory:
             self.previous_saves = previous
             self._link.register(inventory)
 

@@ -187,6 +187,17 @@ def test_an_unknown_checkpoint_that_would_not_be_chosen_is_not_waited_for() -> N
     assert (decision.kind, decision.rejected) == (ResumeKind.RESUME, ())
 
 
+@pytest.mark.parametrize("verdict", [Verdict.UNKNOWN, Verdict.INVALID])
+def test_ranks_that_looked_before_the_newest_save_was_whole_look_again_and_are_waited_for(verdict: Verdict) -> None:
+    newest = checkpoint(SHARED, 100, verdict, reason="not seen by rank 3 on gpu-3", look_again=(3,))
+    waiting = decide(newest, checkpoint(SHARED, 90))
+    assert (waiting.kind, waiting.look_again, waiting.wait_until) == (ResumeKind.WAIT, (3,), AFTER_GRACE)
+    assert decide(checkpoint(SHARED, 100), checkpoint(SHARED, 90)).choice == checkpoint(SHARED, 100), "it was whole"
+    in_vain = decide(newest, checkpoint(SHARED, 90), now=AFTER_GRACE)
+    assert (in_vain.choice, in_vain.look_again) == (checkpoint(SHARED, 90), ())
+    assert decide(checkpoint(SHARED, 110), newest).kind is ResumeKind.RESUME, "it would not be chosen"
+
+
 def test_while_waiting_the_best_known_one_is_read_already() -> None:
     best = checkpoint(SHARED, 90)
     waiting = choose_resume([best, checkpoint(SHARED, 100, Verdict.UNKNOWN)], {}, CONTEXT, DURING_GRACE)
@@ -413,6 +424,7 @@ any_candidate = st.builds(
     run_uid=st.sampled_from([UID, "", "other"]),
     attempt=st.integers(1, 3),
     load_bytes=st.integers(0, 10**13),
+    look_again=st.sampled_from([(), (3,)]),
 )
 any_candidates = st.lists(any_candidate, max_size=6, unique_by=lambda each: (each.tier, each.path))
 any_context = st.builds(

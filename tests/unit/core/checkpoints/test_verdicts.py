@@ -1,5 +1,7 @@
 """Merging what the ranks see of the checkpoints: worst verdict wins, and the reason names who said it."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,6 +122,32 @@ def test_the_worst_word_on_a_shared_checkpoint_counts_and_names_its_ranks(
 ) -> None:
     candidate = only(ranks(*inventories))
     assert (candidate.verdict, candidate.reason) == (verdict, reason)
+
+
+@pytest.mark.parametrize(
+    ("inventories", "again"),
+    [
+        ([(shared_row(),), (), (shared_row(),), ()], (1, 3)),
+        ([(shared_row(),), (ABSENT,), (shared_row(),), ()], (1, 3)),
+        ([(shared_row(),), (TORN,)], (1,)),  # may have been half written when it looked
+        ([(shared_row(),), (UNREADABLE,)], ()),  # who is unsure looks again unasked
+        ([(shared_row(),), None, ()], ()),
+        ([(ABSENT,)] * 4, ()),
+        ([(local_row(0),), ()], ()),
+    ],
+)
+def test_whoever_may_have_looked_before_a_save_was_whole_is_to_look_again(
+    inventories: list[tuple[CheckpointReport, ...] | None], again: tuple[int, ...]
+) -> None:
+    assert only(ranks(*inventories)).look_again == again
+
+
+@pytest.mark.parametrize(("looked_at", "again"), [(0, (1, 2)), (2, (1, 2)), (3, ())])
+def test_a_fault_that_is_still_there_at_the_second_look_counts(looked_at: int, again: tuple[int, ...]) -> None:
+    view = ranks((shared_row(),), (ABSENT,), ())
+    reports = {rank: replace(each, ready_for=3, looked_again=looked_at) for rank, each in view.reports.items()}
+    candidate = only(replace(view, reports=reports))
+    assert (candidate.verdict, candidate.look_again) == (Verdict.INVALID, again)
 
 
 def test_a_checkpoint_without_its_manifest_was_never_committed_and_a_damaged_one_was() -> None:

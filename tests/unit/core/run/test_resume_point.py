@@ -18,7 +18,7 @@ from lockstep.core.model.tunables import Tunables
 from lockstep.core.model.worker_report import CheckpointReport, Verdict
 from lockstep.core.pods.gang import pod_body
 from lockstep.core.run.resume_point import MAX_ARCHIVE_FAILURES
-from support.world import World, node, spec
+from support.world import World, node, spec, world_with_gang
 
 ARCHIVED = {"shared": {"claimName": "lustre"}, "archive": {"uri": "s3://golden/one", "interval": "6h"}}
 BACK = "/shared-checkpoints/ns/one/uid-one/a0/step-100"
@@ -90,6 +90,37 @@ def test_after_repeated_failures_the_run_stops_waiting_and_says_what_went_wrong(
     assert "CredentialsRefused: the store refuses the key" in said(w, "Finished")
     rejected = w.status("one").checkpoint.rejected
     assert any(each.tier == "archive" and "CredentialsRefused" in each.reason for each in rejected)
+
+
+@pytest.mark.parametrize("seen", [None, Verdict.INVALID], ids=["nothing", "half of it"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_rank_that_came_to_the_barrier_before_another_had_saved_looks_again_before_anything_is_chosen(
+    seen: Verdict | None, whole: bool
+) -> None:
+    w = world_with_gang(2, checkpoint={"shared": {"claimName": "lustre"}})
+    w.train("one", 100)
+    w.tell_of_save("one", 100)
+    w.settle()
+    w.exit_child("one", 1, 1)
+    while any(worker.ready_for < 2 for worker in w.workers.values()):
+        w.reconcile("one")
+        w.work()
+    first, other = (w.worker("one", rank) for rank in (0, 1))
+    assert first is not None
+    assert other is not None
+    (row,) = first.inventory
+    newest = structs.replace(row, step=105, path="/shared/105")
+    first.inventory = (row, newest)  # saved on SIGTERM
+    if seen is not None:
+        other.inventory = (row, structs.replace(newest, verdict=seen, reason="manifest.json is missing"))
+    if whole:
+        w.saved["uid-one"].append(105)
+    w.work_reports_only()
+    w.settle()
+    assert ("uid-one", 2) not in w.starts or whole
+    assert not whole or w.starts["uid-one", 2].resume_step == 105
+    w.pass_time(70, step=5)
+    assert w.starts["uid-one", 2].resume_step == (105 if whole else 100)
 
 
 def test_the_archive_is_asked_what_it_holds_before_saved_work_is_given_up() -> None:
