@@ -22,6 +22,7 @@ from localcluster.processnodes.podstatus import lost_status, rfc3339
 Json = dict[str, Any]
 LEASE_SECONDS = 40
 LOG_PORT = 10250
+_DYING_SECONDS = 10.0
 _STATUS_EVERY = 5  # heartbeats: the status is small, and this also mends what others wrote over it
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
@@ -121,11 +122,19 @@ class Node:
             await self._network.set_link(self.machine, up=False)  # first, so that no FIN gets out
         self.is_dead, self.is_frozen = True, False
         self._go_online_or_offline()
-        send_all(processes_in_network(self.machine.pid), signal.SIGKILL)
-        await asyncio.gather(*(run.abandon() for run in self.runs.values()))
+        await asyncio.gather(self._kill_all(), *(run.abandon() for run in self.runs.values()))
         self.runs.clear()
         if wipe:
             shutil.rmtree(self.host.disks.node_disk, ignore_errors=True)
+
+    async def _kill_all(self) -> None:
+        """Returns when all are gone, also those that were being forked: a signal takes a moment to do its work."""
+        until = time.monotonic() + _DYING_SECONDS
+        while processes := processes_in_network(self.machine.pid):
+            send_all(processes, signal.SIGKILL)
+            if time.monotonic() > until:
+                raise ProcessNodesError(f"node {self.name}: processes {processes} do not die")
+            await asyncio.sleep(0.01)
 
     async def freeze(self) -> None:
         """The machine stands still: no process runs, no packet leaves or arrives."""
