@@ -120,6 +120,15 @@ while True: time.sleep(60)
     assert [(row["code"], row["asked"]) for row in node.rows()] == [(4, True)]
 
 
+def test_a_rank_that_dies_of_the_very_signal_it_was_sent_was_asked(node: Node) -> None:
+    started = node.python("say('ready'); time.sleep(60)")
+    assert started.stdout is not None
+    assert started.stdout.readline() == "ready\n"
+    os.killpg(started.pid, signal.SIGUSR1)
+    started.communicate()
+    assert [(row["signal"], row["asked"]) for row in node.rows()] == [(signal.SIGUSR1, True)]
+
+
 def test_a_rank_that_is_killed_itself_was_not_asked(node: Node) -> None:
     started = node.python("time.sleep(60)")
     os.kill(node.rank, signal.SIGKILL)

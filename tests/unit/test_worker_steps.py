@@ -150,7 +150,28 @@ def test_signals_reach_every_task_and_how_it_ended_comes_back(gang: StepGang) ->
     asking.step.signal(signal.SIGUSR1)
     assert asking.wait() == {1: TaskOutcome(9), 2: TaskOutcome(0, signal.SIGUSR1)}
     assert asking.out(1) == b"ready\nheard\n"
-    assert gang.nodes[1].ends()[0]["asked"]
+
+
+@pytest.mark.parametrize(
+    ("catches", "sent", "later", "wanted"),
+    [
+        ("USR1", signal.SIGUSR1, "exit 9", False),
+        ("USR1", signal.SIGUSR1, "kill -SEGV $$", False),
+        ("USR2", signal.SIGUSR1, "exit 9", True),
+        ("TERM", signal.SIGTERM, "exit 9", True),
+    ],
+    ids=["it saves and fails", "it saves and crashes", "it dies of the signal", "it is told to end"],
+)
+def test_what_happens_to_a_task_after_a_signal_was_asked_for_only_where_that_is_to_end_it(
+    gang: StepGang, catches: str, sent: signal.Signals, later: str, wanted: bool
+) -> None:
+    script = f"trap 'on=1' {catches}; echo ready; while [ -z $on ]; do sleep 0.05; done; {later}"
+    gang.nodes[1].ends()
+    asking = Asking(gang.nodes[0].directory, [shell(1, script)])
+    until(lambda: asking.out(1) == b"ready\n")
+    asking.step.signal(sent)
+    asking.wait()
+    assert [row["asked"] for row in gang.nodes[1].ends()] == [wanted]
 
 
 def test_an_end_is_a_signal_to_all_that_it_started_and_then_a_kill(gang: StepGang, tmp_path: Path) -> None:

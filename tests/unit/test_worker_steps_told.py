@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from lockstep.worker.settings import Settings
 from lockstep.worker.steps.client import RunningStep, StepSink
 from lockstep.worker.steps.credentials import AttemptGang, Peer, write_credentials
 from lockstep.worker.steps.service import MAX_ENDS, StepService
-from lockstep.worker.steps.told import ProcessEnd, WorkerFifo, unreached_row
+from lockstep.worker.steps.told import ProcessEnd, WorkerFifo, unreached_row, was_asked
 from support.stepping import asked
 
 
@@ -83,6 +84,24 @@ def test_other_reasons_are_not_for_programs_to_say(node: Node) -> None:
     os.write(node.told.writes, json.dumps(row).encode("ascii") + b"\n")
     (told,) = node.told.rows()
     assert not {"reason", "nodeRank"} & set(told)
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "number", "wanted"),
+    [
+        ([], 1, 0, False),
+        ([signal.SIGUSR1], 1, 0, False),
+        ([signal.SIGUSR1, signal.SIGCONT], 0, signal.SIGSEGV, False),
+        ([signal.SIGUSR1], 0, signal.SIGUSR1, True),
+        ([signal.SIGUSR1], 128 + signal.SIGUSR1, 0, True),
+        ([signal.SIGALRM, signal.SIGINT], 7, 0, True),
+        ([signal.SIGQUIT], 0, signal.SIGSEGV, True),
+    ],
+)
+def test_an_end_is_asked_for_by_a_signal_that_means_it_or_by_the_one_that_brings_it_about(
+    sent: list[int], code: int, number: int, wanted: bool
+) -> None:
+    assert was_asked(set(sent), code, number) is wanted
 
 
 @pytest.fixture

@@ -13,18 +13,20 @@ import resource
 import select
 import signal
 import sys
-from typing import AbstractSet, Dict, List, Mapping, NoReturn, Sequence, Tuple
+from typing import AbstractSet, Dict, List, Mapping, NoReturn, Sequence, Set, Tuple
 
 from lockstep.worker.child.processes import RANK_HOLDER, c_library, name_process
 from lockstep.worker.child.sign_words import SignLines
 from lockstep.worker.output import write_all
 from lockstep.worker.steps.place import VARIABLE, own_rank
-from lockstep.worker.steps.told import MPI, TAIL_BYTES, ProcessEnd, begun_row, line_row, open_told, tell
+from lockstep.worker.steps.told import MPI, TAIL_BYTES, ProcessEnd, begun_row, line_row, open_told, tell, was_asked
 
 NODE_RANK = "LOCKSTEP_NODE_RANK"
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")  # each MPI has its own name for it
-_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT)
-_FORWARDED = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGTSTP, signal.SIGCONT)
+_FORWARDED = (
+    signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT, signal.SIGUSR1, signal.SIGUSR2,
+    signal.SIGALRM, signal.SIGTSTP, signal.SIGCONT,
+)  # fmt: skip
 _BEFORE_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores them
 _PR_SET_PDEATHSIG = 1
 _CHUNK = 1 << 16
@@ -41,7 +43,8 @@ class Rank:
         directory = environ.get(VARIABLE, "")
         with contextlib.suppress(OSError):
             self._told = open_told(directory)
-        self._tail, self._signs, self._asked = b"", SignLines(), False
+        self._tail, self._signs = b"", SignLines()
+        self._sent: Set[int] = set()  # signals
         self._wake, wake = os.pipe()
         for descriptor in (self._wake, wake):
             os.set_blocking(descriptor, False)
@@ -65,7 +68,7 @@ class Rank:
             tell(self._told, begun_row(self._number, self.pid))
 
     def _forward(self, caught: int, frame: object) -> None:
-        self._asked = self._asked or caught in _ENDING
+        self._sent.add(caught)
         with contextlib.suppress(OSError):
             os.killpg(self.pid, caught)
 
@@ -107,7 +110,7 @@ class Rank:
         self._tell_lines(self._signs.rest())
         code, number = outcome_of(status)
         if self._told >= 0:
-            ended = ProcessEnd(self._program, code, number, self._tail, asked=self._asked)
+            ended = ProcessEnd(self._program, code, number, self._tail, asked=was_asked(self._sent, code, number))
             tell(self._told, ended.row(MPI, self._number))
 
 

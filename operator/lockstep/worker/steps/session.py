@@ -22,7 +22,7 @@ from lockstep.worker.steps.credentials import said_identity
 from lockstep.worker.steps.frames import ALL, Channel, Frame, ProtocolError
 from lockstep.worker.steps.request import NOT_STARTED, AskedOfNode, RefusedError, TaskAsked, request_of
 from lockstep.worker.steps.tasks import Descendants, RunningTask, send, terminate
-from lockstep.worker.steps.told import ProcessEnd, line_row, tell
+from lockstep.worker.steps.told import ProcessEnd, line_row, tell, was_asked
 
 PROVE_SECONDS = 10.0  # for handshake and header together
 LOOK_SECONDS = 0.2
@@ -296,7 +296,8 @@ class Session:
             memory = number == signal.SIGKILL and out_of_memory_kills() > self._memory_kills
             self._tell(frames.EXIT, task.identity, {"code": code, "signal": number, "reason": OUT_OF_MEMORY * memory})
         if code or number:
-            self._note(task.identity, self._request.program, code, number, task.last_words(), asked=task.asked)
+            asked = task.asked or was_asked(task.sent, code, number)
+            self._note(task.identity, self._request.program, code, number, task.last_words(), asked=asked)
 
     def _pass_on(self, task: RunningTask, descriptor: int, most: int) -> None:
         kind = task.streams[descriptor]

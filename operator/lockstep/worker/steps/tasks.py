@@ -35,7 +35,8 @@ class RunningTask:
         self.identity = asked.identity
         self.status: Optional[int] = None  # as waitpid has it, once it was reaped
         self.told = False  # the client was told how it ended
-        self.asked = False  # somebody wanted it to end, before it did
+        self.asked = False  # its session was to end, before it did
+        self.sent: Set[int] = set()  # signals
         self.look_at = 0.0  # monotonic; when to look again at who holds its streams
         self.tail = b""
         self.signs = SignLines()
@@ -136,7 +137,7 @@ class RunningTask:
     def signal(self, number: int) -> None:
         """To its process group, while it is there."""
         if self.status is None:
-            self.asked = True
+            self.sent.add(number)
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, number)
 

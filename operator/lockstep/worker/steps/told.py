@@ -6,8 +6,9 @@ import contextlib
 import json
 import os
 import select
+import signal
 import time
-from typing import TYPE_CHECKING, Any, Iterator, List, Optional
+from typing import TYPE_CHECKING, AbstractSet, Any, Iterator, List, Optional
 
 if TYPE_CHECKING:  # what starts these programs wants them to start quickly
     from lockstep.worker.settings import JSON
@@ -16,12 +17,19 @@ FIFO = "told"  # in the directory of steps
 TAIL_BYTES = 1024  # of its stderr, and of a line of it
 MPI = "MPI"  # in the place of a step's name: mpirun has started it, and the task is its rank
 NODE_UNREACHABLE = "NodeUnreachable"  # the reason where a process is not known to have begun, or to have ended
+ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT, signal.SIGKILL})
 _UNREACHABLE = 255  # as ssh ends then
 _MOST_RANKS = 1 << 16
 _MOST_NAME = 64
 _PIPE_BUF = 4096  # so much is written to a pipe as a whole
 _PATIENCE = 1000.0  # milliseconds; the worker reads, and if it does not, nobody waits
 _MOST_AT_ONCE = 1 << 16  # bytes
+
+
+def was_asked(sent: AbstractSet[int], code: int, number: int) -> bool:
+    """Whether an end was wanted of a process that these signals were sent: it may go on after most, and fail later.
+    ``code`` or ``number`` as of ProcessEnd."""
+    return bool(sent & ENDING) or (number or code - 128) in sent
 
 
 class ProcessEnd:
