@@ -129,8 +129,25 @@ def test_nodes_that_could_not_be_reached_and_processes_that_failed_leave_room_fo
 ) -> None:
     failed = [ProcessEnd("python", 1, 0, b"", asked=False).row("1", task) for task in range(MAX_ENDS + 4)]
     hear(service, node, *failed, unreached_row("2", 0, 2, "gone"))
-    assert [row["task"] for row in service.ends if "nodeRank" not in row] == list(range(MAX_ENDS - 1))
+    assert [row["task"] for row in service.ends if "nodeRank" not in row] == [*range(8), *range(13, 20)]
     assert len(service.ends) == MAX_ENDS
+    hear(service, node, *(unreached_row("3", 0, rank, "gone") for rank in range(3, 9)))
+    assert [row["task"] for row in service.ends if "nodeRank" not in row] == [*range(8), *range(16, 20)]
+    assert len(service.ends) == MAX_ENDS
+
+
+def test_however_many_processes_failed_before_it_the_one_that_failed_last_is_told(
+    service: StepService, node: Node
+) -> None:
+    failed = [ProcessEnd("probe", 1, 0, b"", asked=False).row(str(step), 0) for step in range(100)]
+    hear(service, node, *failed, ProcessEnd("python", 7, 0, b"", asked=False).row("100", 2))
+    assert [row["step"] for row in service.ends] == [*map(str, range(8)), *map(str, range(93, 101))]
+
+
+def test_ends_that_were_asked_for_take_no_room(service: StepService, node: Node) -> None:
+    hear(service, node, *(ProcessEnd("burn", 0, 15, b"", asked=True).row("1", task) for task in range(MAX_ENDS)))
+    hear(service, node, ProcessEnd("python", 7, 0, b"", asked=False).row("2", 2))
+    assert [(row["step"], row["code"], row["asked"]) for row in service.ends] == [("2", 7, False)]
 
 
 def test_what_breaks_once_the_attempt_is_to_end_is_no_news(service: StepService, node: Node) -> None:

@@ -184,7 +184,7 @@ class State(_Wire):
                     reason=sanitise.line(end.reason),
                     stderr_tail=sanitise.lines(end.stderr_tail[-STEP_STDERR:]),
                 )
-                for end in self.step_ends[:MAX_STEP_ENDS]
+                for end in _first_and_last(self.step_ends)
             )
         if self.partly_ended:
             partly = self.partly_ended[:MAX_PARTLY]
@@ -290,6 +290,12 @@ def moment(at: float, clock_offset: float) -> float:
 def _shown_rows(rows: tuple[CheckpointReport, ...]) -> tuple[CheckpointReport, ...]:
     # A path that this changes is found by nobody, and so never resumed from.
     return tuple(replace(row, path=sanitise.line(row.path), reason=_cut(row.reason)) for row in rows)
+
+
+def _first_and_last(ends: tuple[StepEnd, ...]) -> tuple[StepEnd, ...]:
+    """As the worker itself leaves out what there is no room for."""
+    half = MAX_STEP_ENDS // 2
+    return ends if len(ends) <= MAX_STEP_ENDS else ends[:half] + ends[-half:]
 
 
 def _cut(prose: str, characters: int = MAX_REASON) -> str:

@@ -230,7 +230,7 @@ class WorkerReport:
     saved: str = ""  # id of the last collective save that the child took up
     timing: TimingReport = field(default_factory=TimingReport)
     signs: tuple[Sign, ...] = ()  # of the current attempt, earliest first
-    step_ends: tuple[StepEnd, ...] = ()  # the first of the current attempt
+    step_ends: tuple[StepEnd, ...] = ()  # of the current attempt the first and the last
     partly_ended: tuple[PartlyEndedStep, ...] = ()  # steps of the current attempt
     stacks: StackReport | None = None
     pointed: PointReport | None = None

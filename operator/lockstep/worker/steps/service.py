@@ -27,6 +27,7 @@ from lockstep.worker.steps.place import VARIABLE
 from lockstep.worker.steps.programs import offer_library, offer_programs, path_with_programs, root
 from lockstep.worker.steps.told import NODE_UNREACHABLE, WorkerFifo
 
+FIRST_ENDS = 8  # the cause is among the first or the last, whichever way the command goes on
 MAX_ENDS = 16
 MAX_UNREACHED = 4  # of these, nodes that could not be reached
 BACKLOG = 512
@@ -54,7 +55,7 @@ class StepService:
         self._settings = settings
         self.wanted = options.get("steps") is True
         self._stands_by = self.wanted and options.get("standsBy") is True
-        self.ends: List[JSON] = []  # of the attempt it runs or last ran: the first ones
+        self.ends: List[JSON] = []  # of its attempt or the last: those that nobody asked for
         self._partly = PartlyEnded()
         self.lines: List[Tuple[float, str]] = []  # of stderr that may be signs, with their times, not taken up yet
         self._told: Optional[WorkerFifo] = None  # by whatever holds steps and ranks
@@ -197,22 +198,11 @@ class StepService:
                 continue
             if self._partly.take(row):
                 continue
-            row["asked"] = row["asked"] or stopping
+            if row["asked"] or stopping:  # no evidence of anything
+                continue
             if row["signal"] == signal.SIGKILL and out_of_memory_kills() > self._memory_kills:
                 row["reason"] = "OOMKilled"
-            if _is_of_link(row):
-                self._hear_of_node(row)
-            elif len(self.ends) < MAX_ENDS:
-                self.ends = [*self.ends, row]
-
-    def _hear_of_node(self, row: JSON) -> None:
-        """Of each the last word counts, as a program may try until it succeeds."""
-        if row["asked"]:
-            return
-        ends = [end for end in self.ends if not _is_of_link(end)]
-        others = [end for end in self.ends if _is_of_link(end) and end["nodeRank"] != row["nodeRank"]]
-        unreached = [*others, row][-MAX_UNREACHED:]
-        self.ends = [*ends[: MAX_ENDS - len(unreached)], *unreached]
+            self.ends = _kept([*(end for end in self.ends if not _is_replaced(end, row)), row])
 
     def listener(self, launch: Launch) -> Optional[Callable[[int, bytes], None]]:
         """What else hears the program's output: where all start from there, what it prints of others."""
@@ -242,6 +232,19 @@ class StepService:
     def directory(self, launch: Launch) -> str:
         """Where clients find what they need."""
         return os.path.join(self._settings.scratch, f"a{launch.attempt}", "steps")
+
+
+def _kept(ends: Sequence[JSON]) -> List[JSON]:
+    """As many as are told, and few of nodes that could not be reached."""
+    unreached = [end for end in ends if _is_of_link(end)][-MAX_UNREACHED:]
+    failed = [end for end in ends if not _is_of_link(end)]
+    last = MAX_ENDS - FIRST_ENDS - len(unreached)
+    return [*failed[:FIRST_ENDS], *failed[FIRST_ENDS:][-last:], *unreached]
+
+
+def _is_replaced(end: JSON, by: JSON) -> bool:
+    """Of each node that could not be reached the last word counts, as a program may try until it succeeds."""
+    return _is_of_link(end) and _is_of_link(by) and end["nodeRank"] == by["nodeRank"]
 
 
 def _is_of_link(row: JSON) -> bool:
