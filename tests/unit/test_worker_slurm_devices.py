@@ -1,4 +1,4 @@
-"""GPUs that steps hold for themselves, and sruns that wait for them."""
+"""Where steps run, the GPUs that they hold for themselves, and sruns that wait for them."""
 
 import os
 import subprocess
@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from lockstep.slurm.environment import SlurmJob
-from lockstep.slurm.layout import LayoutError
-from lockstep.slurm.srun import Step
+from lockstep.slurm.layout import IDLE, InUse, Layout, LayoutError
+from lockstep.slurm.srun import Step, parse
 from lockstep.worker.launchers.slurm import STOPPING, StartedBatch
+from lockstep.worker.shims.srun import Laid, laid_out
 from lockstep.worker.steps.credentials import AttemptGang
 from lockstep.worker.steps.shimmed import Here
 from lockstep.worker.steps.slurm import devices, registry
@@ -37,7 +38,20 @@ class Node:
         return StepRecord(number, pid or os.getpid(), registry.born_of(pid or os.getpid()), "x", ["a"], 1, 0.0)
 
     def begin(self, wanted: dict[str, int], step: Step | None = None, **environ: str) -> StepRecord:
-        return devices.enter(self.here, self.step(), step or Step(), wanted, environ, self.said.append, self._sleep)
+        """A step with a task on each of these nodes, which wants so many GPUs there."""
+        nodes = [JOB.nodes.index(node) for node in wanted or ["a"]]
+        laid = Laid([Layout(nodes, [[rank] for rank in range(len(nodes))])], [list(wanted.values()) or None], [])
+        return self._enter(lambda used: laid, step or Step(), **environ)
+
+    def srun(self, options: str, **environ: str) -> StepRecord:
+        """As in a script."""
+        steps = parse([*options.split(), "x"], {"SLURM_JOB_NUM_NODES": "2", **environ})
+        return self._enter(lambda used: laid_out(steps, JOB, [["a"], ["b"]], used), steps[0], **environ)
+
+    def _enter(self, lay: Callable[[InUse], Laid], step: Step, **environ: str) -> StepRecord:
+        entered = devices.enter(self.here, self.step(), step, lay, environ, self.said.append, self._sleep)
+        assert entered.record.nodes == entered.laid.nodes(JOB)
+        return entered.record
 
     def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -156,3 +170,65 @@ def test_what_is_not_counted_elsewhere_than_on_the_first_node_is_said(tmp_path: 
     node.begin({"a": 1})
     [said] = node.said
     assert "whose srun runs on another node are not known here" in said
+
+
+GPUS = "-N1 -n1 --gpus-per-node=4"
+
+
+def test_steps_in_the_background_that_name_no_node_run_on_those_that_have_room(node: Node) -> None:
+    first, second = node.srun(GPUS), node.srun(GPUS)
+    assert [first.nodes, second.nodes] == [["a"], ["b"]]
+    assert node.said == [], "nobody waits"
+    node.then = [lambda: node.end(second)]
+    third = node.srun(GPUS)
+    assert (third.nodes, third.gpus) == (["b"], {"b": [0, 1, 2, 3]}), "it waits for whoever ends first"
+    node.end(first)
+    assert node.srun("-N1 -n1 --gres=gpu:1").nodes == ["a"]
+
+
+def test_steps_that_say_nothing_of_gpus_run_where_the_fewest_do(node: Node) -> None:
+    first = node.srun("-N1 -n1")
+    assert [first.nodes, *(node.srun("-N1 -n1").nodes for _ in range(3))] == [["a"], ["b"], ["a"], ["b"]]
+    node.end(first)
+    assert node.srun("-N1 -n1").nodes == ["a"]
+    assert node.srun("-N2 -n2").nodes == ["a", "b"]
+
+
+def test_of_steps_with_gpus_a_node_is_spared_whose_gpus_a_step_shares(node: Node) -> None:
+    node.srun("-N1 -n1")
+    assert [node.srun("-N1 -n1 --gres=gpu:2").nodes for _ in range(3)] == [["b"], ["b"], ["a"]]
+
+
+def test_a_step_that_overlaps_takes_nobodys_place_and_looks_at_the_first_nodes(node: Node) -> None:
+    for options in ("-N1 -n1 --overlap", "-N1 -n1 --gres=gpu:4 --overlap"):
+        assert node.srun(options).nodes == ["a"]
+    assert node.srun("-N1 -n1").nodes == ["a"]
+    assert node.srun("-N1 -n1 --overlap").nodes == ["a"]
+
+
+def test_a_named_node_is_waited_for_however_free_the_others_are(node: Node) -> None:
+    first = node.srun(f"{GPUS} -w a")
+    node.then = [lambda: node.end(first)]
+    assert node.srun(f"{GPUS} -w a").nodes == ["a"]
+    assert node.slept
+
+
+def test_components_that_have_no_room_together_wait_for_it(node: Node) -> None:
+    held = node.srun(GPUS)
+    node.then = [lambda: node.end(held)]
+    entered = node.srun(f"{GPUS} x : {GPUS}")
+    assert entered.gpus == {"a": [0, 1, 2, 3], "b": [0, 1, 2, 3]}
+
+
+def test_a_step_does_not_make_way_for_the_one_it_was_begun_in(node: Node) -> None:
+    outer = node.srun("-N1 -n1")
+    assert node.srun("-N1 -n1", SLURM_STEP_ID=str(outer.step)).nodes == ["a"]
+
+
+def test_a_step_begins_where_nothing_can_be_written(node: Node) -> None:
+    record = node.step()
+    (node.directory / "sruns" / "next").unlink()
+    (node.directory / "sruns").rmdir()
+    laid = laid_out(parse(["-N1", "-n1", "x"], {}), JOB, [["a"], ["b"]], IDLE)
+    entered = devices.enter(node.here, record, Step(), lambda used: laid, {}, node.said.append)
+    assert (entered.record.nodes, entered.laid) == (["a"], laid)

@@ -194,6 +194,18 @@ def test_steps_in_the_background_have_different_gpus(tmp_path: Path) -> None:
         made.close()
 
 
+@pytest.mark.parametrize("gpus", ["--gres=gpu:2", ""])
+def test_steps_in_the_background_that_name_no_node_have_one_each(tmp_path: Path, gpus: str) -> None:
+    made = SlurmGang(tmp_path, 2, gpus=2)
+    try:
+        meets = "touch up.$0; until [ -e up.1 -a -e up.2 ]; do sleep 0.05; done"
+        ran = made.run(f"for n in 1 2; do srun -N1 -n1 {gpus} bash -c '{SHOWS}; {meets}' $n & done; wait")
+        assert sorted(ran.stdout.splitlines()) == ["127.0.0.1 0,1 0,1", "127.0.0.2 0,1 0,1"], ran.stderr
+        assert made.run(f"srun -N1 -n1 {gpus} bash -c '{SHOWS}'").stdout == "127.0.0.1 0,1 0,1\n"
+    finally:
+        made.close()
+
+
 def test_tasks_by_gpus_have_one_each(tmp_path: Path) -> None:
     made = SlurmGang(tmp_path, 2, gpus=2)
     try:

@@ -6,7 +6,7 @@ import pytest
 
 from lockstep.slurm.environment import Array, SlurmJob, batch_environment
 from lockstep.slurm.gpus import chosen
-from lockstep.slurm.layout import LayoutError
+from lockstep.slurm.layout import InUse, LayoutError
 from lockstep.slurm.srun import Step, parse
 from lockstep.worker.shims.request import EVERYBODY, NOBODY
 from lockstep.worker.shims.srun import Call, OutputSink, Place, call, laid_out
@@ -244,6 +244,50 @@ def test_a_step_that_asks_for_gpus_has_those_that_were_taken_for_it(
     arguments: list[str], taken: int, devices: list[tuple[str, str]]
 ) -> None:
     assert devices_of(taking(*arguments, taken=taken, job=JOB._replace(said={}, ntasks=None))) == devices
+
+
+FOUR_NODES = JOB._replace(nodes=["a", "b", "c", "d"], cpus=[72] * 4, said={}, ntasks=None)
+ALL = set(range(8))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "used", "nodes"),
+    [
+        (["-N1", "-n1", "--gres=gpu:8"], InUse(), ["a"]),
+        (["-N1", "-n1", "--gres=gpu:8"], InUse({"a": ALL}), ["b"]),
+        (["-N2", "-n2", "--gres=gpu:8"], InUse({"a": {3}, "c": ALL}), ["b", "d"]),
+        (["-N1", "-n1", "--gres=gpu:1"], InUse({"a": {3}}, {"a": 1}), ["a"]),  # none is broken into without need
+        (["-N1", "-n1", "--gres=gpu:1"], InUse({}, {"a": 1}, {"a": 1}), ["b"]),  # a step there uses all
+        (["-n3", "-N2", "--gpus-per-task=4"], InUse({"a": {0, 1, 2, 3}}), ["b", "c"]),
+        (["-n3", "-N2", "--gpus-per-task=4"], InUse({"a": ALL, "b": ALL, "d": {1, 2, 3, 4}}), ["c", "d"]),
+        (["-n7", "-N4", "--gpus-per-task=4"], InUse({"a": ALL}), ["a", "b", "c", "d"]),  # it has to wait
+        (["-N1", "-n1"], InUse({"a": ALL}, {"a": 1}), ["b"]),
+        (["-N1", "-n1"], InUse({}, {"a": 2, "b": 1, "c": 1, "d": 1}), ["b"]),
+        (["-N1", "-n1", "--gres=gpu:0"], InUse({"a": ALL}, {"a": 1}), ["b"]),
+        (["-N1", "-n1", "-w", "a"], InUse({}, {"a": 2}), ["a"]),
+    ],
+)
+def test_a_step_is_laid_out_on_nodes_that_have_room_for_it(arguments: list[str], used: InUse, nodes: list[str]) -> None:
+    shell = batch_environment(FOUR_NODES)
+    laid = laid_out(parse([*arguments, "x"], shell), FOUR_NODES, [[node] for node in FOUR_NODES.nodes], used)
+    assert laid.nodes(FOUR_NODES) == nodes
+
+
+def test_components_of_a_step_do_not_ask_for_the_same_gpus_where_other_nodes_have_some() -> None:
+    made = taking("-n1", "-N1", "--gres=gpu:8", "a", ":", "-n1", "-N1", "--gres=gpu:8", job=FOUR_NODES)
+    assert [part.rank for part in made.request.parts] == [0, 1]
+
+
+def test_what_a_task_knows_of_its_place_follows_the_node_that_was_chosen() -> None:
+    shell = batch_environment(FOUR_NODES)
+    [step] = parse(["-N1", "-n1", "--gres=gpu:2", "x"], shell)
+    laid = laid_out([step], FOUR_NODES, [[node] for node in FOUR_NODES.nodes], InUse({"a": ALL, "b": {0}}))
+    [part] = call([step], FOUR_NODES, laid, shell, PLACE, {"b": [1, 2]}).request.parts
+    [task] = part.tasks
+    assert part.rank == 1
+    assert part.env is not None
+    assert (part.env["SLURM_STEP_NODELIST"], task.env["SLURMD_NODENAME"], task.env["SLURM_NODEID"]) == ("b", "b", "0")
+    assert task.env["CUDA_VISIBLE_DEVICES"] == "1,2"
 
 
 def test_components_on_a_node_have_different_gpus() -> None:

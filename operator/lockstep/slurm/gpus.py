@@ -73,6 +73,8 @@ def chosen(
     """The lowest free ones of each node, by name. None: so many are not free. ``overlap``: others then, too."""
     found = {}
     for node, count in wanted.items():
+        if count > have:  # of several components that have no better place
+            return None
         used = taken.get(node, frozenset())
         devices = sorted(range(have), key=lambda device: (device in used, device))[:count]
         if not overlap and used & set(devices):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Dict, List, NamedTuple, Sequence
+from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Sequence
 
 MOST_TASKS_OF_NODE = 512  # of a step
 
@@ -25,6 +25,17 @@ class Layout(NamedTuple):
     @property
     def total(self) -> int:
         return sum(self.counts)
+
+
+class InUse(NamedTuple):
+    """What other steps have of the job's nodes, by their names."""
+
+    gpus: Mapping[str, AbstractSet[int]] = {}  # for themselves
+    steps: Mapping[str, int] = {}  # how many run there
+    sharing: Mapping[str, int] = {}  # and of these, how many have no GPUs for themselves, and so use all
+
+
+IDLE = InUse()
 
 
 def layout(nodes: Sequence[int], tasks: int, distribution: str = "block", plane: int = 0) -> Layout:

@@ -160,14 +160,21 @@ def counted(step: Step, job_nodes: int, node_gpus: int = 0) -> Counted:
     return Counted(total, nodes, warnings)
 
 
-def placed(step: Step, count: Counted, nodes: Sequence[Sequence[str]]) -> Layout:
-    """On which nodes of the job. ``nodes``: of each all words that mean it. Raises LayoutError."""
+def placed(
+    step: Step, count: Counted, nodes: Sequence[Sequence[str]], busy: Callable[[int], Sequence[int]] = lambda node: ()
+) -> Layout:  # fmt: skip
+    """On which nodes of the job. ``nodes``: of each all words that mean it. ``busy``: how much so the node of an index
+    is; of those that may be chosen the least are, and of equals the first. Raises LayoutError."""
+
+    named: Dict[str, int] = {}
+    for index, words in enumerate(nodes):
+        for word in words:
+            named.setdefault(word, index)
 
     def index_of(word: str) -> int:
-        found = [index for index, words in enumerate(nodes) if word in words]
-        if not found:
+        if word not in named:
             raise LayoutError(f"Unable to create step: {word} is no node of this job")
-        return found[0]
+        return named[word]
 
     wanted = [index_of(word) for word in step.nodelist]
     if step.distribution == "arbitrary" and wanted:
@@ -176,7 +183,7 @@ def placed(step: Step, count: Counted, nodes: Sequence[Sequence[str]]) -> Layout
     start = step.relative or 0
     if set(wanted) & excluded or start + count.nodes > len(nodes):
         raise LayoutError("Unable to create step: Requested node configuration is not available")
-    others = [*range(start, len(nodes)), *range(start)] if not wanted else range(len(nodes))
+    others = sorted(range(0 if wanted else start, len(nodes)), key=busy)
     chosen = list(dict.fromkeys([*wanted, *(node for node in others if node not in excluded)]))
     if len(chosen) < count.nodes:
         raise LayoutError(

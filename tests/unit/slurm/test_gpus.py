@@ -67,6 +67,7 @@ def test_there_are_no_tasks_of_gpus_where_there_are_none() -> None:
         ({"a": 1}, {}, False, {"a": [0]}),
         ({"a": 1, "b": 2}, {"a": {0}, "b": {1}}, False, {"a": [1], "b": [0, 2]}),
         ({"a": 3}, {"a": {0, 1}}, False, None),
+        ({"a": 5}, {}, False, None),
         ({"a": 1, "b": 4}, {"b": {3}}, False, None),  # of all nodes, or of none
         ({"a": 3}, {"a": {0, 1}}, True, {"a": [0, 2, 3]}),
         ({"a": 0}, {"a": {0, 1, 2, 3}}, False, {"a": []}),

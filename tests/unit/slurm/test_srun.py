@@ -104,6 +104,29 @@ def test_tasks_are_placed(arguments: list[str], layout: Layout) -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "busy", "nodes"),
+    [
+        (["-N1", "-n1"], [0, 0, 0, 0], [0]),
+        (["-N1", "-n1"], [1, 2, 0, 0], [2]),
+        (["-N1", "-n1"], [2, 1, 1, 2], [1]),
+        (["-N2", "-n2"], [2, 1, 2, 0], [1, 3]),  # in the order of the job
+        (["-N3", "-n3"], [2, 1, 2, 0], [0, 1, 3]),
+        (["-N1", "-n1", "-w", "n0"], [1, 0, 0, 0], [0]),
+        (["-N2", "-n2", "-w", "n0"], [1, 1, 1, 0], [0, 3]),
+        (["-N1", "-n1", "-x", "n2"], [1, 1, 0, 0], [3]),
+        (["-N1", "-n1", "-r", "1"], [0, 1, 1, 0], [3]),
+        (["-N1", "-n1", "-r", "1"], [0, 1, 1, 1], [1]),
+        (["-m", "arbitrary", "-w", "n1,n0"], [1, 1, 0, 0], [0, 1]),
+    ],
+)
+def test_of_the_nodes_that_may_be_chosen_the_least_busy_are(
+    arguments: list[str], busy: list[int], nodes: list[int]
+) -> None:
+    made = step(*arguments)
+    assert placed(made, counted(made, 4), NODES, lambda node: (busy[node],)).nodes == nodes
+
+
+@pytest.mark.parametrize(
     ("environ", "arguments", "layout"),
     [
         (FOUR, [], Layout([0, 2], [[1, 2], [0, 3]])),
@@ -126,6 +149,7 @@ def test_tasks_are_placed_by_the_file_of_the_environment_where_no_nodes_are_name
         (["-N4", "-x", "n0"], "Only allocated 3 nodes asked for 4"),
         (["-N1", "-w", "n0", "-x", "n0"], "Requested node configuration is not available"),
         (["-N2", "-r", "3"], "Requested node configuration is not available"),
+        (["-N3", "-r", "1", "-x", "n1"], "Only allocated 2 nodes asked for 3"),
     ],
 )
 def test_a_step_that_has_no_place_is_refused(arguments: list[str], words: str) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from lockstep.slurm import images, patterns
 from lockstep.slurm.environment import SlurmJob, exported, step_environment, task_environment, without_steps
-from lockstep.slurm.layout import MOST_TASKS_OF_NODE, Layout, LayoutError
+from lockstep.slurm.layout import IDLE, MOST_TASKS_OF_NODE, InUse, Layout, LayoutError
 from lockstep.slurm.reports import label
 from lockstep.slurm.srun import Step, counted, placed
 from lockstep.worker.shims.request import EVERYBODY, NOBODY, ShimPart, ShimRequest, ShimTask
@@ -63,34 +63,66 @@ class Laid(NamedTuple):
     gpus: Sequence[Optional[Sequence[int]]]  # how many of each node of a component; None: it shares all
     lines: Sequence[str]
 
+    def nodes(self, job: SlurmJob) -> List[str]:
+        """Names of those that the step has, in the job's order."""
+        used = {index for layout in self.layouts for index in layout.nodes}
+        return [node for index, node in enumerate(job.nodes) if index in used]
+
     def gpus_of_nodes(self, job: SlurmJob) -> Dict[str, int]:
-        """What all components together want, by name of the node; empty: nothing for themselves. Raises LayoutError."""
+        """What all components together want, by name of the node; empty: nothing for themselves. It may be more than a
+        node has, where others use those on which the components would have room."""
         found: Dict[str, int] = {}
         for layout, gpus in zip(self.layouts, self.gpus):  # noqa: B905, strict is younger than Python 3.8
             for index, count in zip(layout.nodes, gpus or ()):  # noqa: B905
                 found[job.nodes[index]] = found.get(job.nodes[index], 0) + count
-        if max(found.values(), default=0) > job.gpus:
-            raise LayoutError(f"Unable to create step: its components need more than the {job.gpus} GPUs of a node")
         return found
 
 
-def laid_out(steps: Sequence[Step], job: SlurmJob, words: Sequence[Sequence[str]]) -> Laid:
-    """``words``: of each node of the job, by rank, all that mean it. Raises LayoutError with what srun says."""
+def laid_out(steps: Sequence[Step], job: SlurmJob, words: Sequence[Sequence[str]], used: InUse = IDLE) -> Laid:
+    """On nodes that have room, if so many have. ``words``: of each node of the job, by rank, all that mean it.
+    ``used``: by other steps. Raises LayoutError with what srun says."""
     lines: List[str] = []
-    layouts = []
+    layouts: List[Layout] = []
+    gpus: List[Optional[Sequence[int]]] = []
+    held: Dict[str, int] = {}  # GPUs, by the components before
     for step in steps:
         members = _members(step, job)
         count = counted(step, len(members), job.gpus)
         notices = [*step.notices, *images.of_step(step.image, step.mounts, job.image, job.mounts)]
         lines += [notice for notice in notices if notice not in lines]
         lines += [f"srun: warning: {warning}" for warning in count.warnings] if not step.quiet else []
-        found = placed(step, count, [words[member] for member in members])
+        named = [words[member] for member in members]
+        found = placed(step, count, named)
         if max(found.counts) > MOST_TASKS_OF_NODE:
-            words = f"{max(found.counts)} tasks on a node, where {MOST_TASKS_OF_NODE} run at most"
-            raise LayoutError(f"Unable to create step: {words}; ask for more nodes by -N, or for fewer tasks by -n")
+            said = f"{max(found.counts)} tasks on a node, where {MOST_TASKS_OF_NODE} run at most"
+            raise LayoutError(f"Unable to create step: {said}; ask for more nodes by -N, or for fewer tasks by -n")
+        wanted = step.gpus_asked.wanted(found.counts, job.gpus)
+        if held or used != IDLE:
+            busy = _busy([job.nodes[member] for member in members], wanted, job.gpus, used, held)
+            found = placed(step, count, named, busy)
         layouts.append(Layout([members[node] for node in found.nodes], found.tasks))
-    gpus = [step.gpus_asked.wanted(each.counts, job.gpus) for step, each in zip(steps, layouts)]  # noqa: B905
+        gpus.append(wanted)
+        for index, each in zip(layouts[-1].nodes, wanted or ()):  # noqa: B905, strict is younger than Python 3.8
+            held[job.nodes[index]] = held.get(job.nodes[index], 0) + each
+    if used == IDLE and max(held.values(), default=0) > job.gpus:
+        raise LayoutError(f"Unable to create step: its components need more than the {job.gpus} GPUs of a node")
     return Laid(layouts, gpus, lines)
+
+
+def _busy(
+    nodes: Sequence[str], wanted: Optional[Sequence[int]], have: int, used: InUse, held: Mapping[str, int]
+) -> Callable[[int], Sequence[int]]:  # fmt: skip
+    """Of each of these nodes, for a component that wants so many GPUs of the nodes it will have: those first that have
+    enough, and that no step uses all of."""
+    if not wanted or not max(wanted):
+        return lambda node: (used.steps.get(nodes[node], 0),)
+
+    def busy(node: int) -> Sequence[int]:
+        name = nodes[node]
+        free = have - len(used.gpus.get(name, ())) - held.get(name, 0)
+        return ((free < max(wanted)) + (free < min(wanted)), used.sharing.get(name, 0))
+
+    return busy
 
 
 def call(

@@ -1,12 +1,16 @@
-"""The GPUs that a step has for itself: taken before it begins, and waited for while other steps have them."""
+"""Where a step runs, and the GPUs that it has for itself: taken before it begins, and waited for while others have
+them."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from typing import Callable, Mapping
+from typing import Callable, Collection, Mapping, NamedTuple, Optional
 
-from lockstep.slurm.layout import LayoutError
+from lockstep.slurm.gpus import chosen
+from lockstep.slurm.layout import IDLE, InUse, LayoutError
 from lockstep.slurm.srun import Step
+from lockstep.worker.shims.srun import Laid
 from lockstep.worker.steps.slurm import registry
 from lockstep.worker.steps.slurm.job import JobHere
 from lockstep.worker.steps.slurm.registry import StepRecord
@@ -15,27 +19,33 @@ LOOK_SECONDS, MOST_LOOK_SECONDS = 0.1, 1.0
 _BUSY = "Requested nodes are busy"
 
 
+class Entered(NamedTuple):
+    """A step that is listed as running, and where."""
+
+    record: StepRecord
+    laid: Laid
+
+
 def enter(
-    here: JobHere, record: StepRecord, step: Step, wanted: Mapping[str, int], environ: Mapping[str, str],
+    here: JobHere, record: StepRecord, step: Step, lay: Callable[[InUse], Laid], environ: Mapping[str, str],
     say: Callable[[str], None], sleep: Callable[[float], None] = time.sleep,
-) -> StepRecord:  # fmt: skip
-    """The step is listed as running, with the GPUs that it wants of each node for itself. ``step``: the first of its
-    components.
+) -> Entered:  # fmt: skip
+    """The step is listed as running, on nodes that have room for it, with the GPUs that it wants of each for itself.
+    ``step``: the first of its components. ``lay``: where all of them run, by what others use. It may use what the step
+    has that it is called in.
 
     Raises LayoutError where it is not to wait, or the job ends; OSError.
     """
-    if not wanted:
-        registry.enter(here.directory, record)
-        return record
-    if here.at.gang.rank:
-        say("srun: GPUs that steps hold whose srun runs on another node are not known here, and may be the same")
     number = environ.get("SLURM_STEP_ID", "")
     within = int(number) if number.isdigit() else -1
+    record = record._replace(overlap=step.overlap)
+    if not lay(IDLE).gpus_of_nodes(here.job):
+        return _enter_sharing(here, record, lay, within)
+    if here.at.gang.rank:
+        say("srun: GPUs that steps hold whose srun runs on another node are not known here, and may be the same")
     waited, pause = 0.0, LOOK_SECONDS
     while True:
-        entered = registry.enter_with_gpus(
-            here.directory, record, wanted, here.job.gpus, within=within, overlap=step.overlap
-        )
+        entered = _enter_with_gpus(here, record, lay, (within, record.step))
         if entered is not None:
             break
         if step.immediate is not None and waited >= step.immediate:
@@ -47,6 +57,38 @@ def enter(
     if waited and not step.quiet:
         say(f"srun: Step created for StepId={here.job.id}.{record.step}")
     return entered
+
+
+def _enter_sharing(here: JobHere, record: StepRecord, lay: Callable[[InUse], Laid], within: int) -> Entered:
+    """It begins at once, whether or not it can be listed."""
+    entered = _placed(here, record, lay(IDLE))
+    with contextlib.suppress(OSError):
+        if record.overlap or len(entered.record.nodes) == len(here.job.nodes):  # it has no choice
+            registry.enter(here.directory, entered.record)
+            return entered
+        with registry.choosing(here.directory):
+            entered = _placed(here, record, lay(registry.in_use(here.directory, (within,))))
+            registry.enter(here.directory, entered.record)
+    return entered
+
+
+def _enter_with_gpus(
+    here: JobHere, record: StepRecord, lay: Callable[[InUse], Laid], but: Collection[int]
+) -> Optional[Entered]:
+    """None: there are not so many at the moment. What overlaps shares what it gets. Raises LayoutError, OSError."""
+    with registry.choosing(here.directory):
+        used = registry.in_use(here.directory, but)
+        entered = _placed(here, record, lay(IDLE if record.overlap else used))
+        wanted = entered.laid.gpus_of_nodes(here.job)
+        found = chosen(wanted, used.gpus, here.job.gpus, overlap=record.overlap)
+        if found is None:
+            return None
+        registry.enter(here.directory, entered.record if record.overlap else entered.record._replace(gpus=found))
+        return entered._replace(record=entered.record._replace(gpus=found))
+
+
+def _placed(here: JobHere, record: StepRecord, laid: Laid) -> Entered:
+    return Entered(record._replace(nodes=laid.nodes(here.job)), laid)
 
 
 def _wait(here: JobHere, seconds: float, say: Callable[[str], None], sleep: Callable[[float], None]) -> None:

@@ -7,16 +7,16 @@ import fcntl
 import json
 import os
 import signal
-from typing import Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import Collection, Dict, Iterator, List, NamedTuple, Set, Tuple
 
-from lockstep.slurm import gpus
+from lockstep.slurm.layout import InUse
 from lockstep.worker.errors import open_plain
 
 HEARS = int(signal.SIGRTMIN) + 6  # sent to an srun that was left a message
 IDS_OF_NODE = 100_000  # numbers of steps that are begun on one node: those of rank 0 are the usual ones
 _MOST_STEPS = 4096  # listed
 _MOST_BYTES = 4 << 20  # of steps that have ended
-_DIRECTORY, _NEXT, _ENDED, _GPUS = "sruns", "next", "ended", "gpus"
+_DIRECTORY, _NEXT, _ENDED, _PLACES = "sruns", "next", "ended", "places"
 
 
 class StepRecord(NamedTuple):
@@ -34,6 +34,7 @@ class StepRecord(NamedTuple):
     code: int = 0
     signal: int = 0
     gpus: Dict[str, List[int]] = {}  # noqa: RUF012, nobody changes it; by name of the node, which no other step has
+    overlap: bool = False  # it takes nobody's place
 
 
 def next_step(directory: str, rank: int) -> int:
@@ -55,31 +56,32 @@ def rank_of(step: int) -> int:
 
 
 def enter(directory: str, record: StepRecord) -> None:
-    """It runs. Never raises OSError: it does so whether or not it is listed."""
-    with contextlib.suppress(OSError):
-        _write(directory, record)
+    """It runs. Raises OSError."""
+    _write(directory, record)
 
 
-def enter_with_gpus(
-    directory: str, record: StepRecord, wanted: Mapping[str, int], have: int, *, within: int = -1, overlap: bool = False
-) -> Optional[StepRecord]:
-    """It runs, with so many GPUs of each node, by its name, as no other step holds; None: there are not so many at the
-    moment.
-
-    ``have``: GPUs of a node. ``within``: a step whose GPUs it may use. ``overlap``: it shares what it gets. Counted are
-    steps whose srun runs on this node. Raises OSError.
-    """
-    with open(os.path.join(directory, _DIRECTORY, _GPUS), "a") as lock:
+@contextlib.contextmanager
+def choosing(directory: str) -> Iterator[None]:
+    """No other srun of this node looks for a place meanwhile. Raises OSError."""
+    with open(os.path.join(directory, _DIRECTORY, _PLACES), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        taken: Dict[str, Set[int]] = {}
-        for other in running(directory):
-            for node, devices in other.gpus.items() if other.step not in (within, record.step) else ():
-                taken.setdefault(node, set()).update(devices)
-        found = gpus.chosen(wanted, taken, have, overlap=overlap)
-        if found is None:
-            return None
-        _write(directory, record if overlap else record._replace(gpus=found))
-        return record._replace(gpus=found)
+        yield
+
+
+def in_use(directory: str, but: Collection[int]) -> InUse:
+    """By the steps whose srun runs on this node, ``but`` these, and those that overlap."""
+    gpus: Dict[str, Set[int]] = {}
+    steps: Dict[str, int] = {}
+    sharing: Dict[str, int] = {}
+    for other in running(directory):
+        if other.overlap or other.step in but:
+            continue
+        for node, devices in other.gpus.items():
+            gpus.setdefault(node, set()).update(devices)
+        for node in other.nodes:
+            steps[node] = steps.get(node, 0) + 1
+            sharing[node] = sharing.get(node, 0) + (not other.gpus)
+    return InUse(gpus, steps, sharing)
 
 
 def leave(directory: str, record: StepRecord) -> None:

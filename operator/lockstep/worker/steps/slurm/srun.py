@@ -6,14 +6,14 @@ import functools
 import os
 import sys
 import time
-from typing import Dict, List, NoReturn, Sequence
+from typing import Dict, NoReturn, Sequence
 
 from lockstep.slurm import scontrol, srun
 from lockstep.slurm.getopt import OptionError
 from lockstep.slurm.layout import LayoutError
 from lockstep.slurm.srun_options import OPTIONS
 from lockstep.worker.shims.request import NOBODY
-from lockstep.worker.shims.srun import Laid, Place, call, laid_out
+from lockstep.worker.shims.srun import Place, call, laid_out
 from lockstep.worker.steps import shimmed
 from lockstep.worker.steps.client import RunningStep
 from lockstep.worker.steps.credentials import CredentialError
@@ -80,16 +80,16 @@ def _run(here: JobHere, components: Sequence[srun.Step], environ: Dict[str, str]
     """Raises LayoutError, CredentialError, OSError."""
     gang = here.at.gang
     peer = gang.peers[gang.rank]
-    laid = laid_out(components, here.job, here.batch.words)
+    lay = functools.partial(laid_out, components, here.job, here.batch.words)
+    laid = lay()  # what cannot be takes no number
     number = registry.next_step(here.directory, gang.rank)
     place = Place(number, peer.address, peer.port, os.getcwd())
     record = registry.StepRecord(
-        number, os.getpid(), registry.born_of(os.getpid()), _name(components[0]), _nodes(laid, here),
+        number, os.getpid(), registry.born_of(os.getpid()), _name(components[0]), [],
         sum(layout.total for layout in laid.layouts), time.time(),
     )  # fmt: skip
-    wanted = laid.gpus_of_nodes(here.job)
     keep_messages()
-    record = devices.enter(here, record, components[0], wanted, environ, lambda line: shimmed.say([line]))
+    record, laid = devices.enter(here, record, components[0], lay, environ, lambda line: shimmed.say([line]))
     made = call(components, here.job, laid, environ, place, record.gpus)
     output = StepOutput(made, components[0], here, number)
     stdin = -1
@@ -108,11 +108,6 @@ def _run(here: JobHere, components: Sequence[srun.Step], environ: Dict[str, str]
 
 def _name(step: srun.Step) -> str:
     return step.own_name or os.path.basename(step.command[0])[:64]
-
-
-def _nodes(laid: Laid, here: JobHere) -> List[str]:
-    used = {index for layout in laid.layouts for index in layout.nodes}
-    return [node for index, node in enumerate(here.job.nodes) if index in used]
 
 
 def main() -> NoReturn:
