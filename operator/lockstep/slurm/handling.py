@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Dict, Tuple
 
-SUPPORTED, MAPPED, HOLDS, CHECKED, IGNORED, REFUSED = (
-    "supported", "mapped", "always true", "checked", "ignored", "refused",
-)  # fmt: skip
+SUPPORTED, MAPPED, HOLDS, IGNORED, REFUSED = "supported", "mapped", "always true", "ignored", "refused"
 OF_ALLOCATION = "of the allocation"
 """Of srun: counts where it asks for nodes; within a job it changes nothing, in Slurm neither."""
 

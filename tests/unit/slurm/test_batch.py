@@ -7,7 +7,7 @@ import pytest
 
 from lockstep.slurm import times
 from lockstep.slurm.getopt import OptionError
-from lockstep.slurm.handling import CHECKED, HOLDS, IGNORED, MAPPED, REFUSED, SUPPORTED
+from lockstep.slurm.handling import HOLDS, IGNORED, MAPPED, REFUSED, SUPPORTED
 from lockstep.slurm.signals import Notice
 from lockstep.slurm.submission.batch import Batch, BatchRequest, batches
 from lockstep.slurm.submission.dependencies import Dependencies, JobDependency
@@ -149,18 +149,31 @@ def test_every_supported_option_has_a_meaning_or_holds_anyway(name: str) -> None
     assert (made == replace(batch().request, said=())) is (name in HOLD_ANYWAY)
 
 
+@pytest.mark.parametrize(
+    "asked", ["-c 9", "--mem=64G", "--mem-per-cpu=2G", "--mem-per-gpu=9G", "--mincpus=4", "--tmp=1T"]
+)
+def test_that_no_node_is_looked_at_for_what_is_asked_of_it_is_said(asked: str) -> None:
+    [row] = batch(*asked.split()).notices
+    assert "nodes are given whole, with all that is free on them, and none is looked at for having as much" in row.words
+
+
+def test_all_memory_of_a_node_is_what_a_job_has_anyway() -> None:
+    made = batch("--mem=0", "--exclusive")
+    assert [row.handling for row in made.rows] == [HOLDS, HOLDS]
+
+
 def test_each_class_of_options_has_those_that_were_settled() -> None:
     def of(handling: str) -> set[str]:
         return {name for name, (found, _) in HANDLING.items() if found == handling}
 
     assert {"exclusive", "overcommit", "wait-all-nodes", "spread-job", "use-min-nodes", "ignore-pbs"} <= of(HOLDS)
-    assert {"cpus-per-task", "mem", "mem-per-cpu", "mem-per-gpu", "cpus-per-gpu", "mincpus", "tmp"} == of(CHECKED)
+    assert {"cpus-per-task", "mem", "mem-per-cpu", "mem-per-gpu", "cpus-per-gpu", "mincpus", "tmp"} <= of(IGNORED)
     assert of(REFUSED) == {
         "licenses", "bb", "bbf", "clusters", "cluster-constraint", "uid", "gid", "container", "container-id",
         "external", "resources", "batch", "prefer", "reservation", "gpus-per-socket",
     }  # fmt: skip
     assert all(words for handling, words in HANDLING.values() if handling == REFUSED)
-    assert of(SUPPORTED) | of(MAPPED) | of(HOLDS) | of(CHECKED) | of(IGNORED) | of(REFUSED) == set(HANDLING)
+    assert of(SUPPORTED) | of(MAPPED) | of(HOLDS) | of(IGNORED) | of(REFUSED) == set(HANDLING)
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def request_of(
     said: Dict[str, object] = {}
     for name, value in last.items():
         handling, words = HANDLING[name]
-        if name == "clusters" and value == cluster:
+        if (name == "clusters" and value == cluster) or (name == "mem" and value == "0"):  # all of a node's
             handling, words = HOLDS, ""
         try:
             fields, meaning = _fields(name, value or "", reader)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Mapping, Tuple
 
 from lockstep.slurm.getopt import CommandOption, options
-from lockstep.slurm.handling import CHECKED, HOLDS, IGNORED, MAPPED, REFUSED, SUPPORTED, rows
+from lockstep.slurm.handling import HOLDS, IGNORED, MAPPED, REFUSED, SUPPORTED, rows
 
 OPTIONS = options("""
     account/A: acctg-freq: array/a: batch: bb: bbf: begin/b: bell no-bell chdir/D: cluster-constraint: clusters/M:
@@ -62,9 +62,9 @@ HANDLING: Mapping[str, Tuple[str, str]] = {
     **{name: (MAPPED, words) for name, words in _MAPPED.items()},
     **rows(HOLDS, "exclusive wait-all-nodes overcommit spread-job use-min-nodes ignore-pbs oversubscribe", ""),
     **rows(
-        CHECKED,
+        IGNORED,
         "cpus-per-task mem mem-per-cpu mem-per-gpu cpus-per-gpu mincpus tmp",
-        f"{_WHOLE_NODES}, with all that is free on them",
+        f"{_WHOLE_NODES}, with all that is free on them, and none is looked at for having as much",
     ),
     **rows(
         IGNORED,
