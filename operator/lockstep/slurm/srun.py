@@ -161,7 +161,8 @@ def counted(step: Step, job_nodes: int, node_gpus: int = 0) -> Counted:
 
 
 def placed(
-    step: Step, count: Counted, nodes: Sequence[Sequence[str]], busy: Callable[[int], Sequence[int]] = lambda node: ()
+    step: Step, count: Counted, nodes: Sequence[Sequence[str]],
+    busy: Callable[[int], Tuple[int, ...]] = lambda node: (),
 ) -> Layout:  # fmt: skip
     """On which nodes of the job. ``nodes``: of each all words that mean it. ``busy``: how much so the node of an index
     is; of those that may be chosen the least are, and of equals the first. Raises LayoutError."""

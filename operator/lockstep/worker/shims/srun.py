@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from lockstep.slurm import images, patterns
 from lockstep.slurm.environment import SlurmJob, exported, step_environment, task_environment, without_steps
@@ -111,13 +111,13 @@ def laid_out(steps: Sequence[Step], job: SlurmJob, words: Sequence[Sequence[str]
 
 def _busy(
     nodes: Sequence[str], wanted: Optional[Sequence[int]], have: int, used: InUse, held: Mapping[str, int]
-) -> Callable[[int], Sequence[int]]:  # fmt: skip
+) -> Callable[[int], Tuple[int, ...]]:  # fmt: skip
     """Of each of these nodes, for a component that wants so many GPUs of the nodes it will have: those first that have
     enough, and that no step uses all of."""
     if not wanted or not max(wanted):
         return lambda node: (used.steps.get(nodes[node], 0),)
 
-    def busy(node: int) -> Sequence[int]:
+    def busy(node: int) -> Tuple[int, ...]:
         name = nodes[node]
         free = have - len(used.gpus.get(name, ())) - held.get(name, 0)
         return ((free < max(wanted)) + (free < min(wanted)), used.sharing.get(name, 0))
