@@ -368,7 +368,7 @@ def test_sbcast_brings_a_file_to_every_node_and_spares_one_that_is_there(shared:
     ran = shared.run("sbcast -p program copy && stat -c %a copy && cmp program copy && sbcast program copy")
     assert (ran.stdout, ran.returncode) == ("755\n", 1)
     assert ran.stderr.splitlines()[0] == "sbcast: error: copy: File exists"
-    assert shared.run("sbcast -f program copy").returncode == 0
+    assert shared.run("sbcast program copy -f").returncode == 0
 
 
 def test_module_says_once_that_it_does_nothing(gang: SlurmGang) -> None:

@@ -37,22 +37,41 @@ def options(table: str) -> List[CommandOption]:
 
 
 def read(program: str, known: Iterable[CommandOption], arguments: Sequence[str]) -> Tuple[List[Found], List[str]]:
-    """(the options in order, what begins with the first word that is none). Raises OptionError."""
+    """(the options in order, what begins with the first word that is none): of sbatch and srun, where that is for
+    somebody else. Raises OptionError."""
+    return _read(program, known, arguments, anywhere=False)
+
+
+def read_anywhere(
+    program: str, known: Iterable[CommandOption], arguments: Sequence[str]
+) -> Tuple[List[Found], List[str]]:
+    """(the options in order, the words), whatever stands before what, but for what follows ``--``. Raises
+    OptionError."""
+    return _read(program, known, arguments, anywhere=True)
+
+
+def _read(
+    program: str, known: Iterable[CommandOption], arguments: Sequence[str], anywhere: bool
+) -> Tuple[List[Found], List[str]]:
     known = list(known)
     found: List[Found] = []
     words = list(arguments)
+    passed: List[str] = []
     while words:
         word = words[0]
         if word == "--":
-            return found, words[1:]
-        if not word.startswith("-") or word == "-":
+            return found, passed + words[1:]
+        is_word = not word.startswith("-") or word == "-"
+        if is_word and not anywhere:
             break
         words.pop(0)
-        if word.startswith("--"):
+        if is_word:
+            passed.append(word)
+        elif word.startswith("--"):
             found.append(_long(program, known, word[2:], words))
         else:
             found += _short(program, known, word[1:], words)
-    return found, words
+    return found, passed + words
 
 
 def _long(program: str, known: Sequence[CommandOption], text: str, words: List[str]) -> Found:

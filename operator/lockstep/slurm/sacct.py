@@ -7,7 +7,7 @@ from typing import Dict, List, Mapping, NamedTuple, Sequence
 
 from lockstep.slurm import times
 from lockstep.slurm.environment import SlurmJob
-from lockstep.slurm.getopt import OptionError, options, read
+from lockstep.slurm.getopt import OptionError, options, read_anywhere
 from lockstep.slurm.hostlist import compress
 
 OPTIONS = options("""
@@ -71,7 +71,7 @@ class AccountedStep(NamedTuple):
 
 def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Accounting:
     """Raises OptionError with what sacct prints."""
-    found, words = read("sacct", OPTIONS, arguments)
+    found, words = read_anywhere("sacct", OPTIONS, arguments)
     if words:
         raise OptionError(f"sacct: error: {words[0]}: not an option\n")
     said = {name: value or "" for name, value in found}

@@ -6,7 +6,7 @@ import re
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from lockstep.slurm.environment import SlurmJob
-from lockstep.slurm.getopt import OptionError, options, read
+from lockstep.slurm.getopt import OptionError, options, read_anywhere
 from lockstep.slurm.hostlist import expand
 from lockstep.slurm.signals import NUMBERS, number
 
@@ -52,7 +52,7 @@ class Cancel(NamedTuple):
 
 def parse(arguments: Sequence[str], own_user: str = "") -> Cancel:
     """Raises OptionError with what scancel prints."""
-    found, words = read("scancel", OPTIONS, arguments)
+    found, words = read_anywhere("scancel", OPTIONS, arguments)
     said = {name: value or "" for name, value in found}
     ids = [which(word) for each in words for word in _words(each)]
     try:

@@ -6,7 +6,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from lockstep.slurm import times
 from lockstep.slurm.environment import SlurmJob
-from lockstep.slurm.getopt import options, read
+from lockstep.slurm.getopt import options, read_anywhere
 from lockstep.slurm.hostlist import compress, expand
 
 VERSION = "24.11.5"
@@ -48,7 +48,7 @@ def version(program: str = "slurm") -> str:
 
 def parse(arguments: Sequence[str]) -> ScontrolCommand:
     """Raises OptionError, and ValueError with what scontrol prints."""
-    found, words = read("scontrol", OPTIONS, arguments)
+    found, words = read_anywhere("scontrol", OPTIONS, arguments)
     names = {name for name, _ in found}
     if "version" in names:
         return ScontrolCommand("version")

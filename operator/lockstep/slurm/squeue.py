@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Dict, Mapping, NamedTuple, Sequence, Tuple
 
 from lockstep.slurm import columns, times
 from lockstep.slurm.columns import LineFormat
 from lockstep.slurm.environment import SlurmJob
-from lockstep.slurm.getopt import OptionError, options, read
+from lockstep.slurm.getopt import OptionError, options, read_anywhere
 from lockstep.slurm.hostlist import compress
 
 OPTIONS = options("""
@@ -51,13 +51,7 @@ class Queue(NamedTuple):
 
 def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Queue:
     """Raises OptionError with what squeue prints."""
-    rest, found = list(arguments), []
-    words: List[str] = []
-    while rest:  # options may stand behind words
-        some, rest = read("squeue", OPTIONS, rest)
-        found += some
-        words += rest[:1]
-        rest = rest[1:]
+    found, words = read_anywhere("squeue", OPTIONS, arguments)
     said = {name: value or "" for name, value in found}
     for name in ("json", "yaml"):
         if name in said:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lockstep.slurm import srun_options
-from lockstep.slurm.getopt import Found, OptionError, read
+from lockstep.slurm import scancel, srun_options
+from lockstep.slurm.getopt import Found, OptionError, read, read_anywhere
 from lockstep.slurm.submission import options as sbatch_options
 
 
@@ -29,6 +29,21 @@ from lockstep.slurm.submission import options as sbatch_options
 )
 def test_options_are_read(arguments: list[str], found: list[Found], rest: list[str]) -> None:
     assert read("sbatch", sbatch_options.OPTIONS, arguments) == (found, rest)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found", "rest"),
+    [
+        (["a", "-s", "USR1", "b"], [("signal", "USR1")], ["a", "b"]),
+        (["a", "-sUSR1", "--full"], [("signal", "USR1"), ("full", None)], ["a"]),
+        (["a", "-f", "--", "-s", "b"], [("full", None)], ["a", "-s", "b"]),
+        (["-s", "-f", "-", "a"], [("signal", "-f")], ["-", "a"]),
+    ],
+)
+def test_options_of_commands_that_start_nothing_stand_anywhere(
+    arguments: list[str], found: list[Found], rest: list[str]
+) -> None:
+    assert read_anywhere("scancel", scancel.OPTIONS, arguments) == (found, rest)
 
 
 @pytest.mark.parametrize(

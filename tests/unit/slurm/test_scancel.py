@@ -51,6 +51,7 @@ def test_what_is_no_id_is_refused(text: str) -> None:
         (["1", "2"], {"ids": [Which(1), Which(2)], "signal": None}),
         (["1,2_[1,2]"], {"ids": [Which(1), Which(2, (1, 2))]}),
         (["-s", "USR1", "1"], {"signal": 10}),
+        (["1", "-s", "USR1", "2", "-Q"], {"ids": [Which(1), Which(2)], "signal": 10, "quiet": True}),
         (["--signal=SIGUSR2", "1"], {"signal": 12}),
         (["-b", "-s", "15", "1"], {"batch_only": True, "signal": 15}),
         (["-f", "-s", "TERM", "1"], {"everything": True}),

@@ -16,6 +16,8 @@ LIST = {"SLURM_JOB_NODELIST": "n[1-2]"}
         (["show", "JobId=123"], ScontrolCommand("show", "jobs", "123")),
         (["show", "job=123"], ScontrolCommand("show", "jobs", "123")),
         (["-o", "show", "job", "123_4"], ScontrolCommand("show", "jobs", "123_4", one_line=True)),
+        (["show", "jobid", "-dd", "123"], ScontrolCommand("show", "jobs", "123")),
+        (["show", "job", "123", "-o"], ScontrolCommand("show", "jobs", "123", one_line=True)),
         (["show", "config"], ScontrolCommand("show", "config")),
         (["sho", "nod"], ScontrolCommand("show", "nodes")),
         (["requeue", "123"], ScontrolCommand("requeue", argument="123")),

@@ -8,7 +8,7 @@ import sys
 from typing import NoReturn, Sequence
 
 from lockstep.slurm import scontrol
-from lockstep.slurm.getopt import OptionError, options, read
+from lockstep.slurm.getopt import OptionError, options, read_anywhere
 from lockstep.worker.shims.request import EVERYBODY, ShimPart, ShimRequest, ShimTask
 from lockstep.worker.steps import shimmed
 from lockstep.worker.steps.credentials import CredentialError
@@ -47,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
     """Its exit code."""
     environ = given_environment()
     try:
-        found, words = read("sbcast", OPTIONS, arguments)
+        found, words = read_anywhere("sbcast", OPTIONS, arguments)
         said = dict(found)
         if "version" in said:
             os.write(1, scontrol.version().encode("ascii"))
