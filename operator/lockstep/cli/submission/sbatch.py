@@ -17,8 +17,9 @@ from lockstep.cli.client import Cluster, Json
 from lockstep.cli.errors import ApiServerError, CliError, ExitCode
 from lockstep.cli.submission import array_manifests, slurm_syntax, submit, test_only
 from lockstep.cli.submission.job_numbers import Numbers, await_end, await_number
+from lockstep.core.batch.components import gang_of
 from lockstep.core.batch.inside import CLUSTER
-from lockstep.core.batch.submission import Submitted, Surroundings, WantedRun, gang_of, wanted
+from lockstep.core.batch.submission import Submitted, Surroundings, WantedRun, wanted
 from lockstep.slurm import getopt, scontrol
 from lockstep.slurm.submission.batch import BatchRequest, Row, batches
 from lockstep.slurm.submission.directives import ScriptError, check_script, directives, wrapped

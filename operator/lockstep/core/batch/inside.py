@@ -11,7 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from lockstep.api.base import names, nesting, times
-from lockstep.core.batch.submission import NumberedJob, Submitted, Surroundings, WantedRun, gang_of, wanted
+from lockstep.core.batch.components import gang_of
+from lockstep.core.batch.submission import NumberedJob, Submitted, Surroundings, WantedRun, wanted
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.worker_report import JobAsk
 from lockstep.slurm.getopt import OptionError

@@ -6,19 +6,20 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from lockstep.api.base import names
 from lockstep.api.base.durations import format_duration
 from lockstep.api.batch_spec import MOST_CHARACTERS
+from lockstep.core.batch.components import Component
 from lockstep.core.batch.containers import images_of_steps, mounts_of_steps
 from lockstep.core.batch.shell import Reader, carried
 from lockstep.slurm import signals, times
 from lockstep.slurm.handling import IGNORED, MAPPED, REFUSED
 from lockstep.slurm.images import image, insides, is_below
 from lockstep.slurm.submission import pyxis
-from lockstep.slurm.submission.batch import Batch, BatchRequest, Row
+from lockstep.slurm.submission.batch import BatchRequest, Row
 
 Json = dict[str, Any]
 RACK = "rack"
@@ -78,33 +79,6 @@ class WantedRun(NamedTuple):
     def notices(self) -> list[Row]:
         """What has no effect here."""
         return [row for row in self.rows if row.handling == IGNORED]
-
-
-class Component(NamedTuple):
-    """Of a heterogeneous job. ``ntasks`` None: not said."""
-
-    nodes: int
-    ntasks: int | None
-
-
-def gang_of(components: Sequence[Batch]) -> tuple[BatchRequest, list[Row], tuple[Component, ...]]:
-    """One request of all components, the rows of all, and the size of each; none of a job that has but one.
-
-    Alike ones are one gang. Others are refused: a gang is the same on each of its nodes.
-    """
-    first = components[0].request
-    rows = list(dict.fromkeys(row for component in components for row in component.rows))
-    if len(components) == 1:
-        return first, rows, ()
-    requests = [component.request for component in components]
-    alike = {repr(_but_size(request)) for request in requests}
-    if len(alike) > 1 or any(request.most_nodes > request.nodes for request in requests):
-        words = "its components differ; a gang is alike on all nodes: submit them as jobs of their own"
-        rows.append(Row("hetjob", "", REFUSED, words))
-    sizes = tuple(Component(request.nodes, request.ntasks) for request in requests)
-    nodes, tasks = sum(size.nodes for size in sizes), [size.ntasks for size in sizes]
-    total = sum(count or 0 for count in tasks) if all(tasks) else None
-    return replace(first, nodes=nodes, most_nodes=nodes, ntasks=total), rows, sizes
 
 
 def wanted(
@@ -398,10 +372,3 @@ def _as_name(text: str) -> str:
     """A name for objects, with room for what is put behind it."""
     name = re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")
     return name[: names.MAX_RUN_NAME - 6].strip("-") or "sbatch"
-
-
-def _but_size(request: BatchRequest) -> BatchRequest:
-    """Without what a component may have for itself: its size, and what is said of the script, which the first one
-    has."""
-    request = replace(request, chdir="", output="", error="", input="", append=None)
-    return replace(request, nodes=0, most_nodes=0, nodes_said=False, ntasks=None, job_name="", said=(), nodelist=())

@@ -8,12 +8,12 @@ import pytest
 
 from lockstep.api.batch_spec import MOST_CHARACTERS
 from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.core.batch.components import gang_of
 from lockstep.core.batch.submission import (
     NumberedJob,
     Submitted,
     Surroundings,
     WantedRun,
-    gang_of,
     is_on_a_volume,
     wanted,
 )
