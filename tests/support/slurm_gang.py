@@ -42,7 +42,7 @@ class SlurmGang:
         for node in self.gang.nodes:
             given = {
                 "job": self.job._asdict(), "words": [[f"node-{rank}"] for rank in range(nodes)],
-                "directory": str(self.folder), "name": "train.sbatch",
+                "directory": str(self.folder), "command": "/home/ann/jobs/train.sbatch",
             }  # fmt: skip
             (node.directory / "job.json").write_text(json.dumps(given))
             (node.directory.parent / slurm.ASKS).mkdir(exist_ok=True)

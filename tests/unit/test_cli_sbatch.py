@@ -76,6 +76,7 @@ def test_a_script_is_submitted_as_it_is_and_answered_with_its_number(types: Type
     batch = spec["launcher"]["batch"]
     assert (spec["nodes"], spec["gpusPerNode"], spec["image"]) == (2, 8, "i")
     assert (batch["script"], batch["arguments"], batch["directory"]) == (SCRIPT, ["--lr", "-3"], str(tmp_path))
+    assert batch["command"] == f"{tmp_path}/t.sh"
     assert batch["options"] == {"nodes": "2", "job-name": "llama", "gpus-per-node": "8"}
     assert batch["user"]
     assert batch["host"]
@@ -99,22 +100,26 @@ def test_it_says_what_clients_of_sbatch_read(types: Types, words: list[str], out
 def test_a_script_may_come_by_standard_input(types: Types) -> None:
     server = serving()
     assert types(server, stdin=SCRIPT)[:2] == (0, "Submitted batch job 7\n")
-    assert server.created[0]["spec"]["launcher"]["batch"]["name"] == "sbatch"
+    batch = server.created[0]["spec"]["launcher"]["batch"]
+    assert (batch["name"], "command" in batch) == ("sbatch", False)
 
 
 def test_a_wrapped_command_is_a_script_of_sh(types: Types) -> None:
     server = serving()
     types(server, "--wrap=echo $HOME", "-J", "x")
-    script = server.created[0]["spec"]["launcher"]["batch"]["script"]
-    assert script.startswith("#!/bin/sh\n")
-    assert "echo $HOME" in script
+    batch = server.created[0]["spec"]["launcher"]["batch"]
+    assert batch["script"].startswith("#!/bin/sh\n")
+    assert "echo $HOME" in batch["script"]
+    assert "command" not in batch
 
 
 def test_a_script_is_found_in_path_too(types: Types, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "t.sh").rename(tmp_path / "bin" / "t.sh")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert types(serving(), "t.sh")[0] == 0
+    server = serving()
+    assert types(server, "t.sh")[0] == 0
+    assert server.created[0]["spec"]["launcher"]["batch"]["command"] == f"{tmp_path}/bin/t.sh"
 
 
 def test_options_come_from_the_environment_before_those_that_are_typed(

@@ -531,7 +531,7 @@ def test_a_batch_job_is_told_to_those_who_are_yet_to_start_and_its_script_to_ran
         "input": "",
         "append": False,
         "directory": "/work",
-        "name": "",
+        "command": "",
     }
     assert "batch" not in reply(orders, slot=0, attempt=2), "it has started"
     assert "batch" not in reply(orders, slot=0, incarnation=2)

@@ -327,9 +327,10 @@ def test_the_components_of_a_heterogeneous_job_are_one_step(tmp_path: Path) -> N
 def test_scontrol_shows_host_names_and_the_own_job(shared: SlurmGang) -> None:
     assert shared.run("scontrol show hostnames").stdout == "127.0.0.1\n127.0.0.2\n127.0.0.3\n"
     shown = shared.run("scontrol show job $SLURM_JOB_ID").stdout
-    assert {f"WorkDir={shared.folder}", f"Command={shared.folder}/train.sbatch"} <= {
+    assert {f"WorkDir={shared.folder}", "Command=/home/ann/jobs/train.sbatch"} <= {
         line.strip() for line in shown.splitlines()
     }
+    assert shared.run("squeue -h -o %o").stdout == "/home/ann/jobs/train.sbatch\n"
     assert "ClusterName             = main" in shared.run("scontrol show config").stdout
     assert "NodeName=127.0.0.2 " in shared.run("scontrol show node node-1").stdout
     assert "Reason=None Dependency=(null)" in shown
@@ -411,7 +412,7 @@ def test_sbatch_asks_the_operator_for_another_job(gang: SlurmGang) -> None:
         "kind": "submit",
         "body": {
             "options": ["--dependency=afterok:123", "--output=next.out"], "script": "#!/bin/bash\ntrue\n",
-            "name": "next.sh", "arguments": ["a", "b c"], "directory": str(gang.folder),
+            "name": "next.sh", "command": "next.sh", "arguments": ["a", "b c"], "directory": str(gang.folder),
             "environment": {"SBATCH_PARTITION": "gpu"}, "variables": {},
         },
     }  # fmt: skip

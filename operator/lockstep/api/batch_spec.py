@@ -10,8 +10,9 @@ from lockstep.api.base.schema import Rule, SpecModel
 
 MOST_CHARACTERS = 131_072
 """Of a script. An array has it in each of its runs."""
+MOST_OF_A_PATH = 4096
 Option = Annotated[str, Field(max_length=1024)]
-Pattern = Annotated[str, Field(min_length=1, max_length=4096)]
+Pattern = Annotated[str, Field(min_length=1, max_length=MOST_OF_A_PATH)]
 
 
 class BatchSpec(SpecModel):
@@ -28,15 +29,24 @@ class BatchSpec(SpecModel):
     """What it gets as $1 and so on."""
     name: Annotated[str, Field(max_length=255)] = ""
     """Name of its file as submitted; the job's name where --job-name is not among options."""
+    command: (
+        Annotated[
+            str,
+            Field(min_length=1, max_length=MOST_OF_A_PATH),
+            Rule("self.startsWith('/')", "write the path of the script's file from the root, or leave it out"),
+        ]
+        | None
+    ) = None
+    """Path of its file as submitted: Command= of scontrol show job. Nothing is read there."""
     directory: (
         Annotated[
             str,
-            Field(min_length=1, max_length=4096),
+            Field(min_length=1, max_length=MOST_OF_A_PATH),
             Rule("self.startsWith('/')", "write a path from the root, as a volume has it"),
         ]
         | None
     ) = None
-    """Directory it starts in, SLURM_SUBMIT_DIR; that of the image when left out."""
+    """Directory it starts in; that of the image when left out."""
     host: Annotated[str, Field(max_length=253)] = ""
     """Where it was submitted, SLURM_SUBMIT_HOST."""
     user: Annotated[str, Field(max_length=253)] = ""

@@ -221,6 +221,7 @@ def _submitted(name: str, script: str, typed: _Typed, environ: Mapping[str, str]
         os.getgid(),
         socket.gethostname(),
         environ,
+        "" if typed.wrap is not None or not typed.words else _found(name, environ.get("PATH", "")),
     )
 
 

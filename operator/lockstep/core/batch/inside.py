@@ -36,6 +36,7 @@ class _Body(Struct):
     name: str = ""
     arguments: tuple[str, ...] = ()
     directory: str = ""
+    command: str = ""  # path of the script's file, from that directory
     environment: dict[str, str] = {}
     variables: dict[str, str] = {}  # that --export names
 
@@ -136,7 +137,16 @@ def _made(run: RunView, body: _Body, jobs: Mapping[int, NumberedJob]) -> WantedR
         )
     own = spec.launcher.batch
     submitted = Submitted(
-        script, name, body.arguments, body.directory, own.user, own.uid, own.gid, own.host, body.variables
+        script,
+        name,
+        body.arguments,
+        body.directory,
+        own.user,
+        own.uid,
+        own.gid,
+        own.host,
+        body.variables,
+        body.command,
     )
     written = spec.dump_written()
     like_own: dict[str, Any] = {field: written[field] for field in ("image", "volumes", "env") if field in written}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from lockstep.api.base import names
 from lockstep.api.base.durations import format_duration
-from lockstep.api.batch_spec import MOST_CHARACTERS
+from lockstep.api.batch_spec import MOST_CHARACTERS, MOST_OF_A_PATH
 from lockstep.core.batch.components import Component
 from lockstep.core.batch.containers import images_of_steps, mounts_of_steps
 from lockstep.core.batch.shell import Reader, carried
@@ -27,6 +27,7 @@ RACK = "rack"
 _SIGNALS = {number: f"SIG{name}" for name, number in signals.NUMBERS.items()}
 _CONDITIONS = {"after": "Started", "afterany": "Finished", "afterok": "Succeeded", "afternotok": "Failed"}
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_HERE = re.compile(r"^(\./+)+")
 _LONGEST_OPTION = 1024  # as the API has it
 
 
@@ -39,7 +40,8 @@ class NumberedJob(NamedTuple):
 
 @dataclass(frozen=True)
 class Submitted:
-    """What is submitted, by whom, and where: ``directory`` is that of the shell."""
+    """What is submitted, by whom, and where: ``directory`` is that of the shell, ``command`` the path of the script's
+    file from there; empty: it has none."""
 
     script: str
     name: str = ""
@@ -50,6 +52,7 @@ class Submitted:
     gid: int = 0
     host: str = ""
     environ: Mapping[str, str] = field(default_factory=dict)
+    command: str = ""
 
 
 @dataclass(frozen=True)
@@ -288,6 +291,7 @@ def _batch(
         "script": submitted.script,
         "arguments": list(submitted.arguments),
         "name": posixpath.basename(submitted.name)[:255],
+        "command": _command(submitted),
         "directory": _directory(request, told, submitted, spec),
         "host": submitted.host[:253],
         "user": submitted.user[:253],
@@ -308,6 +312,13 @@ def _batch(
     }
     _name_lost_files(request, told, batch["directory"], spec)
     return {name: value for name, value in batch.items() if value or name == "script"}
+
+
+def _command(submitted: Submitted) -> str:
+    """The path of the script's file, as links lead there; empty: it has none that could be written down."""
+    command = _HERE.sub("", submitted.command, count=1)
+    path = posixpath.join(submitted.directory, command) if command else ""
+    return path if path.startswith("/") and len(path) <= MOST_OF_A_PATH else ""
 
 
 def _directory(request: BatchRequest, told: _Told, submitted: Submitted, spec: Json) -> str:

@@ -232,7 +232,7 @@ class BatchOrder:
     input: str = ""
     append: bool = False
     directory: str = ""
-    name: str = ""  # of the script's file, as it was submitted
+    command: str = ""  # path of the script's file, as it was submitted
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ def batch_order(state: RunState, nodelist: tuple[str, ...]) -> BatchOrder | None
         input=batch.input or "",
         append=batch.append,
         directory=batch.directory or "",
-        name=batch.name,
+        command=batch.command or "",
     )
 
 

@@ -61,7 +61,7 @@ class StartedBatch(NamedTuple):
     input: str = ""
     append: bool = False
     directory: str = ""
-    name: str = ""  # of the script's file, as it was submitted
+    command: str = "(null)"  # path of the script's file, as it was submitted; else as Slurm has it
 
     @property
     def signals_shell_only(self) -> bool:
@@ -90,7 +90,7 @@ def batch_of(given: Mapping[str, Any]) -> StartedBatch:
     return StartedBatch(
         job, words, [str(each) for each in given.get("arguments") or ()], str(given.get("output") or ""),
         str(given.get("error") or ""), str(given.get("input") or ""), given.get("append") is True,
-        str(given.get("directory") or ""), str(given.get("name") or ""),
+        str(given.get("directory") or ""), str(given.get("command") or "(null)"),
     )  # fmt: skip
 
 

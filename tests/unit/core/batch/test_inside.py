@@ -90,7 +90,14 @@ def test_a_job_that_is_submitted_has_what_its_parent_has_and_what_it_asks_for() 
         "podTemplate": {"spec": {"securityContext": {"runAsUser": 1000}}},
     }
     assert (batch["script"], batch["arguments"], batch["directory"]) == (SCRIPT, ["a"], "/home/ada")
+    assert "command" not in batch, "of an older worker"
     assert (batch["user"], batch["uid"], batch["gid"], batch["host"]) == ("ada", 1000, 100, "login")
+
+
+def test_the_path_of_its_script_is_that_where_it_was_submitted() -> None:
+    made = manifest_of(parent(), ask(options=["-D", "/home/bob"], command="steps/next.sh"), JOBS)
+    batch = made["spec"]["launcher"]["batch"]
+    assert (batch["command"], batch["directory"], batch["name"]) == ("/home/ada/steps/next.sh", "/home/bob", "next.sh")
 
 
 @pytest.mark.parametrize(

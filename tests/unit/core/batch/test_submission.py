@@ -157,6 +157,27 @@ def test_what_the_script_finds_is_in_the_batch_block(options: list[str], fields:
     assert {name: value for name, value in made.items() if plain.get(name) != value} == fields
 
 
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [
+        ("scripts/train.sh", "/home/ada/scripts/train.sh"),
+        ("./train.sh", "/home/ada/train.sh"),
+        (".//./train.sh", "/home/ada/train.sh"),
+        ("../link/../train.sh", "/home/ada/../link/../train.sh"),  # what a link leads to is not known
+        ("/opt/bin/train.sh", "/opt/bin/train.sh"),
+        ("", None),  # --wrap, or from standard input
+        ("x/" * 2100, None),
+    ],
+)
+def test_the_scripts_path_is_that_of_its_submission_wherever_it_starts(command: str, path: str | None) -> None:
+    batch = spec("-D", "/home/bob", command=command)["launcher"]["batch"]
+    assert (batch.get("command"), batch["directory"]) == (path, "/home/bob")
+
+
+def test_a_path_that_hangs_on_no_directory_is_left_out() -> None:
+    assert "command" not in spec(command="train.sh", directory="")["launcher"]["batch"]
+
+
 def test_options_are_repeated_as_they_were_typed() -> None:
     said = spec("--gpus-per-node", "h100:8", "-J", "llama")["launcher"]["batch"]["options"]
     assert said == {"gpus-per-node": "h100:8", "job-name": "llama"}

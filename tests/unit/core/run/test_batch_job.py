@@ -39,7 +39,8 @@ def order(w: World, nodelist: tuple[str, ...] = ADDRESSES, **said: Any) -> Batch
 
 def test_a_job_is_told_as_slurm_would_know_it() -> None:
     w = submitted(
-        name="train.sbatch", directory="/work", host="login", user="ada", uid=1000, gid=100,
+        name="train.sbatch", command="/home/ada/train.sbatch", directory="/work", host="login", user="ada", uid=1000,
+        gid=100,
         options={"account": "llm", "gpus-per-node": "8"}, memoryMiB=512, arguments=["a b"], output="%j.log",
         append=True, spec={"volumes": [{"name": "data", "mountPath": "/data", "emptyDir": {}}]},
     )  # fmt: skip
@@ -52,7 +53,7 @@ def test_a_job_is_told_as_slurm_would_know_it() -> None:
         restarts=2, account="llm", gid=100, image=not_none(w.snapshot("one").run.spec).image, mounts=("/data",),
     )  # fmt: skip
     assert (made.script, made.arguments, made.output, made.append) == (SCRIPT, ("a b",), "%j.log", True)
-    assert (made.error, made.input, made.directory, made.name) == ("", "", "/work", "train.sbatch")
+    assert (made.error, made.input, made.directory, made.command) == ("", "", "/work", "/home/ada/train.sbatch")
 
 
 def test_every_variable_follows_from_what_is_told() -> None:

@@ -67,13 +67,15 @@ def body_of(found: Sequence[Found], words: List[str], environ: Mapping[str, str]
         if words:
             raise OptionError("sbatch: fatal: Script arguments not permitted with --wrap option\n")
         return {**body, "script": "", "name": "wrap", "arguments": [], "variables": _named(found, "", environ)}
-    text = _script(words[0], environ) if words else sys.stdin.buffer.read(_MOST + 1)
+    path = _found(words[0], environ) if words else ""
+    text = _script(path) if words else sys.stdin.buffer.read(_MOST + 1)
     if len(text) > _MOST or not text.startswith(b"#!"):
         raise OptionError("sbatch: error: This does not look like a batch script.\n")
     name = os.path.basename(words[0]) if words else "sbatch"
     script = text.decode("utf-8", "surrogateescape")
     variables = _named(found, script, environ)
-    return {**body, "script": script, "name": name, "arguments": words[1:], "variables": variables}
+    of_file = {"script": script, "name": name, "command": path}
+    return {**body, **of_file, "arguments": words[1:], "variables": variables}
 
 
 def _named(found: Sequence[Found], script: str, environ: Mapping[str, str]) -> Dict[str, str]:
@@ -86,12 +88,16 @@ def _named(found: Sequence[Found], script: str, environ: Mapping[str, str]) -> D
     return {item: environ[item] for item in items if item in environ}
 
 
-def _script(name: str, environ: Mapping[str, str]) -> bytes:
-    """By its path, in this directory, or on PATH. Raises OSError."""
-    path = name
-    if "/" not in name and not os.path.exists(name):
-        folders = environ.get("PATH", "").split(os.pathsep)
-        path = next((found for found in (os.path.join(each, name) for each in folders) if os.path.isfile(found)), name)
+def _found(name: str, environ: Mapping[str, str]) -> str:
+    """By its path, in this directory, or on PATH."""
+    if "/" in name or os.path.exists(name):
+        return name
+    folders = environ.get("PATH", "").split(os.pathsep)
+    return next((found for found in (os.path.join(each, name) for each in folders) if os.path.isfile(found)), name)
+
+
+def _script(path: str) -> bytes:
+    """Raises OSError."""
     with open(path, "rb") as stream:
         return stream.read(_MOST + 1)
 

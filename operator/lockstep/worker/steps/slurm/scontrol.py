@@ -96,9 +96,8 @@ def _show(command: ScontrolCommand, here: JobHere) -> Printed:
 def _job(here: JobHere, one_line: bool) -> str:
     files, job = slurm.batch_files(here.batch), here.job
     state = "COMPLETING" if here.ending else "RUNNING"
-    command = os.path.join(here.batch.directory, here.batch.name or job.name)
     outputs = (files.stdout, files.stderr, files.stdin or "/dev/null")
-    return scontrol.show_job(job, state, command, outputs, int(time.time()), one_line)
+    return scontrol.show_job(job, state, here.batch.command, outputs, int(time.time()), one_line)
 
 
 def _index_of(word: str, here: JobHere) -> Optional[int]:

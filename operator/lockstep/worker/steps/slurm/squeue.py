@@ -46,8 +46,7 @@ def run(arguments: Sequence[str]) -> int:
             ]
         else:
             state = ("CG", "COMPLETING") if here.ending else ("R", "RUNNING")
-            command = os.path.join(here.batch.directory, here.batch.name or job.name)
-            lines.append(squeue.job_line(queue, job, state, command, now))
+            lines.append(squeue.job_line(queue, job, state, here.batch.command, now))
     os.write(1, "".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
     return 0
 
