@@ -240,6 +240,16 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.launcher.batch.directory",
         "write a path from the root",
     ),
+    "a script from nowhere": (
+        spec(launcher={"type": "Slurm", "batch": {"script": "#!/bin/sh", "command": "t.sh"}}, command=ABSENT),
+        "spec.launcher.batch.command",
+        "write the path of the script's file from the root",
+    ),
+    "a submission from nowhere": (
+        spec(launcher={"type": "Slurm", "batch": {"script": "#!/bin/sh", "submitDirectory": "work"}}, command=ABSENT),
+        "spec.launcher.batch.submitDirectory",
+        "write a path from the root",
+    ),
     "what Ray does about a lost node, for another launcher": (
         spec(launcher={"type": "Torchrun", "ray": {"onNodeLoss": "Join"}}, command=["t.py"]),
         "spec.launcher.ray",

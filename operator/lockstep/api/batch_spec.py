@@ -47,6 +47,15 @@ class BatchSpec(SpecModel):
         | None
     ) = None
     """Directory it starts in; that of the image when left out."""
+    submit_directory: (
+        Annotated[
+            str,
+            Field(min_length=1, max_length=MOST_OF_A_PATH),
+            Rule("self.startsWith('/')", "write a path from the root, as a volume has it"),
+        ]
+        | None
+    ) = None
+    """Directory it was submitted in, SLURM_SUBMIT_DIR; the one that it starts in when left out."""
     host: Annotated[str, Field(max_length=253)] = ""
     """Where it was submitted, SLURM_SUBMIT_HOST."""
     user: Annotated[str, Field(max_length=253)] = ""

@@ -69,6 +69,12 @@ class SlurmJob(NamedTuple):
     topology: Sequence[Tuple[str, str]] = ()  # (SLURM_TOPOLOGY_ADDR, its pattern) of each node
     image: str = ""  # of its pods
     mounts: Optional[Sequence[str]] = None  # paths that volumes have; None: not known
+    work_dir: str = ""  # where the script starts; empty: ``submit_dir``
+
+    @property
+    def starts_in(self) -> str:
+        """The directory of the script, as its commands show it."""
+        return self.work_dir or self.submit_dir
 
 
 def job_of(fields: Mapping[str, Any]) -> SlurmJob:

@@ -134,7 +134,7 @@ def _row(step: AccountedStep, job: SlurmJob, now: int) -> Dict[str, str]:
         "elapsed": times.written(span), "elapsedraw": str(span), "nnodes": str(len(step.nodes)),
         "allocnodes": str(len(step.nodes)), "ntasks": str(step.tasks), "submit": times.moment(step.start),
         "timelimit": times.written(limit) if limit else "UNLIMITED", "cluster": job.cluster, "qos": job.qos,
-        "workdir": job.submit_dir, "group": job.group, "restarts": str(job.restarts), "user": "", "uid": "",
+        "workdir": job.starts_in, "group": job.group, "restarts": str(job.restarts), "user": "", "uid": "",
     }  # fmt: skip
 
 

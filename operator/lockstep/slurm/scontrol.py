@@ -116,7 +116,7 @@ def show_job(
         f"NumNodes={len(job.nodes)} NumCPUs={cpus} NumTasks={tasks} CPUs/Task={per_task} ReqB:S:C:T=0:0:*:*",
         f"OverSubscribe=NO Contiguous={int('contiguous' in job.said)} Licenses=(null) Network=(null)",
         f"Command={command}",
-        f"WorkDir={job.submit_dir}",
+        f"WorkDir={job.starts_in}",
         f"StdErr={stderr}",
         f"StdIn={stdin}",
         f"StdOut={stdout}",

@@ -112,7 +112,7 @@ def job_line(queue: Queue, job: SlurmJob, state: Tuple[str, str], command: str, 
         "R": nodes, "N": nodes, "B": job.nodes[0], "r": "None", "a": job.account or "(null)", "q": job.qos or "(null)",
         "v": job.reservation or "(null)", "S": times.moment(job.start_time),
         "e": times.moment(job.end_time) if job.end_time else "N/A", "V": times.moment(job.start_time),
-        "Z": job.submit_dir, "Q": "1", "p": "0.00000000", "E": "(null)", "h": "NO",
+        "Z": job.starts_in, "Q": "1", "p": "0.00000000", "E": "(null)", "h": "NO",
         "b": f"gres/gpu:{job.gpus}" if job.gpus else "N/A", "k": job.said.get("comment") or "(null)", "o": command,
         "y": job.said.get("nice") or "0",
     }  # fmt: skip

@@ -48,6 +48,10 @@ def test_options_choose_rows_and_columns(arguments: list[str], expected: list[st
     assert rows(*arguments) == expected
 
 
+def test_the_directory_is_the_one_in_which_the_script_starts() -> None:
+    assert rows("-nPX", "-o", "WorkDir", job=JOB._replace(work_dir="/scratch")) == ["/scratch"]
+
+
 def test_of_an_array_ids_have_two_parts() -> None:
     job = JOB._replace(array=Array(120, 3, 4, 0, 3))
     assert rows("-nPX", "-j", "120_3", "-o", "JobID,JobIDRaw", job=job) == ["120_3|123"]

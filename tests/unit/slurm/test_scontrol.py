@@ -113,6 +113,8 @@ def test_a_job_is_shown_by_the_keys_that_people_look_for() -> None:
         "NumNodes=2 NumCPUs=144 NumTasks=16 CPUs/Task=12 ReqB:S:C:T=0:0:*:*",
     ):  # fmt: skip
         assert f"   {row}" in lines
+    elsewhere = show_job(JOB._replace(work_dir="/scratch"), "RUNNING", "x", outputs, 1_796_112_065)
+    assert "   WorkDir=/scratch" in elsewhere.splitlines()
     one_line = show_job(JOB, "RUNNING", "x", outputs, 1_796_112_065, one_line=True)
     assert one_line.split() == show_job(JOB, "RUNNING", "x", outputs, 1_796_112_065).split()
     assert one_line.count("\n") == 1

@@ -41,6 +41,10 @@ def test_a_format_chooses_columns(arguments: list[str], text: str) -> None:
     assert line(*arguments) == text
 
 
+def test_the_directory_is_the_one_in_which_the_script_starts() -> None:
+    assert line("-o", "%Z", job=JOB._replace(work_dir="/scratch")) == "/scratch"
+
+
 def test_of_an_array_ids_have_two_parts() -> None:
     job = JOB._replace(array=Array(120, 3, 4, 0, 3), end_time=0)
     assert line("-o", "%i %A %F %K %l %e", job=job) == "120_3 123 120 3 UNLIMITED N/A"

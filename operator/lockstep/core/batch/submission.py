@@ -293,6 +293,7 @@ def _batch(
         "name": posixpath.basename(submitted.name)[:255],
         "command": _command(submitted),
         "directory": _directory(request, told, submitted, spec),
+        "submitDirectory": submitted.directory if is_on_a_volume(submitted.directory, spec) else "",
         "host": submitted.host[:253],
         "user": submitted.user[:253],
         "uid": submitted.uid,
@@ -310,6 +311,8 @@ def _batch(
         "input": request.input,
         "append": bool(request.append),
     }
+    if batch["submitDirectory"] == batch["directory"]:
+        batch["submitDirectory"] = ""
     _name_lost_files(request, told, batch["directory"], spec)
     return {name: value for name, value in batch.items() if value or name == "script"}
 

@@ -56,7 +56,7 @@ def _job(state: RunState, batch: BatchSpec, number: int, nodelist: tuple[str, ..
         gid=batch.gid,
         partition=spec.queue,
         cluster=CLUSTER,
-        submit_dir=batch.directory or "",
+        submit_dir=batch.submit_directory or batch.directory or "",
         submit_host=batch.host,
         start_time=int(status.last_admitted or 0),
         end_time=int(time_is_over(state, status) or 0),
@@ -72,6 +72,7 @@ def _job(state: RunState, batch: BatchSpec, number: int, nodelist: tuple[str, ..
         component_tasks=batch.component_tasks,
         image=spec.image,
         mounts=tuple(volume.mount_path for volume in spec.volumes),
+        work_dir=batch.directory or "",
     )
 
 

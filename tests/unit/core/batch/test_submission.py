@@ -144,8 +144,9 @@ BATCH: dict[str, tuple[list[str], dict[str, Any]]] = {
     "memory": (["--mem=64G"], {"memoryMiB": 65_536}),
     "files": (["-o", "/home/ada/%j.log", "-e", "/home/e", "-i", "/home/i", "--open-mode=append"], {
         "output": "/home/ada/%j.log", "error": "/home/e", "input": "/home/i", "append": True}),
-    "a directory": (["-D", "/home/bob"], {"directory": "/home/bob"}),
-    "a directory below": (["-D", "runs/../x"], {"directory": "/home/ada/x"}),
+    "a directory": (["-D", "/home/bob"], {"directory": "/home/bob", "submitDirectory": "/home/ada"}),
+    "a directory below": (["-D", "runs/../x"], {"directory": "/home/ada/x", "submitDirectory": "/home/ada"}),
+    "the same directory": (["-D", "."], {}),
     "a signal": (["--signal=B:TERM@30"], {"signal": "SIGTERM"}),
 }  # fmt: skip
 
@@ -254,6 +255,11 @@ def test_a_path_that_no_volume_has_is_named_before_the_start(
 
 def test_the_script_starts_in_the_images_directory_where_no_volume_has_its_own() -> None:
     assert "directory" not in spec(directory="/scratch/x")["launcher"]["batch"]
+
+
+def test_where_it_was_submitted_is_told_where_a_volume_has_that_so_that_a_script_may_go_there() -> None:
+    batch = spec("-D", "/home/bob", directory="/scratch/x")["launcher"]["batch"]
+    assert (batch["directory"], "submitDirectory" in batch) == ("/home/bob", False)
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ def order(w: World, nodelist: tuple[str, ...] = ADDRESSES, **said: Any) -> Batch
 
 def test_a_job_is_told_as_slurm_would_know_it() -> None:
     w = submitted(
-        name="train.sbatch", command="/home/ada/train.sbatch", directory="/work", host="login", user="ada", uid=1000,
-        gid=100,
+        name="train.sbatch", command="/home/ada/train.sbatch", directory="/work", submitDirectory="/home/ada",
+        host="login", user="ada", uid=1000, gid=100,
         options={"account": "llm", "gpus-per-node": "8"}, memoryMiB=512, arguments=["a b"], output="%j.log",
         append=True, spec={"volumes": [{"name": "data", "mountPath": "/data", "emptyDir": {}}]},
     )  # fmt: skip
@@ -48,9 +48,11 @@ def test_a_job_is_told_as_slurm_would_know_it() -> None:
     made = order(w, job_id=4711, last_admitted=5000.0, held_seconds=0, attempt=3)
     assert made.job == SlurmJob(
         id=4711, nodes=ADDRESSES, cpus=(int(status.resolved.cpu),) * 2, gpus=status.resolved.gpus_per_node,
-        name="train.sbatch", user="ada", uid=1000, partition="default", cluster="lockstep", submit_dir="/work",
-        submit_host="login", start_time=5000, end_time=0, said={"account": "llm", "gpus-per-node": "8"}, memory=512,
+        name="train.sbatch", user="ada", uid=1000, partition="default", cluster="lockstep",
+        submit_dir="/home/ada", submit_host="login", start_time=5000, end_time=0,
+        said={"account": "llm", "gpus-per-node": "8"}, memory=512,
         restarts=2, account="llm", gid=100, image=not_none(w.snapshot("one").run.spec).image, mounts=("/data",),
+        work_dir="/work",
     )  # fmt: skip
     assert (made.script, made.arguments, made.output, made.append) == (SCRIPT, ("a b",), "%j.log", True)
     assert (made.error, made.input, made.directory, made.command) == ("", "", "/work", "/home/ada/train.sbatch")
