@@ -258,8 +258,9 @@ def test_the_script_starts_in_the_images_directory_where_no_volume_has_its_own()
 
 
 def test_where_it_was_submitted_is_told_where_a_volume_has_that_so_that_a_script_may_go_there() -> None:
-    batch = spec("-D", "/home/bob", directory="/scratch/x")["launcher"]["batch"]
-    assert (batch["directory"], "submitDirectory" in batch) == ("/home/bob", False)
+    for directory, told in (("/home/ada", "/home/ada"), ("/scratch/x", None), ("/home/bob", None)):
+        batch = spec("-D", "/home/bob", directory=directory)["launcher"]["batch"]
+        assert (batch["directory"], batch.get("submitDirectory")) == ("/home/bob", told)
 
 
 @pytest.mark.parametrize(
