@@ -118,6 +118,9 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str], reader: Optional
     for step in made:
         if not (step.command or step.show_version or step.show_help or step.show_mpi_types):
             raise OptionError("srun: fatal: No command given to execute.\n")
+    if len({step.group for step in made}) < len(made):
+        words = "Duplicate het groups in single srun not supported; name each once, or call srun for each"
+        raise OptionError(f"srun: fatal: {words}\n")
     return made
 
 

@@ -328,6 +328,8 @@ def test_every_option_is_taken_or_refused_with_a_reason(name: str) -> None:
         (["--bogus", "x"], "unrecognized option"),
         (["-t", "2h", "x"], "Invalid --time specification"),
         (["--het-group=x", "x"], "Invalid --het-group specification: x"),
+        (["--het-group=0", "x", ":", "--het-group=0", "y"], "Duplicate het groups in single srun not supported"),
+        (["x", ":", "--het-group=0-1", "y"], "Duplicate het groups in single srun not supported"),
         (["-w", "n[2-1]", "x"], "Invalid --nodelist specification"),
         (["-w", "./nodes", "x"], "Invalid --nodelist specification: the file ./nodes cannot be read here"),
         (["--ignore-signals=USR1,KILL", "x"], "Invalid --ignore-signals specification: USR1,KILL: KILL and STOP"),
@@ -384,7 +386,7 @@ def test_each_component_has_the_environment_of_its_group() -> None:
 
 
 def test_each_group_that_is_named_makes_a_component() -> None:
-    steps = parse(["--het-group=3,0-1,1", "a", ":", "--het-group=2", "b"], {})
+    steps = parse(["--het-group=3,0-1,1,3", "a", ":", "--het-group=2", "b"], {})
     assert [(step.group, step.command) for step in steps] == [
         (0, ("a",)), (1, ("a",)), (3, ("a",)), (2, ("b",)),
     ]  # fmt: skip
