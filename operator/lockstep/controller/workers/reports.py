@@ -1,6 +1,7 @@
 """What workers last said and what they are to do: the soft state of every run, rebuilt within a heartbeat."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -345,10 +346,16 @@ def _steps_port(known: WorkerReport, state: State) -> int:
 
 
 def _step_ends(known: WorkerReport, state: State, offset: float) -> tuple[StepEnd, ...]:
-    """As with signs: what is repeated has happened when it was first told."""
-    told = [structs.replace(end, at=moment(end.at, offset)) for end in state.step_ends]
-    before = {_named(end): end for end in known.step_ends} if known.attempt == state.attempt else {}
-    return tuple(before.get(_named(end), end) for end in told)
+    """As with signs: what is repeated has happened when it was first told. Of several by one name (each `mpirun` of an
+    attempt is step MPI) the earlier ones are told first."""
+    before: dict[tuple[object, ...], list[StepEnd]] = defaultdict(list)
+    for end in known.step_ends if known.attempt == state.attempt else ():
+        before[_named(end)].append(end)
+    ends = []
+    for end in state.step_ends:
+        same = before[_named(end)]
+        ends.append(same.pop(0) if same else structs.replace(end, at=moment(end.at, offset)))
+    return tuple(ends)
 
 
 def _partly_ended(known: WorkerReport, state: State, offset: float) -> tuple[PartlyEndedStep, ...]:
