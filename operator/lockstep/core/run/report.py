@@ -194,7 +194,10 @@ def _report_gathering(plan: PlanBuilder, reached: list[SlotStage], waiting_for: 
     fresh = before is None or before.status == "True" or before.reason != ConditionReason.GATHERING
     newest = max((report.since for report in plan.snapshot.reports.values()), default=0.0)
     settled = newest + SETTLED_AFTER * (SHED if plan.lag.allowance else 1.0)
-    if not fresh and 0 < _moved_by(plan.status.nodes_ready, count) < _MUCH and not plan.reached(settled):
+    moved = _moved_by(plan.status.nodes_ready, count)
+    if not fresh and not plan.reached(min(_gathers_since(plan), plan.now) + SETTLED_AFTER):
+        return  # START is not to wait for a write of words
+    if not fresh and 0 < moved < _MUCH and not plan.reached(settled):
         return
     words = ""
     if missing:
@@ -209,6 +212,12 @@ def _report_gathering(plan: PlanBuilder, reached: list[SlotStage], waiting_for: 
     if fresh or count != plan.status.nodes_ready or rank_or_stage_differs(before.message if before else "", words):
         plan.status = changed(plan.status, nodes_ready=count)
         plan.condition(ConditionType.GANG_READY, False, ConditionReason.GATHERING, words)
+
+
+def _gathers_since(state: RunState) -> float:
+    """When the attempt before was seen to end, or the gang was admitted; Unix seconds, 0 where status does not say."""
+    ends = (entry.seen_at or entry.ended_at for entry in state.status.attempts)
+    return max((at for at in (state.status.last_admitted, *ends) if at is not None), default=0.0)
 
 
 def _moved_by(before: str, now: str) -> float:

@@ -10,9 +10,11 @@ from lockstep.api.run_status import Condition
 from lockstep.core.model.conditions import find
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import Lag
+from lockstep.core.model.worker_report import WorkerPhase
 from lockstep.core.run.report import (
     HINT_AFTER,
     NO_STEP_HINT,
+    SETTLED_AFTER,
     conclude,
     rank_or_stage_differs,
     record_progress,
@@ -77,6 +79,25 @@ def test_slowness_is_told_once_and_its_figures_change_with_the_count_of_those_th
     assert w.status("one").reason == "ClusterSlow"
     assert told("2 of 2 are later", "0/2") == ("2 of 2 are late", 0)
     assert told("", "0/2") == ("", 0)
+
+
+@pytest.mark.parametrize(
+    ("since", "ready"), [(SETTLED_AFTER - 0.1, "0/2"), (SETTLED_AFTER, "1/2")], ids=["at once", "a while later"]
+)
+def test_a_gang_that_is_soon_back_writes_no_count_that_its_start_would_wait_for(since: float, ready: str) -> None:
+    w = world_with_gang(2)
+    w.exit_child("one", 1, 1)
+    w.work_reports_only()
+    w.reconcile("one")
+    assert (w.status("one").attempt, w.status("one").nodes_ready) == (2, "0/2")
+    first = w.worker("one", 0)
+    assert first is not None
+    w.now += since
+    first.phase, first.ready_for, first.since = WorkerPhase.READY, 2, w.now
+    w.work_reports_only()
+    plan = w.plan("one")
+    conclude(plan, "", "")
+    assert plan.status.nodes_ready == ready
 
 
 @pytest.mark.parametrize(("lag", "apart"), [(Lag(), 1.5), (Lag(loop=2.0), 4.0)])
