@@ -5,13 +5,14 @@ A name is used again to go on, mostly; to begin at step 0 beside what was saved 
 
 from collections.abc import Sequence
 from dataclasses import replace
+from posixpath import dirname
 
 from lockstep.api.base import names
 from lockstep.api.checkpoint_status import PreviousSave
 from lockstep.core.checkpoints.one_directory import is_in_one_directory, is_of_another_run
 from lockstep.core.checkpoints.origin import has_begun
 from lockstep.core.checkpoints.step_names import without_doubtful
-from lockstep.core.checkpoints.verdicts import RankView, merge_inventories
+from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_inventories
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.worker_report import Verdict
 
@@ -52,6 +53,15 @@ def _in_the_one_directory(state: RunState, view: RankView) -> tuple[PreviousSave
     found = without_doubtful(merge_inventories(replace(view, reports=reports), ""), 0)
     newest = max(found, key=lambda each: (not each.doubted, each.step), default=None)
     return (PreviousSave(uid=newest.run_uid, step=newest.step, path=newest.path),) if newest is not None else ()
+
+
+def without_theirs(
+    candidates: Sequence[Candidate], previous: Sequence[PreviousSave], run_uid: str
+) -> tuple[Candidate, ...]:
+    """Without what lies beside saves of earlier runs: whole or not it is theirs, unless it says that it is this
+    run's."""
+    beside = {dirname(each.path) for each in previous}
+    return tuple(each for each in candidates if each.run_uid == run_uid or dirname(each.path) not in beside)
 
 
 def place_of(save: PreviousSave) -> str:

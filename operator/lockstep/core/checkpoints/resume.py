@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from lockstep.api.checkpoint_spec import StartMode
 from lockstep.api.checkpoint_status import ArchivedCheckpoint, PreviousSave, UnrecognisedSave
-from lockstep.core.checkpoints.previous_saves import to_be_asked
+from lockstep.core.checkpoints.previous_saves import to_be_asked, without_theirs
 from lockstep.core.checkpoints.step_names import without_doubtful
 from lockstep.core.checkpoints.unknown_saves import HOW_TO_BE_KNOWN, named
 from lockstep.core.checkpoints.verdicts import Candidate, Check
@@ -208,7 +208,8 @@ def _without_checkpoint(
     newest = f"; the newest, {_named(rejected[0].candidate)}: {rejected[0].reason}" if rejected else ""
     # One that cannot be judged may be good, so it speaks against step 0 as well.
     reason: ResumeReason | StopReason
-    ever_saved = context.saved_before or any(each.committed or each.verdict is Verdict.UNKNOWN for each in candidates)
+    own = without_theirs(candidates, context.previous, context.run_uid)
+    ever_saved = context.saved_before or any(each.committed or each.verdict is Verdict.UNKNOWN for each in own)
     if context.origin:
         kind, reason = ResumeKind.BLOCKED, StopReason.NO_START_CHECKPOINT
         message = f"is to start from {context.origin}, where no checkpoint is valid{newest}"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from lockstep.core.accounting.account import book_of
 from lockstep.core.checkpoints.archiving import archive_candidates, is_worth_a_search, published_as, restored_candidate
 from lockstep.core.checkpoints.inventory import candidates, foreign_candidates, rank_view, reached
-from lockstep.core.checkpoints.previous_saves import previous_saves
+from lockstep.core.checkpoints.previous_saves import previous_saves, without_theirs
 from lockstep.core.checkpoints.resume import ResumeContext, ResumeDecision, ResumeKind, choose_resume
 from lockstep.core.checkpoints.step_names import reached_step
 from lockstep.core.checkpoints.unknown_saves import unknown_saves
@@ -59,11 +59,10 @@ def choose(state: RunState) -> ResumeDecision:
     own = replace(context, mode="Auto") if named else context
     found = [*candidates(state.snapshot, state.status)]
     found += _from_archive(state, found)
-    own = replace(
-        own,
-        unknown=unknown_saves(view, state.status, found, own.highest_step),
-        previous=() if named else previous_saves(state, view),
-    )
+    previous = () if named else previous_saves(state, view)
+    begun = without_theirs(found, previous, state.run.uid)
+    unknown = unknown_saves(view, state.status, begun, own.highest_step)
+    own = replace(own, unknown=unknown, previous=previous)
     decision = choose_resume(found, checks, own, state.now)
     archive = state.status.checkpoint.archive
     if decision.kind is ResumeKind.RESTORE:

@@ -1,6 +1,7 @@
 """A name is used again to go on, mostly: step 0 beside what was saved under it is asked for, never just taken."""
 
 import pytest
+from msgspec import structs
 
 from lockstep.core.checkpoints.previous_saves import directory_of
 from lockstep.core.model.conditions import find
@@ -99,6 +100,36 @@ def test_what_lies_there_and_is_not_whole_is_no_reason_for_step_0_either(verdict
     assert succeeded is not None
     assert succeeded.reason == "NoValidCheckpoint"
     assert w.status("one").totals.attempts == 0
+
+
+@pytest.mark.parametrize("mode", ["Auto", "Require"])
+@pytest.mark.parametrize(
+    "left",
+    [
+        (lies_there(400, verdict=Verdict.INVALID),),
+        (lies_there(400, uid="", verdict=Verdict.UNKNOWN),),
+        tuple(structs.replace(lies_there(step, "", Verdict.INVALID), committed_at=0.0) for step in (310, 400)),
+    ],
+    ids=["damaged", "unreadable", "never committed"],
+)
+def test_what_an_earlier_run_left_broken_hides_nothing_that_it_left_whole(
+    left: tuple[CheckpointReport, ...], mode: str
+) -> None:
+    w = in_one_directory(lies_there(300), *left, start={"mode": mode})
+    w.pass_time(120, step=5)
+    succeeded = find(w.status("one"), "Succeeded")
+    assert succeeded is not None
+    assert succeeded.reason == "PreviousSaves"
+    assert "to go on from step 300 of an earlier run: lockstep retry one" in succeeded.message
+    assert w.status("one").totals.attempts == 0
+
+
+def test_what_a_run_itself_left_broken_is_no_earlier_ones() -> None:
+    w = in_one_directory(lies_there(300), lies_there(400, uid="uid-one", verdict=Verdict.INVALID))
+    w.pass_time(120, step=5)
+    succeeded = find(w.status("one"), "Succeeded")
+    assert succeeded is not None
+    assert succeeded.reason == "NoValidCheckpoint"
 
 
 def test_who_began_at_step_0_beside_them_counts_none_of_them_as_its_own() -> None:
