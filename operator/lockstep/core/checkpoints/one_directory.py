@@ -29,5 +29,18 @@ def is_of_another_run(row: CheckpointReport, run: RunView, status: TrainingRunSt
     """
     if row.tier != SHARED or not is_in_one_directory(run):
         return False
-    theirs = row.run_uid != run.uid if row.run_uid else not has_begun(status)
-    return theirs and (row.verdict is Verdict.VALID or starts_in_place(run, status))
+    in_place = starts_in_place(run, status)
+    if row.run_uid:
+        theirs = row.run_uid != run.uid
+    else:
+        theirs = not has_begun(status) or (in_place and _was_there_before(row, status))
+    return theirs and (row.verdict is Verdict.VALID or in_place)
+
+
+def _was_there_before(row: CheckpointReport, status: TrainingRunStatus) -> bool:
+    """What is not whole says of no format whose it is. A run that has saved nothing has not come to a step below the
+    one that it goes on from."""
+    began = status.checkpoint.resume
+    if row.verdict is Verdict.VALID or status.checkpoint.latest or began is None:
+        return False
+    return row.step <= began.step

@@ -407,6 +407,39 @@ def test_one_that_fails_before_it_saves_goes_on_from_there_once_more(uid: str) -
     assert w.starts["uid-two", 2].resume_step == 400
 
 
+def begun(step: int, **changes: object) -> CheckpointReport:
+    """A save that was cut off: nothing in it says whose it is."""
+    return theirs(step, Verdict.INVALID, run_uid="", committed_at=0.0, **changes)
+
+
+def fails_before_it_saves(w: World) -> None:
+    w.train("two", 100)
+    w.work()
+    w.saved.clear()
+    w.exit_child("two", 0, 1)
+    w.pass_time(60, step=5)
+
+
+@pytest.mark.parametrize(
+    "left", [begun(200), theirs(200, Verdict.UNKNOWN, run_uid="")], ids=["cut off", "cannot be read"]
+)
+def test_what_lay_broken_there_before_is_not_held_against_a_run_that_fails_before_it_saves(
+    left: CheckpointReport,
+) -> None:
+    w = in_place(theirs(5000), left)
+    fails_before_it_saves(w)
+    assert w.starts["uid-two", 2].resume_step == 5000
+
+
+def test_what_the_run_itself_began_there_and_never_committed_blocks_another_start() -> None:
+    w = in_place(theirs(5000))
+    w.foreign += tuple(begun(step, path=f"/shared-checkpoints/ns/two/step-{step}") for step in (5050, 5100))
+    fails_before_it_saves(w)
+    finished = find(w.status("two"), "Finished")
+    assert finished is not None
+    assert finished.reason == "UnknownSaves"
+
+
 @pytest.mark.parametrize("rows", [(), (theirs(400, Verdict.INVALID),), (theirs(400, Verdict.UNKNOWN),)])
 def test_one_that_finds_nothing_whole_there_never_begins_at_step_0(rows: tuple[CheckpointReport, ...]) -> None:
     w = in_place(*rows)
