@@ -11,6 +11,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.snapshot import PodPhase, PodView
+from lockstep.core.model.worker_report import CheckpointReport, Verdict
 from lockstep.core.run.regression import LONGEST_HOLD
 from support.made_once import made_once
 from support.world import World, node, spec
@@ -520,6 +521,34 @@ def test_a_run_whose_status_is_gone_and_of_which_a_failed_pod_is_left_queues_aga
     assert not is_held(w)
     assert phase(w) is Phase.RUNNING
     assert all(pod.incarnation == 2 for pod in w.pods.values() if not pod.is_terminal)
+
+
+@pytest.mark.parametrize("mode", ["Auto", "Fresh"])
+@pytest.mark.parametrize("alive", [True, False], ids=["one pod is left", "its pods have failed"])
+def test_a_run_whose_status_is_gone_takes_what_it_saved_in_the_one_directory_for_its_own(
+    mode: str, alive: bool
+) -> None:
+    w = World({f"n{i}": node(f"n{i}") for i in range(2)})
+    start = {"mode": mode}
+    w.apply("one", spec(2, checkpoint={"shared": {"claimName": "lustre"}, "layout": "Shared", "start": start}))
+    w.settle()
+    w.foreign = (
+        CheckpointReport("shared", 50, "/shared-checkpoints/ns/one/step-50", Verdict.VALID, "", format="TorchDCP"),
+    )
+    if alive:  # and stopped in the end, as a pod is gone; with the status the number of the attempt is lost
+        w.starts.clear()
+        del w.pods[next(name for name, pod in w.pods.items() if pod.slot == 1)]
+    else:
+        for rank in (0, 1):
+            w.fail_pod("one", rank)
+        w.reports.clear()
+        w.workers.clear()
+    w.wipe_status("one")
+    w.pass_time(2 * LONGEST_HOLD, step=10)
+    begun = w.status("one").start
+    assert begun is not None
+    assert begun.resume is not None
+    assert begun.resume.step == 50
 
 
 def test_one_whose_pods_have_all_ended_well_waits_for_a_person() -> None:

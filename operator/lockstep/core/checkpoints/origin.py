@@ -81,7 +81,8 @@ def directory_of(origin: RunView) -> str:
 
 
 def has_begun(status: TrainingRunStatus) -> bool:
-    """Some attempt was started, so that what lies in its directory may be its own; a rebuilt status counts none."""
+    """Some attempt was started, so that what lies in its directory may be its own; after status was lost it is as pods
+    and workers told."""
     if status.totals.attempts or status.start is not None or status.checkpoint.resume is not None:
         return True
     return any(entry.started_at is not None for entry in status.attempts)

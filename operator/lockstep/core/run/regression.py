@@ -24,7 +24,7 @@ from lockstep.core.model.ranges import parse_order, parse_ranges
 from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionType, EventReason, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import PodPhase, PodView
-from lockstep.core.model.start_record import CollectiveStart, restore_start, to_record
+from lockstep.core.model.start_record import CollectiveStart, count_as_begun, restore_start, to_record
 from lockstep.core.model.worker_report import WorkerReport
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.plain_pods import plain_reports
@@ -43,6 +43,8 @@ def hold_or_rebuild(plan: PlanBuilder) -> bool:
         if is_true(plan.status, ConditionType.STATE_REGRESSION):
             plan.status = without_condition(plan.status, ConditionType.STATE_REGRESSION)
         return False
+    if _had_begun(plan):
+        plan.status = count_as_begun(plan.status)
     newest = _newest_pods(plan)
     doubt = _ambiguity(plan, newest) or _rebuild(plan, newest)
     if not doubt:
@@ -102,6 +104,15 @@ def _count_as_past(plan: PlanBuilder) -> None:
 
 def _own_pods(state: RunState) -> list[PodView]:
     return [pod for pod in state.snapshot.pods if pod.owner_uid == state.run.uid and _proves_something(state, pod)]
+
+
+def _had_begun(state: RunState) -> bool:
+    """Some attempt was started before this one, as far as pods and workers tell: what was saved may be its own."""
+    own = _own_pods(state)
+    ran = any(pod.is_terminal and pod.started_at is not None for pod in own)
+    uids = {pod.uid for pod in own}
+    heard = (report for report in state.snapshot.reports.values() if report.pod_uid in uids)
+    return ran or any(report.attempt or report.start or report.ready_for > 1 for report in heard)
 
 
 def _hold(plan: PlanBuilder, why: str, doubt: str) -> bool:

@@ -92,7 +92,7 @@ def _context(state: RunState, view: RankView) -> ResumeContext:
     # While the gang waited for something else, nobody had to read.
     waited = (status.recovery.not_before, status.recovery.fenced_at, back.time if back is not None else None)
     return ResumeContext(
-        attempt=status.attempt,
+        attempt=max(status.attempt, status.totals.attempts + 1),  # of those before status may have lost the number
         world=state.world,
         run_uid=state.run.uid,
         since=max([since, *(until for until in waited if until is not None and until <= state.now)]),

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import ResolvedStatus
+from lockstep.core.checkpoints.origin import has_begun
 from lockstep.core.model.conditions import find
 from lockstep.core.model.ranges import format_order, format_ranges
 from lockstep.core.model.reasons import ConditionType, EventReason
@@ -196,6 +197,49 @@ def test_looks_come_to_rest_whatever_workers_say(told: tuple[dict[str, Any], ...
         w.reconcile("one")
         written.append(w.status("one") != before)
     assert not any(written[20:]), written
+
+
+def back_at_the_barrier(w: World) -> None:
+    """The gang was stopped and made anew: nobody has heard of a START."""
+    w.amend("one", start=None, attempt=2)
+    reports = w.reports[w.runs["one"].uid]
+    for slot, report in reports.items():
+        reports[slot] = replace(report, phase=WorkerPhase.READY, attempt=0, ready_for=2, start=None)
+
+
+def at_the_first_barrier(w: World) -> None:
+    back_at_the_barrier(w)
+    reports = w.reports[w.runs["one"].uid]
+    for slot, report in reports.items():
+        reports[slot] = replace(report, ready_for=1)
+
+
+def pods_have_failed(w: World) -> None:
+    for rank in (0, 1):
+        w.fail_pod("one", rank)
+    w.reports.clear()
+
+
+@pytest.mark.parametrize(
+    ("happened", "begun"),
+    [
+        (lambda _: None, True),
+        (a_worker_is_not_heard, True),
+        (back_at_the_barrier, True),
+        (pods_have_failed, True),
+        (at_the_first_barrier, False),
+    ],
+)
+def test_a_run_whose_status_is_lost_has_begun_if_pods_or_workers_tell_of_an_attempt(
+    happened: Callable[[World], None], begun: bool
+) -> None:
+    w = world_with_gang(2)
+    w.work_reports_only()
+    happened(w)
+    wiped(w)
+    plan = w.plan("one")
+    hold_or_rebuild(plan)
+    assert has_begun(plan.status) is begun
 
 
 def test_what_would_be_behind_again_once_rebuilt_is_held_instead() -> None:
