@@ -455,6 +455,25 @@ def test_what_other_runs_saved_in_the_one_directory_is_told_as_theirs_and_hides_
     assert told == [*((step, "Valid", "other") for step in range(449, 441, -1)), (100, "Valid", RUN_UID)]
 
 
+def test_of_other_runs_saves_beyond_those_that_are_told_no_file_but_the_manifest_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    for step in range(400, 450):
+        commit(shared / f"step-{step}", step=step, runUID="other")
+    asked: set[str] = set()
+    real = os.stat
+
+    def stat(path: Any, *rest: Any, **more: Any) -> os.stat_result:
+        asked.add(str(path))
+        return real(path, *rest, **more)
+
+    monkeypatch.setattr(os, "stat", stat)
+    rows = survey(one_directory(shared, tmp_path / "local"), 1, 0, 2)
+    looked_into = {path.split("/")[-2] for path in asked if path.endswith("/a.bin")}
+    assert looked_into == {f"step-{row['step']}" for row in rows} == {f"step-{step}" for step in range(442, 450)}
+
+
 def test_the_directory_to_start_from_is_listed_whether_it_holds_steps_or_attempts(tmp_path: Path) -> None:
     local, shared, theirs = tmp_path / "local", tmp_path / "shared", tmp_path / "shared" / "other"
     commit(theirs / "step-7", step=7, runUID="other")

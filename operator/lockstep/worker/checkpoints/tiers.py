@@ -46,7 +46,6 @@ def scan_tier(
     valid: Set[int] = set()
     strangers = theirs = 0
     found: Iterator[Tuple[int, int, str]]
-    said_of = "" if layout == ONE_FOR_ALL else run_uid
     if layout == ONE_FOR_ALL:
         found = attempt_steps(root, 0, form=form, tier=tier)
     elif layout == ANY:
@@ -58,6 +57,8 @@ def scan_tier(
     newest_first = sorted((each for each in found if wanted in (None, each[0])), reverse=True)
     for step, attempt, path in newest_first[:LOOKED_AT]:
         for shard in shards(path, tier):
+            judges_all = layout == ONE_FOR_ALL and theirs < ENOUGH_VALID
+            said_of = "" if judges_all else run_uid  # then of others' no more is read than that they are
             finding = examine(
                 shard, form=form, run_uid=said_of, step=step, share=share, of=of, skew=skew, trusts_times=trusts_times
             )

@@ -57,12 +57,15 @@ def examine(
     finding: Optional[Finding] = Finding(INVALID, format=form.partition(":")[0])
     assert finding is not None
     try:
-        entry = _entry(path, run_uid, step)._replace(trusts_times=_or_as_the_run_says(trusts_times))
+        entry = _entry(path, step)._replace(trusts_times=_or_as_the_run_says(trusts_times))
         known = recognise(entry, form)
         if known is None:
             return None
         finding = finding._replace(format=known.name)
         finding, files = known.read(entry)
+        if run_uid and finding.run_uid not in ("", run_uid):  # before any of its files is asked for
+            words = f"belongs to another run ({finding.run_uid[:64]})"
+            return Finding(INVALID, words, format=known.name, run_uid=finding.run_uid)
         _check_files(entry, files, finding.committed_at + skew, skew, share, of)
         return finding
     except OrderError as error:
@@ -88,12 +91,12 @@ def _or_as_the_run_says(trusts_times: Optional[bool]) -> bool:
     return TRUST_TIMES if trusts_times is None else trusts_times
 
 
-def _entry(path: str, run_uid: str, step: Optional[int]) -> CheckpointEntry:
+def _entry(path: str, step: Optional[int]) -> CheckpointEntry:
     path = path.rstrip("/") or "/"
     try:
-        return list_entry(path, run_uid, step)
+        return list_entry(path, step)
     except FileNotFoundError:
-        absent = CheckpointEntry(path, is_file=True, run_uid=run_uid, step=step)
+        absent = CheckpointEntry(path, is_file=True, step=step)
         if nvrx.is_local(absent) and os.path.isdir(os.path.dirname(path)):
             return absent
         raise
@@ -140,7 +143,7 @@ def verify_checkpoint(
     if finding.verdict != VALID:
         return finding.verdict, finding.reason
     try:
-        entry = _entry(path, run_uid, None)._replace(trusts_times=_or_as_the_run_says(trusts_times))
+        entry = _entry(path, None)._replace(trusts_times=_or_as_the_run_says(trusts_times))
         known = recognise(entry, form)
         files = sorted(known.read(entry)[1]) if known else []
         for listed in files[share::of]:
@@ -191,7 +194,7 @@ def commit_mark(path: str) -> Optional[Tuple[int, int]]:
     if orbax.UNFINISHED in os.path.basename(path) or os.path.lexists(nemo.unfinished_marker(path)):
         return None
     with contextlib.suppress(OSError):
-        entry = _entry(path, "", None)
+        entry = _entry(path, None)
         held = [entry, *(entry.below(name) for name in entry.directories)]
         marker = next((name for name in MARKERS if os.path.lexists(entry.at(name))), "")
         if nvrx.is_local(entry):

@@ -68,15 +68,14 @@ class CheckpointEntry(NamedTuple):
 
     ``is_file``: it is no directory, so that its files are named from the one that holds it.
 
-    ``run_uid`` and ``step``: what it must say of itself, unless empty or None. ``trusts_times``: those of its files are
-    from when it was saved, and their order is held against it.
+    ``step``: what it must say of itself, unless None. ``trusts_times``: those of its files are from when it was saved,
+    and their order is held against it.
     """
 
     path: str
     files: FrozenSet[str] = frozenset()
     directories: FrozenSet[str] = frozenset()
     is_file: bool = False
-    run_uid: str = ""
     step: Optional[int] = None
     trusts_times: bool = True
 
@@ -117,16 +116,16 @@ class Format(NamedTuple):
     markers: Tuple[str, ...] = ()
 
 
-def list_entry(path: str, run_uid: str = "", step: Optional[int] = None) -> CheckpointEntry:
+def list_entry(path: str, step: Optional[int] = None) -> CheckpointEntry:
     """Raises OSError. Links count as what they lead to."""
     try:
         with os.scandir(path) as found:
             kinds = [(entry.name, entry.is_dir()) for entry in found]
     except NotADirectoryError:
-        return CheckpointEntry(path, is_file=True, run_uid=run_uid, step=step)
+        return CheckpointEntry(path, is_file=True, step=step)
     directories = frozenset(name for name, is_directory in kinds if is_directory)
     files = frozenset(name for name, is_directory in kinds if not is_directory)
-    return CheckpointEntry(path, files, directories, run_uid=run_uid, step=step)
+    return CheckpointEntry(path, files, directories, step=step)
 
 
 def read_up_to(limit: int, stream: BinaryIO) -> bytes:

@@ -54,8 +54,6 @@ def read_manifest(entry: CheckpointEntry) -> Reading:
         stated_step = whole(manifest["step"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidError(f"{MARKER} is not readable: {error!r}") from None
-    if entry.run_uid and finding.run_uid != entry.run_uid:
-        raise InvalidError(f"belongs to another run ({finding.run_uid[:64]})")
     if entry.step is not None and stated_step != entry.step:
         raise InvalidError(f"{MARKER} says step {stated_step}")
     if not files:
