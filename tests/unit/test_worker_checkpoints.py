@@ -474,6 +474,18 @@ def test_of_other_runs_saves_beyond_those_that_are_told_no_file_but_the_manifest
     assert looked_into == {f"step-{row['step']}" for row in rows} == {f"step-{step}" for step in range(442, 450)}
 
 
+def test_what_the_run_to_go_on_from_saved_in_the_one_directory_is_found_below_however_many_of_others(
+    tmp_path: Path,
+) -> None:
+    shared = tmp_path / "shared"
+    commit(shared / "step-100", runUID="before")
+    for step in range(400, 450):
+        commit(shared / f"step-{step}", step=step, runUID="given-up")
+    settings = replace(one_directory(shared, tmp_path / "local"), start_root=str(shared), start_run_uid="before")
+    rows = [row for row in survey(settings, 1, 0, 2) if row["runUid"] != "given-up"]
+    assert [(row["step"], row["verdict"], row["runUid"]) for row in rows] == [(100, "Valid", "before")]
+
+
 def test_the_directory_to_start_from_is_listed_whether_it_holds_steps_or_attempts(tmp_path: Path) -> None:
     local, shared, theirs = tmp_path / "local", tmp_path / "shared", tmp_path / "shared" / "other"
     commit(theirs / "step-7", step=7, runUID="other")

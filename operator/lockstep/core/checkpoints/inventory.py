@@ -8,6 +8,7 @@ from lockstep.core.checkpoints.one_directory import is_in_one_directory, is_of_a
 from lockstep.core.checkpoints.step_names import reached_step, without_doubtful
 from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_inventories, newest_valid
 from lockstep.core.model.assignment import ranked_slots
+from lockstep.core.model.predecessor import predecessor
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import RunSnapshot, RunView
 from lockstep.core.model.worker_report import CheckpointReport
@@ -87,8 +88,10 @@ def _whom_it_goes_on_from(view: RankView, run: RunView, status: TrainingRunStatu
     """UID of the run that it is to go on from, of all that have saved in its directory; empty: nobody was named."""
     if not starts_in_place(run, status):
         return ""
+    if (before := predecessor(status)) is not None:
+        return before.uid  # although none of its saves may be left
     there = {row.run_uid for report in view.reports.values() for row in report.inventory}
-    named = (status.resolved.start_run_uid, *(each.uid for each in status.previous))
+    named = (status.resolved.start_run_uid, *(each.uid for each in status.previous))  # who saves is told late
     return next((uid for uid in named if uid and uid in there), "")
 
 

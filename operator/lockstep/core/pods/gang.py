@@ -23,6 +23,7 @@ from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
 from lockstep.core.model.accelerators import gpu_request, without_gpus
 from lockstep.core.model.gang_settings import GangSettings, time_variables
 from lockstep.core.model.plan import EnsureConfigMap
+from lockstep.core.model.predecessor import predecessor
 from lockstep.core.model.quantities import MEMORY, amount, quantity
 from lockstep.core.model.save_signal import save_signal
 from lockstep.core.model.snapshot import RunView
@@ -348,7 +349,10 @@ def _environment(
     if checkpoint is not None and checkpoint.layout != "PerAttempt":
         tiers["layout"] = checkpoint.layout
     if resolved.start_root:
-        tiers["start"] = {"root": resolved.start_root, "runUid": resolved.start_run_uid}
+        in_place = "layout" in tiers and resolved.start_root == tiers["shared"]
+        before = predecessor(run.status) if in_place else None
+        uid = before.uid if before is not None else resolved.start_run_uid
+        tiers["start"] = {"root": resolved.start_root, "runUid": uid}
         if checkpoint is not None and checkpoint.start.step is not None:
             tiers["start"]["step"] = checkpoint.start.step
         if checkpoint is not None and checkpoint.start.accept_copy:

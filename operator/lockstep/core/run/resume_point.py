@@ -9,12 +9,14 @@ from dataclasses import replace
 from lockstep.core.accounting.account import book_of
 from lockstep.core.checkpoints.archiving import archive_candidates, is_worth_a_search, published_as, restored_candidate
 from lockstep.core.checkpoints.inventory import candidates, foreign_candidates, rank_view, reached
+from lockstep.core.checkpoints.one_directory import starts_in_place
 from lockstep.core.checkpoints.previous_saves import previous_saves, without_theirs
 from lockstep.core.checkpoints.resume import ResumeContext, ResumeDecision, ResumeKind, choose_resume
 from lockstep.core.checkpoints.step_names import reached_step
 from lockstep.core.checkpoints.unknown_saves import unknown_saves
 from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_checks
 from lockstep.core.model.plan import VerifyRequest
+from lockstep.core.model.predecessor import predecessor
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
 from lockstep.core.model.reasons import ResumeReason
 from lockstep.core.model.run_state import RunState
@@ -151,6 +153,9 @@ def _from_elsewhere(state: RunState, view: RankView, context: ResumeContext) -> 
     assert spec is not None
     wanted = spec.start.step
     origin = f"run {resolved.start_run}" if resolved.start_run else resolved.start_root
+    before = predecessor(state.status)
+    if before is not None and starts_in_place(state.run, state.status):
+        origin = f"run {before.name} (UID {before.uid}) in {resolved.start_root}"
     if wanted is not None:
         origin = f"step {wanted} of {origin}"
     found = [

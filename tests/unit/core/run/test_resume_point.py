@@ -1,6 +1,7 @@
 """Where a gang resumes from when its own tiers have nothing: from the archive, or what its spec says to start from."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -361,7 +362,7 @@ def test_checkpoints_elsewhere_are_told_from_ones_own_by_their_place(path: str, 
 # --- layout Shared: start from the directory that the run itself saves in
 
 
-def in_place(*rows: CheckpointReport, **checkpoint: object) -> World:
+def in_place(*rows: CheckpointReport, before: Sequence[dict[str, object]] = (), **checkpoint: object) -> World:
     """Run `two`, which goes on in the one directory of an earlier one of its name."""
     w = World({f"n{index}": node(f"n{index}") for index in range(2)})
     root = "/shared-checkpoints/ns/two"
@@ -370,6 +371,7 @@ def in_place(*rows: CheckpointReport, **checkpoint: object) -> World:
     )
     tier = {"shared": {"claimName": "lustre"}, "layout": "Shared", "start": {"path": "ns/two"}}
     w.apply("two", spec(2, checkpoint=tier | checkpoint))
+    w.annotate("two", previous=json.dumps(before))
     w.settle()
     return w
 
@@ -397,6 +399,33 @@ def test_of_all_that_have_saved_in_its_directory_the_run_that_it_goes_on_from_co
         before = tuple(PreviousRun(name="two", uid=uid) for uid in [*chain, "uid-before", "uid-given-up"])
         status = changed(plan.status, previous=before)
         assert [each.step for each in foreign_candidates(plan.snapshot, status)] == [100]
+
+
+BEFORE = [
+    {"name": "two", "uid": "uid-saved-nothing"},
+    {"name": "two", "uid": "uid-before", "saved": 100},
+    {"name": "two", "uid": "uid-given-up", "saved": 5000},
+]
+
+
+def test_the_workers_are_told_whose_saves_it_goes_on_from() -> None:
+    w = in_place(theirs(100, run_uid="uid-before"), before=BEFORE)
+    config = pod_body(w.runs["two"], w.status("two"), w.tunables, 0, 1, "n0")["spec"]["containers"][0]["env"]
+    (told,) = [json.loads(each["value"]) for each in config if each["name"] == "LOCKSTEP_CHECKPOINT_CONFIG"]
+    assert told["start"] == {"root": "/shared-checkpoints/ns/two", "runUid": "uid-before"}
+    assert w.starts["uid-two", 1].resume_step == 100
+    assert (
+        "resumes from step 100 of attempt 3 (shared) of run two (UID uid-before)" in w.status("two").checkpoint.choice
+    )
+
+
+def test_where_the_saves_of_the_run_that_it_goes_on_from_are_gone_it_takes_no_other_ones() -> None:
+    w = in_place(theirs(5000, run_uid="uid-given-up"), before=BEFORE)
+    w.pass_time(120, step=5)
+    finished = find(w.status("two"), "Finished")
+    assert finished is not None
+    assert finished.reason == "NoStartCheckpoint"
+    assert "run two (UID uid-before) in /shared-checkpoints/ns/two, where no checkpoint is valid" in finished.message
 
 
 @pytest.mark.parametrize("uid", ["uid-one", ""])
