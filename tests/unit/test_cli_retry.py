@@ -36,6 +36,15 @@ def ended(
     return raw
 
 
+def ended_for(reason: str, **given: Any) -> dict[str, Any]:
+    raw = ended(**given)
+    of_its_end = [each for each in raw["status"]["conditions"] if each["type"] == "Finished"]
+    for each in of_its_end:
+        each["reason"] = reason
+    assert of_its_end
+    return raw
+
+
 def with_run(raw: dict[str, Any], **more: Any) -> CliServer:
     there = {"persistentvolumeclaims/lustre": {}, "persistentvolumeclaims/nfs": {}}
     return CliServer({"trainingruns/llama": raw, **there}, **more)
@@ -192,9 +201,9 @@ def test_what_it_starts_from(retried: Retried, checkpoint: Any, spec: Any, given
         assert made == (start or {"path": OLD, "mode": "Require"})
 
 
-def corrected(tmp_path: Path, start: dict[str, Any]) -> str:
+def corrected(tmp_path: Path, start: dict[str, Any], **more: Any) -> str:
     """``-f FILE`` whose manifest says what to start from."""
-    checkpoint = {"shared": {"claimName": "lustre"}, "start": start}
+    checkpoint = {"shared": {"claimName": "lustre"}, "start": start, **more}
     manifest = {"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "metadata": {}}
     file = tmp_path / "corrected.yaml"
     file.write_text(yaml.safe_dump(manifest | {"spec": sample.SPEC | {"checkpoint": checkpoint}}))
@@ -235,6 +244,45 @@ def test_what_a_corrected_manifest_says_to_start_from_is_for_a_run_that_has_save
     assert server.made["spec"]["checkpoint"]["start"] == start
 
 
+@pytest.mark.parametrize(
+    ("says", "given", "start"),
+    [
+        ({"path": "team/restored"}, {}, {"path": "team/restored"}),
+        ({"run": "base", "step": 12}, {}, {"run": "base", "step": 12}),
+        ({"path": "team/base"}, {}, {"path": OLD}),  # as it was, so that nothing is meant by it
+        ({"path": OLD}, {}, {"path": OLD}),
+        ({"mode": "Fresh"}, {}, {"path": OLD}),
+        ({"path": "team/restored"}, {"step": 300}, {"path": OLD, "step": 300}),
+        ({"path": "team/restored"}, {"trustTimes": False}, {"path": OLD}),
+    ],
+)
+def test_where_nothing_that_it_saved_was_valid_a_corrected_manifest_says_from_where_else(
+    retried: Retried, tmp_path: Path, says: Any, given: dict[str, Any], start: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = {"checkpoint": {"shared": {"claimName": "lustre"}, "start": {"path": "team/base"}}}
+    raw = ended_for("NoValidCheckpoint", spec=spec)
+    more = {name: given.pop(name) for name in ("trustTimes",) if name in given}
+    server = retried(with_run(raw), file=corrected(tmp_path, says, **more), **given)
+    assert server.made["spec"]["checkpoint"]["start"] == start
+    assert ("nothing that llama saved was valid" in capsys.readouterr().err) == (start == says != {"path": OLD})
+
+
+def test_what_a_manifest_comes_to_is_said_before_anything_is_deleted(
+    retried: Retried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, said = with_run(ended()), list[str]()
+    delete = server.delete
+
+    def deletes(*given: Any) -> None:
+        said.append(capsys.readouterr().err)
+        delete(*given)
+
+    monkeypatch.setattr(server, "delete", deletes)
+    retried(server, file=corrected(tmp_path, {"run": "base"}))
+    assert "is for one that has saved nothing." in said[0]
+    assert "goes on from" not in capsys.readouterr().err, "once is enough"
+
+
 @pytest.mark.parametrize("says", [{"run": "base"}, {"path": "team/base"}, {"mode": "Fresh"}])
 def test_a_step_that_would_not_be_used_is_refused_and_nothing_is_deleted(
     retried: Retried, tmp_path: Path, says: dict[str, Any]
@@ -265,11 +313,7 @@ def test_a_step_that_was_not_to_be_had_is_not_asked_for_again(
     retried: Retried, reason: str, given: dict[str, Any], start: dict[str, Any]
 ) -> None:
     spec = {"checkpoint": {"shared": {"claimName": "lustre"}, "start": {"path": "team/base/u-0", "step": 300}}}
-    raw = ended(checkpoint={}, spec=spec, resolved={"startRoot": "/shared-checkpoints/team/base/u-0"})
-    of_its_end = [each for each in raw["status"]["conditions"] if each["type"] == "Finished"]
-    for each in of_its_end:
-        each["reason"] = reason
-    assert of_its_end
+    raw = ended_for(reason, checkpoint={}, spec=spec, resolved={"startRoot": "/shared-checkpoints/team/base/u-0"})
     assert retried(with_run(raw), **given).made["spec"]["checkpoint"]["start"] == start
 
 

@@ -15,7 +15,7 @@ from lockstep.api.base import names
 from lockstep.core.checkpoints.origin import directory_of
 from lockstep.core.checkpoints.previous_saves import place_of
 from lockstep.core.model.conditions import find, is_true
-from lockstep.core.model.reasons import ConditionType
+from lockstep.core.model.reasons import ConditionType, StopReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tiers import LOCAL, SHARED
 from lockstep.core.run.lineage import records_of
@@ -153,7 +153,7 @@ def forget_start(manifest: Json) -> None:
 
 def start_after(manifest: Json, run: RunView, *, step: int | None = None, fresh: bool = False) -> str:
     """Have it begin where the run stopped, and say so in words. What the manifest itself says to start from holds only
-    as long as the run has saved nothing, as within a run.
+    as long as the run has saved nothing, as within a run, or nothing that was valid.
     Raises CannotGoOnError where there is nothing to go on from although something may have been saved."""
     spec = manifest["spec"]
     checkpoint = spec.get("checkpoint")
@@ -173,6 +173,8 @@ def start_after(manifest: Json, run: RunView, *, step: int | None = None, fresh:
                 "leave --step out, or write checkpoint.start.step",
             )
         return says
+    elif says and step is None and _is_instead(start, run, checkpoint):
+        return f"{says}; nothing that {run.name} saved was valid"
     found, words, whose, newest = _source(run, manifest)
     if found is None and step is not None:
         raise CannotGoOnError(
@@ -273,6 +275,19 @@ def _has_saved(run: RunView) -> bool:
 def _names(start: Json, run: RunView) -> bool:
     """The manifest itself says to go on from this very run."""
     return start.get("run") == run.name or start.get("path") == _inside(directory_of(run))
+
+
+def _is_instead(start: Json, run: RunView, checkpoint: object) -> bool:
+    """The run ended as nothing that it had saved was valid, and the manifest names another place than that of the run
+    did. Where it has no times held against what was saved, that is meant."""
+    end = find(run.status, ConditionType.FINISHED)
+    if end is None or end.reason != StopReason.NO_VALID_CHECKPOINT:
+        return False
+    before = run.spec.checkpoint.start if run.spec is not None and run.spec.checkpoint is not None else None
+    known = (before.run or "", before.path or "") if before is not None else ("", "")
+    named = (start.get("run") or "", start.get("path") or "")
+    accepts_times = isinstance(checkpoint, dict) and checkpoint.get("trustTimes") is False
+    return any(named) and named != known and not accepts_times
 
 
 def _was_to_be_fresh(run: RunView) -> bool:

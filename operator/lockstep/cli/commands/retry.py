@@ -93,13 +93,14 @@ def retry(
             retries.ask(cluster, manifest)
             made = manifest
         elif in_place:
-            made = retries.replace_run(cluster, raw, manifest, sent)
+            made = retries.replace_run(cluster, raw, manifest, sent, told if file else "")
         else:
             made = submit.create(cluster, manifest, dry_run=creation.asks_server, sent=sent)
     print_done(made, creation.output, creation.done)
     if creation.asks_server:
         return
-    note(told)
+    if not (file and in_place):
+        note(told)
     submit.tell_limit(cluster, made)
     if creation.wait:
         submit.await_end(cluster, made)

@@ -71,12 +71,14 @@ def takes_its_place(raw: Json, manifest: Json) -> bool:
     return True
 
 
-def replace_run(cluster: Cluster, raw: Json, manifest: Json, sent: code.Sent) -> Json:
+def replace_run(cluster: Cluster, raw: Json, manifest: Json, sent: code.Sent, warning: str = "") -> Json:
     """Delete the run ``raw`` and create the one of ``manifest``, which has its name. The code that was ``sent`` is
-    needed as long as the manifest is kept."""
+    needed as long as the manifest is kept. ``warning``: what is said before anything is deleted."""
     name, uid = raw["metadata"]["name"], raw["metadata"]["uid"]
     path = runs_path(cluster.namespace, name)
     ask(cluster, manifest)
+    if warning:
+        output.note(warning)
     kept = _keep(cluster.namespace, name, uid, manifest)
     held: code.Owners = []
     try:
