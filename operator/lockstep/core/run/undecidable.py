@@ -17,10 +17,9 @@ from functools import partial
 from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import QueueLimits
-from lockstep.api.run_status import ExitsStatus
 from lockstep.core.accounting.account import keep_account, over_budget
 from lockstep.core.checkpoints.saves import settle_save
-from lockstep.core.failures.ranks import succeeded_ranks
+from lockstep.core.failures.ranks import record_of_ends, succeeded_ranks
 from lockstep.core.failures.recovery_record import forget_lost_pods, record_requeue
 from lockstep.core.failures.silence import rejoins_within
 from lockstep.core.failures.step_evidence import has_succeeded, success_in_words
@@ -31,7 +30,6 @@ from lockstep.core.model.lifecycle import Outcome, Phase
 from lockstep.core.model.limits import asked_limit, end_notice
 from lockstep.core.model.plan import Plan
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.ranges import format_ranges
 from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionType, EventReason, Recorded, StopReason
 from lockstep.core.model.run_state import RunContext, RunState
 from lockstep.core.model.snapshot import RunSnapshot
@@ -306,7 +304,7 @@ def _finish_if_succeeded(plan: PlanBuilder) -> bool:
     done = succeeded_ranks(plan) if plan.trains else frozenset[int]()
     if not done:
         return False
-    plan.status = changed(plan.status, exits=ExitsStatus(attempt=plan.status.attempt, succeeded=format_ranges(done)))
+    plan.status = changed(plan.status, exits=record_of_ends(plan, done))
     if not has_succeeded(plan, done):
         return False
     finish(plan, True, StopReason.ALL_RANKS_SUCCEEDED, success_in_words(plan))

@@ -337,6 +337,19 @@ def test_a_launch_with_pods_keeps_its_nodes_for_as_long_as_any_launch_may_take(f
     assert not w.pods
 
 
+def test_which_rank_ended_first_is_known_after_a_look_without_deciding(fails: Any) -> None:
+    w = training()
+    for rank in (0, 1):  # the second is seen while nothing can be decided
+        w.exit_child("one", rank, 0)
+        w.work_reports_only()
+        w.reconcile("one")
+        if rank == 0:
+            told = w.status("one").exits.first
+            fails(0)
+    assert told.startswith("rank 0 ended with code 0")
+    assert w.status("one").exits.first == told
+
+
 @pytest.mark.parametrize("worker", ["Enabled", "Disabled"])
 @pytest.mark.parametrize("wish", [None, drain_the_queue, suspend])
 def test_a_gang_that_comes_to_its_end_has_succeeded_whoever_wants_its_nodes(fails: Any, worker: str, wish: Any) -> None:
