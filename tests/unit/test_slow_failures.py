@@ -13,7 +13,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import FirstFailure
 from lockstep.core.failures.causes import Evidence
 from lockstep.core.failures.divergence import judge_divergence
-from lockstep.core.failures.hangs import COLLECT_SECONDS, Hang, judge_hang, remember_pace, suspected
+from lockstep.core.failures.hangs import COLLECT_SECONDS, Hang, judge_hang, longest_known, suspected
 from lockstep.core.failures.stack_groups import StackGroup, grouped
 from lockstep.core.failures.stragglers import judge_straggler
 from lockstep.core.model.conditions import find
@@ -21,6 +21,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.worker_report import ProgressReport, Sign, StackReport, TimingReport, WorkerPhase
 from lockstep.core.run.handover import Handover
+from lockstep.core.run.progress_record import record_longest
 from lockstep.core.run.recovery import recover
 from support.world import World
 from support.world import running as gang
@@ -181,8 +182,7 @@ def test_before_two_steps_were_seen_nothing_is_a_hang() -> None:
 def test_a_restart_that_never_reaches_its_first_step_is_measured_by_earlier_starts() -> None:
     w = running()
     builder = looked_at(w, 1.0, {**stepped(w), "timing": structs.replace(STEADY, longest_init=100.0)})
-    remember_pace(builder)
-    w._store(replace(w.runs["one"], status=builder.status))
+    w._store(replace(w.runs["one"], status=record_longest(builder.status, *longest_known(builder))))
     nothing = {"progress": None, "timing": TimingReport(section="Init")}
     assert hung(looked_at(w, 499.0, nothing)) is None
     found = hung(looked_at(w, 516.0, nothing))
@@ -211,15 +211,12 @@ def test_a_new_leader_gives_workers_time_to_be_heard() -> None:
 def test_the_pace_of_a_new_attempt_replaces_the_old_one_once_it_speaks_for_itself() -> None:
     w = running()
     slow = looked_at(w, 1.0, {"timing": structs.replace(STEADY, longest=300.0)})
-    remember_pace(slow)
-    assert slow.status.progress.longest_interval == 300
-    w._store(replace(w.runs["one"], status=slow.status))
+    assert longest_known(slow)[0] == 300
+    w._store(replace(w.runs["one"], status=record_longest(slow.status, *longest_known(slow))))
     few = looked_at(w, 1.0, {"timing": structs.replace(STEADY, longest=5.0, intervals=3)})
     enough = looked_at(w, 1.0, {"timing": structs.replace(STEADY, longest=5.0)})
-    remember_pace(few)
-    remember_pace(enough)
-    assert few.status.progress.longest_interval == 300
-    assert enough.status.progress.longest_interval == 5
+    assert longest_known(few)[0] == 300
+    assert longest_known(enough)[0] == 5
 
 
 @given(after=st.floats(0, 1e5), later=st.floats(0, 1e5), longest=st.floats(0.1, 1e4))

@@ -17,7 +17,7 @@ from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import settle_save
 from lockstep.core.checkpoints.unknown_saves import report_unknown_saves
 from lockstep.core.failures.node_memory import to_forgive, to_remember
-from lockstep.core.failures.ranks import record_of_ends, succeeded_ranks
+from lockstep.core.failures.ranks import record_ends, succeeded_ranks
 from lockstep.core.failures.step_evidence import has_succeeded, success_in_words
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
@@ -367,7 +367,7 @@ def _finish_if_succeeded(plan: PlanBuilder) -> bool:
         return False
     done = succeeded_ranks(plan)
     if done:
-        plan.status = changed(plan.status, exits=record_of_ends(plan, done))
+        record_ends(plan, done)
     if not has_succeeded(plan, done):
         return False
     record_progress(plan, at_once=True)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import format_duration, parse_duration
 from lockstep.api.base.times import to_rfc3339
 from lockstep.core.admission.cache.entry import Entry
@@ -22,6 +21,7 @@ from lockstep.core.admission.engine.jobs import RunningJob
 from lockstep.core.admission.engine.quota import QuotaBook, QuotaRules
 from lockstep.core.admission.engine_adapter import ends_by, running_of
 from lockstep.core.admission.queueing.holds import queue_spec
+from lockstep.core.model.admission_record import record_limit
 from lockstep.core.model.limits import limit_allowed
 from lockstep.core.model.node_set import NodeSet
 from lockstep.core.model.plan import Event
@@ -104,7 +104,7 @@ def _seconds(limit: int | None) -> float:
 def _write(entry: Entry, limit: int | None, why: str) -> None:
     known, asked = entry.status.admission, entry.spec.time_limit or ""
     if (known.time_limit, known.asked_limit, known.limited_by) != (limit, asked, why):
-        entry.remember(changed(entry.status.admission, time_limit=limit, asked_limit=asked, limited_by=why))
+        entry.status = record_limit(entry.status, limit, asked, why)
 
 
 def _longest(entry: Entry, wanted: int | None, cycle: CycleState, promises: Promises) -> tuple[int | None, str]:

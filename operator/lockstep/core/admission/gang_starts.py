@@ -16,8 +16,10 @@ from lockstep.core.admission.queueing.order import waits_since
 from lockstep.core.failures.recovery_record import record_shrink
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.accelerators import gpu_request
+from lockstep.core.model.admission_record import record_admission, record_limit
 from lockstep.core.model.plan import Event
 from lockstep.core.model.reasons import ActionWord, EventReason
+from lockstep.core.model.resolved_record import record_resolved, record_template
 from lockstep.core.placement.topology import fullest_domains
 from lockstep.core.pods import gang
 from lockstep.core.pods.pod_groups import planned
@@ -30,8 +32,7 @@ def start_gang(row: RunRow, start: JobStart, cycle: CycleState) -> None:
     """Give a run what the engine found for it."""
     entry, spec, limit = row.entry, row.entry.spec, round(start.until - cycle.now, 3)  # floats are not exact
     chosen = cycle.index.names(start.nodes)
-    _give(entry, chosen, start.option.gpu_type, cycle, limit)
-    entry.remember(changed(entry.status.admission, backfilled=start.backfilled))
+    _give(entry, chosen, start.option.gpu_type, cycle, limit, backfilled=start.backfilled)
     words = _map_in_words(chosen, cycle)
     if start.backfilled:
         words += "; ahead of runs before it in the order, which it does not delay"
@@ -56,46 +57,36 @@ def start_granted_gang(grant: NodeGrant, cycle: CycleState) -> None:
     entry.events.append(Event("Normal", EventReason.ADMITTED, ActionWord.ADMIT, words))
 
 
-def _give(entry: Entry, chosen: Sequence[str], gpu_type: str, cycle: CycleState, limit: float) -> None:
+def _give(
+    entry: Entry, chosen: Sequence[str], gpu_type: str, cycle: CycleState, limit: float, *, backfilled: bool = False
+) -> None:
     """The whole gang gets its nodes, from which all else of its attempt follows. ``limit``: seconds."""
     spec, status, tunables = entry.spec, entry.status, cycle.tunables
     asked = status.scale_up
     by_request = asked is not None and asked.by == "ProvisioningRequest" and asked.nodes > 0
     incarnations = cycle.seen_incarnations(entry)
-    before = changed(status.assignment, incarnations=incarnations)
+    before = slots.counted(status.assignment, incarnations)
     stamp = float(int(cycle.now))
-    entry.status = changed(
-        record_shrink(status, stamp if len(chosen) < spec.nodes else None),
-        attempt=status.attempt + 1,
-        assignment=slots.assigned(before, chosen, spares=spec.spare_nodes),
-        resolved=changed(
-            resolve(entry.run, cycle.cluster, chosen, gpu_type),
-            pod_group=planned(entry.run, tunables.pod_groups, status.attempt + 1),
-            provisioning_request=names.scale_up_name(entry.run.name, entry.run.uid) if by_request else "",
-            provisioning_class=asked.provisioning_class if by_request and asked is not None else "",
-        ),
-        last_admitted=stamp,
-        reservation=None,
+    given = record_shrink(status, stamp if len(chosen) < spec.nodes else None)
+    given = slots.put(given, slots.assigned(before, chosen, spares=spec.spare_nodes))
+    given = record_resolved(
+        given,
+        resolve(entry.run, cycle.cluster, chosen, gpu_type),
+        pod_group=planned(entry.run, tunables.pod_groups, status.attempt + 1),
+        provisioning_request=names.scale_up_name(entry.run.name, entry.run.uid) if by_request else "",
+        provisioning_class=asked.provisioning_class if by_request and asked is not None else "",
     )
-    template = gang.template_for(entry.run, entry.status, tunables)
-    resolved = changed(entry.status.resolved, template_hash=template.hash)
-    entry.status = changed(entry.status, resolved=resolved)
+    given = changed(given, attempt=status.attempt + 1, last_admitted=stamp, reservation=None)
+    template = gang.template_for(entry.run, given, tunables)
+    granted = None if limit >= NO_LIMIT else int(limit) + status.held_seconds
+    given = record_limit(record_template(given, template.hash), granted, spec.time_limit or "", "")
+    entry.status = record_admission(given, waits_since(entry.run, stamp), backfilled=backfilled)
+    resolved = entry.status.resolved
     if resolved.unused_gpus:
         note = f"{resolved.unused_gpus} stay unused: the gang has {resolved.gpus_per_node} of each node"
         why = ", as the smallest has no more" if gpu_request(spec, cycle.index.accelerators).count is None else ""
         remedy = "; gpusPerNode, placement.gpuTypes or placement.excludeNodes choose otherwise"
         entry.events.append(Event("Warning", EventReason.GPUS_UNUSED, ActionWord.ADMIT, note + why + remedy))
-    entry.remember(
-        changed(
-            entry.status.admission,
-            since=waits_since(entry.run, stamp),
-            requeued_for="",
-            time_limit=None if limit >= NO_LIMIT else int(limit) + status.held_seconds,
-            asked_limit=spec.time_limit or "",
-            limited_by="",
-            backfilled=False,
-        )
-    )
     entry.reason = None
     cycle.started.append(cycle.run_index.rows[entry.run.uid])
     cycle.book(entry, chosen)

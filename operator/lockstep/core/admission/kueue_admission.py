@@ -8,9 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
-from lockstep.api.kueue_status import KueueStatus
 from lockstep.core.admission.cache.entry import Entry, PendingReason
 from lockstep.core.admission.cache.maintenance_windows import OWNER, clear_from, nodes_of, overrun
 from lockstep.core.admission.cache.pending_reasons import overrun_words
@@ -20,6 +18,7 @@ from lockstep.core.admission.engine_adapter import lengths_of
 from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.admission.refill import closing_for, fill, may_not_replace
 from lockstep.core.kueue.choice import Choice, choice_of, workload_name
+from lockstep.core.kueue.kueue_record import forget_kueue, record_choice
 from lockstep.core.kueue.pod_marks import marked, updates_of
 from lockstep.core.kueue.reserved_nodes import Given, NotGivenError, NotNamedYetError, given
 from lockstep.core.kueue.workload_request import Ask, ask_of, does_for
@@ -103,11 +102,11 @@ class KueueAdmission:
                 entry.reason = entry.reason or going
                 return True
             if before is not None:
-                _remember(entry, None)
+                entry.status = forget_kueue(entry.status)
             return False
         if entry.reason is not None and entry.reason.word not in _PASSING:
             if before is not None:
-                _remember(entry, None)
+                entry.status = forget_kueue(entry.status)
             return True
         why_not = self._cannot_ask(entry, choice)
         if why_not is not None:
@@ -116,12 +115,12 @@ class KueueAdmission:
                 before.queue != choice.queue or why_not.word == WaitReason.PRIORITY_CLASS_NOT_FOUND
             )
             if asks_otherwise and self._kueue.is_present:
-                _remember(entry, None)
+                entry.status = forget_kueue(entry.status)
             entry.reason = entry.reason or why_not
             return True
         if before is None or (before.queue, before.chosen_by) != (choice.queue, choice.by):
             given_up = before.given_up if before is not None else ""
-            _remember(entry, KueueStatus(queue=choice.queue, chosen_by=choice.by, given_up=given_up))
+            entry.status = record_choice(entry.status, choice.queue, choice.by, given_up)
         if entry.reason is None:
             entry.reason = self._reason(entry)
         return True
@@ -146,8 +145,7 @@ class KueueAdmission:
                     blockers,
                 )
                 continue
-            assert entry.status.kueue is not None
-            _remember(entry, marked(entry.status.kueue, workload, ask, found.update))
+            entry.status = marked(entry.status, workload, ask, found.update)
             yield grant
 
     def replace_lost_nodes(self, entry: Entry) -> None:
@@ -318,10 +316,6 @@ class KueueAdmission:
         for run in self._cycle.snapshot.runs:
             if wanted.intersection(run.status.assignment.nodes):
                 yield run.uid
-
-
-def _remember(entry: Entry, kueue: KueueStatus | None) -> None:
-    entry.status = changed(entry.status, kueue=kueue)
 
 
 def _cluster_queue(workload: WorkloadView) -> str:

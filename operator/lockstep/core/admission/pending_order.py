@@ -4,13 +4,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from lockstep.api.base.changes import changed
 from lockstep.core.admission.cache.entry import Entry, PendingReason
 from lockstep.core.admission.cache.run_index import RunRow
 from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.kueue_admission import KueueAdmission
 from lockstep.core.admission.queueing.dependencies import Namespaces, circle_in_words, judge
 from lockstep.core.admission.queueing.holds import hold_of
+from lockstep.core.model.admission_record import record_dependencies
 from lockstep.core.model.plural import plural
 from lockstep.core.model.reasons import WaitReason
 
@@ -97,7 +97,7 @@ def _dependency(entry: Entry, family: Namespaces) -> PendingReason | None:
     if entry.spec.depends_on or admission.met or admission.failed:
         verdict = judge(entry.run, family)
         if (verdict.met, verdict.failed) != (admission.met, admission.failed):
-            entry.remember(changed(entry.status.admission, met=verdict.met, failed=verdict.failed))
+            entry.status = record_dependencies(entry.status, verdict.met, verdict.failed)
         if verdict.message:
             never = bool(verdict.failed) or verdict.circle
             return PendingReason(

@@ -23,6 +23,7 @@ from lockstep.core.admission.engine.jobs import Job, NodeClaim, Option
 from lockstep.core.admission.engine_adapter import left_no_type, wanted_of
 from lockstep.core.admission.queueing.order import waits_since
 from lockstep.core.admission.reservations import Reservations
+from lockstep.core.model.admission_record import record_first_estimate, record_wait
 from lockstep.core.model.reasons import WaitReason
 from lockstep.core.model.snapshot import SHED
 from lockstep.core.placement.node_pool import CandidateNodes
@@ -323,8 +324,8 @@ def write_queue_status(entry: Entry, words: QueueStatus, now: float) -> None:
         return
     admission = entry.status.admission
     if admission.since is None and entry.position:
-        entry.remember(changed(entry.status.admission, since=waits_since(entry.run, now)))
+        entry.status = record_wait(entry.status, waits_since(entry.run, now))
     elif admission.since is not None and entry.reason.word in _NOT_ITS_TURN and not admission.requeued_for:
-        entry.remember(changed(entry.status.admission, since=None))
+        entry.status = record_wait(entry.status, None)
     if entry.reason.start is not None and admission.first_estimate is None:
-        entry.remember(changed(entry.status.admission, first_estimate=float(int(entry.reason.start))))
+        entry.status = record_first_estimate(entry.status, float(int(entry.reason.start)))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-from lockstep.api.base.changes import changed
 from lockstep.core.admission.cache.entry import Entry, PendingReason
 from lockstep.core.admission.cache.maintenance_windows import MaintenanceConflict, closing
 from lockstep.core.admission.cycle_state import CycleState
@@ -130,7 +129,7 @@ def fill(entry: Entry, cycle: CycleState, vacant: Sequence[int], nodes: Sequence
     """Put the new ones of ``nodes`` into ``vacant`` slots; in words, which went where."""
     found = cycle.by_slot(entry.status.assignment, vacant, nodes)
     assignment = slots.filled(entry.status.assignment, found)
-    entry.status = changed(entry.status, assignment=assignment)
+    entry.status = slots.put(entry.status, assignment)
     cycle.book(entry, found.values())
     named = [f"slot {slot} on {node}" for slot, node in sorted(found.items())]
     return ", ".join(named[:_NODES_NAMED]) + (" and more" if len(named) > _NODES_NAMED else "")

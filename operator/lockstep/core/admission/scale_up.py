@@ -24,6 +24,7 @@ from lockstep.core.admission.scheduling import CycleSchedule, StillPending
 from lockstep.core.model.accelerators import says
 from lockstep.core.model.conditions import find, with_condition, without_condition
 from lockstep.core.model.reasons import ConditionReason, ConditionType, WaitReason
+from lockstep.core.model.scale_up_record import record_scale_up, withdraw_scale_up
 from lockstep.core.placement.node_pool import CandidateNodes
 from lockstep.core.pods.placeholders import DEFAULT_CLASS
 
@@ -108,7 +109,7 @@ class _Asking:
             since=float(int(cycle.now)),
         )
         if before is None:
-            entry.status = changed(entry.status, scale_up=wanted)
+            entry.status = record_scale_up(entry.status, wanted)
         elif before.nodes and wanted != changed(before, attempt=1, since=wanted.since, retry_at=None):
             _withdraw(row)  # what was made of it goes first, and then it asks anew
 
@@ -229,4 +230,4 @@ def _withdraw(row: RunRow) -> None:
     """It asks no more. Status keeps what it asked for until nothing of that is left."""
     asked = row.entry.status.scale_up
     if asked is not None and asked.nodes:
-        row.entry.status = changed(row.entry.status, scale_up=changed(asked, nodes=0))
+        row.entry.status = withdraw_scale_up(row.entry.status)

@@ -4,11 +4,11 @@ Resolved before the run gets nodes, and in status from then on: the other run ma
 """
 
 from lockstep.api.base import names
-from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_spec import CheckpointSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.problems import Problem
+from lockstep.core.model.resolved_record import record_origin
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.pods.gang import shared_path
@@ -43,9 +43,7 @@ def resolve_origin(plan: PlanBuilder) -> Problem | None:
             words = "would be gone back to by each attempt, as all save in the directory where it lies (layout: Shared)"
             return Problem(_STEP, f"{words}; leave it out, or save in another checkpoint.shared.path")
     if (root, name, uid) != (resolved.start_root, resolved.start_run, resolved.start_run_uid):
-        plan.status = changed(
-            plan.status, resolved=changed(resolved, start_root=root, start_run=name, start_run_uid=uid)
-        )
+        plan.status = record_origin(plan.status, root, name, uid)
     return None
 
 

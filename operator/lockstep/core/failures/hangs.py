@@ -76,16 +76,16 @@ def judge_hang(plan: PlanBuilder) -> Hang:
     return Hang(stacks, _conclude(plan, reports, patience, step, stacks))
 
 
-def remember_pace(plan: PlanBuilder) -> None:
-    """Keep the longest intervals in status: an attempt that has just begun has none of its own yet."""
-    timings = [r.timing for r in plan.snapshot.reports.values() if r.attempt == plan.status.attempt]
-    progress = plan.status.progress
+def longest_known(state: RunState) -> tuple[int, int]:
+    """(longest interval between steps, time from start to first step) in seconds, for status to keep: an attempt that
+    has just begun has none of its own yet."""
+    timings = [r.timing for r in state.snapshot.reports.values() if r.attempt == state.status.attempt]
+    progress = state.status.progress
     longest = math.ceil(max((t.longest for t in timings), default=0.0))
     if all(t.intervals < ENOUGH_INTERVALS for t in timings):
         longest = max(longest, progress.longest_interval)  # until this attempt speaks for itself
     init = math.ceil(max((t.longest_init for t in timings), default=0.0)) or progress.longest_init
-    if (longest, init) != (progress.longest_interval, progress.longest_init):
-        plan.status = changed(plan.status, progress=changed(progress, longest_interval=longest, longest_init=init))
+    return longest, init
 
 
 def patience_of(state: RunState, reports: dict[int, WorkerReport]) -> Patience:

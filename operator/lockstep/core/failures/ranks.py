@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from lockstep.api.base.times import to_rfc3339
-from lockstep.api.run_status import ExitsStatus
 from lockstep.core.model.assignment import slot_of_rank
+from lockstep.core.model.exits_record import record_exits
 from lockstep.core.model.job_ids import has_job_id
-from lockstep.core.model.ranges import format_ranges, parse_ranges, shown_ranges
+from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.ranges import parse_ranges, shown_ranges
 from lockstep.core.model.reasons import ExitReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import PodPhase
@@ -82,11 +83,11 @@ def succeeded_ranks(state: RunState) -> frozenset[int]:
     return frozenset(ranks)
 
 
-def record_of_ends(state: RunState, done: frozenset[int]) -> ExitsStatus:
-    """What status keeps of the ranks that are ``done``. Who was first is found out once, while its worker is known."""
-    attempt, known = state.status.attempt, state.status.exits
-    first = known.first if known.attempt == attempt and known.succeeded else _first_to_end(state, done)
-    return ExitsStatus(attempt=attempt, succeeded=format_ranges(done), first=first)
+def record_ends(plan: PlanBuilder, done: frozenset[int]) -> None:
+    """Keep in status which ranks are ``done``, and who was first, which is found out while its worker is known."""
+    attempt, known = plan.status.attempt, plan.status.exits
+    first = known.first if known.attempt == attempt and known.succeeded else _first_to_end(plan, done)
+    plan.status = record_exits(plan.status, done, first)
 
 
 def _first_to_end(state: RunState, done: frozenset[int]) -> str:

@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.api.base.changes import changed
-from lockstep.api.kueue_status import KueueStatus, KueueToleration
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.kueue.kueue_record import record_reservation
 from lockstep.core.kueue.workload_request import Ask, topology_marks
 from lockstep.core.model.kueue import api_names
 from lockstep.core.model.kueue.installation import Kueue
 from lockstep.core.model.kueue.workload import PodSetUpdate, WorkloadView
-from lockstep.core.pods.pod_template import tolerations
 
 
 def updates_of(workload: WorkloadView, kueue: Kueue) -> list[PodSetUpdate]:
@@ -24,27 +23,13 @@ def updates_of(workload: WorkloadView, kueue: Kueue) -> list[PodSetUpdate]:
     return found + [check.update for check in workload.checks if check.update is not None]
 
 
-def marked(kueue: KueueStatus, workload: WorkloadView, ask: Ask, update: PodSetUpdate) -> KueueStatus:
-    """``kueue`` with the reservation that the gang rests on from now on, and what its pods carry for it."""
-    admission = workload.admission
-    assert admission is not None
+def marked(status: TrainingRunStatus, workload: WorkloadView, ask: Ask, update: PodSetUpdate) -> TrainingRunStatus:
+    """``status`` with the reservation that the gang rests on from now on, and what its pods carry for it."""
+    assert workload.admission is not None
     request = ask.spec["podSets"][0].get("topologyRequest", {})
     # By it Kueue knows that the pod is placed already. Without, it would count it a second time.
-    placed = topology_marks(request) if admission.topology is not None else {}
-    return changed(
-        kueue,
-        workload=workload.name,
-        workload_uid=workload.uid,
-        given_up="",
-        cluster_queue=admission.cluster_queue,
-        node_selector=dict(update.node_selector),
-        tolerations=tuple(
-            KueueToleration(key=each.key, operator=each.operator, value=each.value, effect=each.effect)
-            for each in tolerations(update.tolerations)
-        ),
-        labels={**update.labels, api_names.LABEL_POD_SET: admission.pod_set},
-        annotations={**update.annotations, **placed, api_names.ANNOTATION_WORKLOAD: workload.name},
-    )
+    placed = topology_marks(request) if workload.admission.topology is not None else {}
+    return record_reservation(status, workload, placed, update)
 
 
 def held_back(pod: Mapping[str, Any]) -> str:

@@ -8,8 +8,8 @@ from itertools import product
 from typing import Any
 
 from lockstep.api.base import names
-from lockstep.api.base.changes import changed
 from lockstep.core.kueue.choice import topology_rule, workload_name
+from lockstep.core.kueue.kueue_record import forget_kueue
 from lockstep.core.model.kueue import api_names
 from lockstep.core.model.kueue.installation import Kueue
 from lockstep.core.model.kueue.workload import ANNOTATION_ASKED, ANNOTATION_AVOIDED, WorkloadView
@@ -168,7 +168,7 @@ def _pod_spec(
 ) -> dict[str, Any]:
     """What Kueue reads: requests, selectors and tolerations. The rest of a pod is none of its business."""
     assert run.spec is not None
-    view = replace(run, status=changed(run.status, kueue=None))
+    view = replace(run, status=forget_kueue(run.status))
     body = gang.template_for(view, gang.dry_run_status(view, tunables.accelerators), tunables).body["spec"]
     spec: dict[str, Any] = {
         "restartPolicy": "Never",

@@ -2,7 +2,7 @@
 
 A slot is a pod identity, a rank a position in the collective; ``rank_to_slot`` joins them and is the
 identity unless said. A slot without a rank is a spare. Incarnations never decrease for one run UID, also not
-across requeues.
+across requeues. ``status.assignment`` is changed here and nowhere else.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from lockstep.api.base import nesting
 from lockstep.api.base.changes import changed
-from lockstep.api.run_status import AssignmentStatus, StartMembers
+from lockstep.api.run_status import AssignmentStatus, StartMembers, TrainingRunStatus
 from lockstep.core.model.plan import EnsureConfigMap
 from lockstep.core.model.ranges import format_order, format_ranges
 from lockstep.core.model.spilled_config_map import immutable_config_map
@@ -21,6 +21,11 @@ INLINE_LIMIT = 16 * 1024
 """Bytes of node names and incarnations that status itself may hold."""
 MOST_VACANT = 256
 """Vacant slots that stay in status beside a ConfigMap: a gang of two may be asked to grow to thousands."""
+
+
+def put(status: TrainingRunStatus, assignment: AssignmentStatus) -> TrainingRunStatus:
+    """The run is on these nodes."""
+    return changed(status, assignment=assignment)
 
 
 def damage(assignment: AssignmentStatus) -> str:
@@ -87,6 +92,16 @@ def assigned(
             rank_to_slot=() if ranks == tuple(range(count)) else ranks,
         )
     )
+
+
+def counted(assignment: AssignmentStatus, incarnations: Iterable[int]) -> AssignmentStatus:
+    """Other incarnations were seen than it knows of. No pod is made of this: ``assigned`` or ``released`` follows."""
+    return changed(assignment, incarnations=tuple(incarnations))
+
+
+def missed(assignment: AssignmentStatus, now: float) -> AssignmentStatus:
+    """Its vacant slots are waited for from now on."""
+    return changed(assignment, vacant_since=now)
 
 
 def released(assignment: AssignmentStatus) -> AssignmentStatus:

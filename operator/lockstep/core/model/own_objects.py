@@ -6,18 +6,20 @@ from typing import Any
 from pydantic import ValidationError
 
 from lockstep.api.base import names
-from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.base.nesting import TOO_DEEP, UNREADABLE
 from lockstep.api.base.times import to_unix
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_set import TrainingRunSetSpec, TrainingRunSetStatus
 from lockstep.api.run_spec import MAX_NODES, TrainingRunSpec
-from lockstep.api.run_status import ExitsStatus, ResolvedStatus, TrainingRunStatus
+from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.array_views import RunSetView
+from lockstep.core.model.exits_record import forget_exits
 from lockstep.core.model.kueue import api_names as words
 from lockstep.core.model.quantities import are_quantities
 from lockstep.core.model.ranges import distinct_ranges, parse_order, parse_ranges
+from lockstep.core.model.resolved_record import forget_resolved
+from lockstep.core.model.scale_up_record import forget_scale_up
 from lockstep.core.model.snapshot import CLOSED_QUEUE, QueueView, RunView
 from lockstep.core.model.start_record import forget_start
 
@@ -120,12 +122,12 @@ def _without_unread_texts(status: TrainingRunStatus) -> TrainingRunStatus:
     ):
         status = forget_start(status)
     if not _is_read(lambda: parse_ranges(exits.succeeded)):
-        status = changed(status, exits=ExitsStatus())
+        status = forget_exits(status)
     resolved = status.resolved
     if status.scale_up is not None and not 0 <= status.scale_up.nodes <= MAX_NODES:
-        status = changed(status, scale_up=None)
+        status = forget_scale_up(status)
     if not are_quantities((resolved.cpu, resolved.memory, *resolved.resources.values())):
-        status = changed(status, resolved=ResolvedStatus())
+        status = forget_resolved(status)
     return status
 
 

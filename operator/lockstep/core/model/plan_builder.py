@@ -132,7 +132,7 @@ class PlanBuilder(RunState):
         """What has been decided."""
         if self.damage and self.status.assignment == slots.illegible(self.run.status.assignment):
             # Left as it is, for a person to look at.
-            self.status = changed(self.status, assignment=self.run.status.assignment)
+            self.status = slots.put(self.status, self.run.status.assignment)
         if self.status.assignment.revision != self.run.status.assignment.revision:
             self._move_out_large_assignment()
         is_new = self.status != self.run.status  # dumping both takes far longer
@@ -162,6 +162,6 @@ class PlanBuilder(RunState):
     def _move_out_large_assignment(self) -> None:
         run = self.run
         assignment, spill = slots.spilled(self.status.assignment, run.namespace, run.name, run.uid)
-        self.status = changed(self.status, assignment=assignment)
+        self.status = slots.put(self.status, assignment)
         if spill is not None:
             self.config_maps.insert(0, spill)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import AssignmentStatus, StartRecord, TrainingRunStatus
@@ -81,7 +80,7 @@ class RunState:
         self.damage: Final = slots.damage(self._status.assignment)
         """What is wrong with the assignment in status; then none is known until it has been rebuilt."""
         if self.damage:
-            self._status = changed(self._status, assignment=slots.illegible(self._status.assignment))
+            self._status = slots.put(self._status, slots.illegible(self._status.assignment))
         self._wake_at: float | None = None
         self._phase: tuple[TrainingRunStatus, Phase] | None = None  # of the status beside it
         self._ranks: tuple[AssignmentStatus, tuple[int, ...]] | None = None  # of the assignment beside them

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import StartMembers, StartRecord, TrainingRunStatus
 from lockstep.core.model.bounds import Count, Name, Path, Port, Step, Text, Word
+from lockstep.core.model.totals_record import count_attempt
 
 
 class Resume(Struct, frozen=True):
@@ -70,8 +71,7 @@ def to_record(start: StartRecord) -> CollectiveStart:
 
 def put_start(status: TrainingRunStatus, start: StartRecord) -> TrainingRunStatus:
     """One more attempt starts."""
-    totals = status.totals
-    return changed(status, start=start, totals=changed(totals, attempts=totals.attempts + 1))
+    return count_attempt(changed(status, start=start))
 
 
 def count_as_begun(status: TrainingRunStatus) -> TrainingRunStatus:

@@ -14,7 +14,6 @@ from hashlib import sha256
 from typing import Any
 
 from lockstep.api.base import names
-from lockstep.api.base.changes import changed
 from lockstep.api.base.core_shapes import Volume
 from lockstep.api.base.schema import SpecModel
 from lockstep.api.kueue_status import KueueStatus
@@ -25,6 +24,7 @@ from lockstep.core.model.gang_settings import GangSettings, time_variables
 from lockstep.core.model.plan import EnsureConfigMap
 from lockstep.core.model.predecessor import predecessor
 from lockstep.core.model.quantities import MEMORY, amount, quantity
+from lockstep.core.model.resolved_record import restore_resolved, template_part
 from lockstep.core.model.save_signal import save_signal
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tunables import Tunables
@@ -136,7 +136,7 @@ def dry_run_status(run: RunView, known: Collection[str]) -> TrainingRunStatus:
         memory=asked.pop("memory", _PLACEHOLDER["memory"]),
         resources=asked,
     )
-    return changed(run.status, resolved=resolved)
+    return restore_resolved(run.status, resolved)
 
 
 def worker_config_map(namespace: str, settings: GangSettings) -> EnsureConfigMap:
@@ -226,8 +226,7 @@ def owner_reference(run: RunView) -> dict[str, Any]:
 
 
 def _metadata(run: RunView, resolved: ResolvedStatus, marks: KueueStatus | None) -> dict[str, Any]:
-    # Without the template's hash, which is taken of this, and without what is only told.
-    open_in_spec = changed(resolved, template_hash="", unused_gpus="")
+    open_in_spec = template_part(resolved)
     return {
         "namespace": run.namespace,
         "labels": {

@@ -15,11 +15,12 @@ from typing import Any
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import MAX_ENDED_POD_GROUPS, PodGroupStatus, TrainingRunStatus
+from lockstep.api.run_status import PodGroupStatus, TrainingRunStatus
 from lockstep.core.model.plan import DeletePodGroup, EnsurePodGroup
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.pod_group_settings import VOLCANO, PodGroupSettings
 from lockstep.core.model.quantities import amounts, quantity
+from lockstep.core.model.resolved_record import end_pod_group
 from lockstep.core.model.snapshot import PodView, RunView
 from lockstep.core.pods import pod_template
 
@@ -97,10 +98,7 @@ def group_for(run: RunView, status: TrainingRunStatus, body: Mapping[str, Any]) 
 
 def let_go_of_group(plan: PlanBuilder) -> None:
     """The gang gives its nodes back; ``delete_ended_groups`` then ends its groups."""
-    resolved = plan.status.resolved
-    if resolved.pod_group is not None:
-        ended = (*plan.status.ended_pod_groups, resolved.pod_group)[-MAX_ENDED_POD_GROUPS:]
-        plan.status = changed(plan.status, resolved=changed(resolved, pod_group=None), ended_pod_groups=ended)
+    plan.status = end_pod_group(plan.status)
 
 
 def delete_ended_groups(plan: PlanBuilder) -> None:

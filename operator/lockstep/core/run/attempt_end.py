@@ -25,6 +25,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.ranges import shown_ranges
 from lockstep.core.model.reasons import ActionWord, AttemptCause, EventReason, LossReason
 from lockstep.core.model.run_state import RunState
+from lockstep.core.model.totals_record import count_restart
 from lockstep.core.run.backoff import backoff
 from lockstep.core.run.failure_case import trained_until
 from lockstep.core.run.replacement import exclude_node, replace, report_exclusion_limit
@@ -119,17 +120,12 @@ def _begin_next(plan: PlanBuilder, cause: Cause, action: Action, case: Case, los
     # A pod does not come back to a node that is to be left.
     leaving = leaving_slots(cause, action, [loss for loss in lost if loss.kind is not LossKind.POD], plan)
     lost = [loss for loss in lost if loss.slot not in {left.slot for left in leaving}]
-    totals = status.totals
-    in_place = totals.restarts_in_place + (not lost and not leaving and plan.has_workers)
+    in_place = not lost and not leaving and plan.has_workers
     was_run = cause.reason != LossReason.NODE_REFUSED  # nothing of it ran, so nothing is run again
-    plan.status = changed(
-        plan.status,
-        attempt=number,
-        totals=changed(totals, restarts=totals.restarts + was_run, restarts_in_place=in_place),
-    )
+    plan.status = count_restart(changed(plan.status, attempt=number), was_run=was_run, in_place=in_place)
     plan.status = hold_back_attempt(plan.status, plan.stamp + wait if wait else None)
     if slots.lacking(plan.status.assignment):  # whom the attempt went on without is waited for from now on
-        plan.status = changed(plan.status, assignment=changed(plan.status.assignment, vacant_since=plan.stamp))
+        plan.status = slots.put(plan.status, slots.missed(plan.status.assignment, plan.stamp))
     # The last word of those that trained: what the gang is asked to read on its way to the barrier rests on it.
     plan.status = record_latest(plan.status, latest_valid(plan.snapshot, status))
     if lost or leaving:

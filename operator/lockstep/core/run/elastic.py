@@ -30,6 +30,7 @@ from lockstep.core.model.reasons import (
     EventReason,
     RequestResult,
 )
+from lockstep.core.model.resolved_record import record_size
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.worker_report import Verdict
 from lockstep.core.model.world_size import world_size
@@ -145,7 +146,7 @@ def _seek_nodes(plan: PlanBuilder, *, growing: bool) -> None:
     wanted = spec.spare_nodes + (spec.nodes - plan.world if grows else 0)
     sought = slots.sought(assignment, max(0, wanted - filled))
     if sought is not assignment:
-        plan.status = changed(plan.status, assignment=sought)
+        plan.status = slots.put(plan.status, sought)
         plan.admission_changed = True
 
 
@@ -159,8 +160,7 @@ def _take_size(plan: PlanBuilder, seats: Sequence[int]) -> None:
         resized = slots.retired(resized, left_out[plan.spec.spare_nodes :])
         plan.admission_changed = True
     full = len(seats) >= plan.spec.nodes
-    resolved = changed(plan.status.resolved, nodes=len(seats))
-    plan.status = changed(plan.status, assignment=resized, resolved=resolved)
+    plan.status = record_size(slots.put(plan.status, resized), len(seats))
     plan.status = record_shrink(plan.status, None if full else plan.stamp)
 
 
@@ -221,7 +221,7 @@ def _cannot_load(state: RunState, assignment: AssignmentStatus, size: int) -> st
     if state.spec.checkpoint is None:
         return ""
     checkpoint = state.status.checkpoint
-    found = candidates(state.snapshot, changed(state.status, assignment=assignment))
+    found = candidates(state.snapshot, slots.put(state.status, assignment))
     quarantine = quarantine_of(checkpoint)
     valid = [
         one

@@ -9,10 +9,9 @@ from collections.abc import Mapping, Set
 from contextlib import suppress
 from typing import Any
 
-from lockstep.api.base.changes import changed
-from lockstep.api.kueue_status import KueueStatus
 from lockstep.core.kueue import workload_status
 from lockstep.core.kueue.choice import choice_of, workload_name
+from lockstep.core.kueue.kueue_record import record_choice
 from lockstep.core.kueue.pod_marks import marked, updates_of
 from lockstep.core.kueue.workload_request import Ask, ask_of, does_for, is_as_asked, workload_body
 from lockstep.core.model import assignment as slots
@@ -136,16 +135,12 @@ def _adopt(plan: PlanBuilder, workload: WorkloadView) -> None:
     choice = choice_of(plan.run, snapshot.queue)
     if choice is None or not workload.is_admitted or plan.run.spec is None:
         return
-    plan.status = changed(plan.status, kueue=KueueStatus(queue=choice.queue, chosen_by=choice.by))
+    plan.status = record_choice(plan.status, choice.queue, choice.by)
     ask = ask_of(plan.view, snapshot.queue, snapshot.kueue, snapshot.nodes, plan.tunables, plan.now)
-    kueue = plan.status.kueue
-    assert kueue is not None
     with suppress(ValueError):  # what cannot be made out now is not among the marks of the next pods
-        plan.status = changed(
-            plan.status, kueue=marked(kueue, workload, ask, merged(updates_of(workload, snapshot.kueue)))
-        )
+        plan.status = marked(plan.status, workload, ask, merged(updates_of(workload, snapshot.kueue)))
         return
-    plan.status = changed(plan.status, kueue=marked(kueue, workload, ask, PodSetUpdate("")))
+    plan.status = marked(plan.status, workload, ask, PodSetUpdate(""))
 
 
 def _gang_report(state: RunState, workload: WorkloadView) -> WorkloadWrite | None:

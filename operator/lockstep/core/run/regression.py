@@ -22,6 +22,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quantities import are_quantities
 from lockstep.core.model.ranges import parse_order, parse_ranges
 from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionType, EventReason, StopReason
+from lockstep.core.model.resolved_record import record_size, restore_resolved
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import PodPhase, PodView
 from lockstep.core.model.start_record import CollectiveStart, count_as_begun, restore_start, to_record
@@ -95,9 +96,9 @@ def _count_as_past(plan: PlanBuilder) -> None:
     for pod in pods:
         if pod.slot < len(used):
             used[pod.slot] = max(used[pod.slot], pod.incarnation)
-    past = slots.released(changed(known, incarnations=tuple(used)))
+    past = slots.released(slots.counted(known, used))
     attempt = max([plan.status.attempt, 1, *(pod.attempt for pod in pods)])
-    plan.status = changed(plan.status, assignment=past, attempt=attempt)
+    plan.status = changed(slots.put(plan.status, past), attempt=attempt)
     plan.status = without_condition(plan.status, ConditionType.STATE_REGRESSION)
     plan.admission_changed = True
 
@@ -138,7 +139,7 @@ def _resolve_again(plan: PlanBuilder) -> bool:
         return _hold(plan, why, f"no pod has it in the annotation {names.ANNOTATION_RESOLVED}; restore the status")
     left = {name: value for name, value in plan.status.resolved if value}
     restored = ResolvedStatus.model_validate({**dict(ResolvedStatus.load(nesting.loads(found))), **left})
-    plan.status = changed(plan.status, resolved=changed(restored, nodes=slots.world(plan.status.assignment)))
+    plan.status = record_size(restore_resolved(plan.status, restored), slots.world(plan.status.assignment))
     plan.status = without_condition(plan.status, ConditionType.STATE_REGRESSION)
     plan.event(
         EventReason.STATUS_REBUILT, f"{why}; it was read off a pod", action=ActionWord.REBUILD_STATUS, warning=True
@@ -253,12 +254,11 @@ def _rebuild(plan: PlanBuilder, newest: dict[int, PodView]) -> str | None:
     still = slots.damage(assignment)
     if not still:
         attempts = [*map(_shown_attempt, reports), *(pod.attempt for pod in newest.values())]
-        plan.status = changed(before, assignment=assignment, attempt=max([before.attempt, 1, *attempts]))
+        plan.status = changed(slots.put(before, assignment), attempt=max([before.attempt, 1, *attempts]))
         record = _newest_record(reports)
         if not before.resolved.nodes:
-            plan.status = changed(
-                plan.status, resolved=ResolvedStatus.load(nesting.loads(newest[min(newest)].resolved))
-            )
+            found = ResolvedStatus.load(nesting.loads(newest[min(newest)].resolved))
+            plan.status = restore_resolved(plan.status, found)
         known = _age(to_record(before.start)) if before.start is not None else (0, 0)
         if record is not None and known < _age(record):
             plan.status = restore_start(plan.status, record)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-from lockstep.api.base.changes import changed
 from lockstep.core.failures.actions import PYTHON_REMEDY, lacks_python
 from lockstep.core.failures.evidence import Loss, LossKind, why_closed
 from lockstep.core.failures.failure_memory import (
@@ -37,6 +36,7 @@ from lockstep.core.model.reasons import (
     StopReason,
 )
 from lockstep.core.model.run_state import RunState
+from lockstep.core.model.totals_record import count_replaced
 from lockstep.core.run.backoff import allowed_without_progress
 from lockstep.core.run.roll_back import saved_step
 from lockstep.core.run.spares import promote_spares
@@ -141,17 +141,8 @@ def replace(plan: PlanBuilder, lost: Sequence[Loss], condition: str = "") -> lis
     if vacate:
         assignment = slots.vacated(assignment, vacate, plan.stamp)
         plan.admission_changed = True
-    totals = plan.status.totals
     title = {loss.slot: plan.title(loss.slot) for loss in lost}
-    plan.status = changed(
-        plan.status,
-        assignment=assignment,
-        totals=changed(
-            totals,
-            pods_replaced=totals.pods_replaced + len(stay),
-            nodes_replaced=totals.nodes_replaced + len(vacate),
-        ),
-    )
+    plan.status = count_replaced(slots.put(plan.status, assignment), len(stay), len(vacate))
     for loss in lost:
         elsewhere = loss.slot in vacate
         plan.event(

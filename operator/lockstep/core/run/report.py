@@ -7,14 +7,14 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import last_trained
-from lockstep.core.failures.hangs import remember_pace
+from lockstep.core.failures.hangs import longest_known
 from lockstep.core.failures.ranks import half_finished, slots_to_join
 from lockstep.core.failures.silence import rejoins_within
+from lockstep.core.model.admission_record import record_wait
 from lockstep.core.model.conditions import find, is_true, without_condition
 from lockstep.core.model.lifecycle import Outcome, Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.plural import plural
-from lockstep.core.model.quantities import steps_in_short
 from lockstep.core.model.ranges import shown_ranges
 from lockstep.core.model.reasons import (
     ActionWord,
@@ -30,8 +30,8 @@ from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import SHED
 from lockstep.core.model.worker_report import Verdict
 from lockstep.core.run.launching import SlotStage, Stage, stages_of_ranks
-from lockstep.core.run.pace import paced, short_loss
 from lockstep.core.run.plain.report import report_plain_gang
+from lockstep.core.run.progress_record import record_longest, record_step
 from lockstep.core.run.spares import count_spares
 from lockstep.core.run.stopping import REQUEUES
 
@@ -79,22 +79,8 @@ def record_progress(plan: PlanBuilder, *, at_once: bool) -> None:
     step = max(newest.step, last_trained(plan) or 0) if newest is not None else 0
     if newest is not None and (first or step != plan.status.progress.step):
         total = plan.spec.progress.total_steps or newest.total_steps
-        plan.status = changed(
-            plan.status,
-            progress=paced(
-                plan.status.progress,
-                changed(
-                    plan.status.progress,
-                    step=step,
-                    total_steps=total,
-                    loss=short_loss(newest.loss),
-                    time=float(int(newest.at)),
-                    summary=steps_in_short(step, total),
-                ),
-                anew=first,
-            ),
-        )
-    remember_pace(plan)
+        plan.status = record_step(plan.status, step, total, newest.loss, newest.at, anew=first)
+    plan.status = record_longest(plan.status, *longest_known(plan))
 
 
 def _something_was_saved(state: RunState) -> bool:
@@ -293,12 +279,12 @@ def _report_suspended(plan: PlanBuilder, phase: Phase) -> None:
     if phase is Phase.SUSPENDED:
         asked = plan.run.set_says or "suspend: true"
         if admission.since is not None and not admission.requeued_for:
-            plan.status = changed(plan.status, admission=changed(admission, since=None))
+            plan.status = record_wait(plan.status, None)
         reason = ConditionReason.HELD if _is_held_back(plan) else ConditionReason.SUSPEND_REQUESTED
         plan.condition(ConditionType.SUSPENDED, True, reason, f"{asked}; no nodes are held")
         return
     if phase is Phase.PENDING and admission.since is None and is_true(plan.status, ConditionType.SUSPENDED):
-        plan.status = changed(plan.status, admission=changed(admission, since=plan.stamp))  # it waits from now on
+        plan.status = record_wait(plan.status, plan.stamp)  # it waits from now on
     plan.condition(ConditionType.SUSPENDED, False, ConditionReason.NOT_SUSPENDED, "")
 
 

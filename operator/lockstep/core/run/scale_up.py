@@ -6,7 +6,6 @@ ends well wherever an operator died in between. Status forgets it once nothing o
 """
 
 from lockstep.api.base import names
-from lockstep.api.base.changes import changed
 from lockstep.api.run_status import ScaleUpStatus
 from lockstep.core.model.conditions import find, without_condition
 from lockstep.core.model.lifecycle import Phase
@@ -15,6 +14,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.plural import plural
 from lockstep.core.model.reasons import ConditionReason, ConditionType
 from lockstep.core.model.run_state import RunState
+from lockstep.core.model.scale_up_record import ask_again, forget_scale_up, put_off_scale_up
 from lockstep.core.model.snapshot import PlaceholderView, ProvisioningState, ProvisioningView
 from lockstep.core.pods.placeholders import GRACE, placeholder_names, placeholders, provisioning
 
@@ -80,7 +80,7 @@ def _forget(plan: PlanBuilder) -> None:
 
 def _end(plan: PlanBuilder) -> None:
     """Nothing of it is left. Whether it is to ask for something else now, the next cycle knows."""
-    plan.status = without_condition(changed(plan.status, scale_up=None), ConditionType.SCALE_UP)
+    plan.status = without_condition(forget_scale_up(plan.status), ConditionType.SCALE_UP)
     plan.admission_changed = True
 
 
@@ -138,7 +138,7 @@ def _follow_provisioning(plan: PlanBuilder, asked: ScaleUpStatus, goes_on: bool)
         pause = min(_RETRY_AT_MOST, _RETRY_FIRST * 2 ** min(asked.attempt - 1, 10))
         words = f"ProvisioningRequest {asked.attempt} {_OVER[seen.state]}; the next one follows in {int(pause)} s"
         words += f": {seen.message}" if seen.message else ""
-        plan.status = changed(plan.status, scale_up=changed(asked, retry_at=plan.stamp + pause))
+        plan.status = put_off_scale_up(plan.status, plan.stamp + pause)
         plan.condition(ConditionType.SCALE_UP, False, ConditionReason.PROVISIONING_FAILED, words)
         plan.provisioning = _delete(plan)
     else:
@@ -176,9 +176,9 @@ def _retry(plan: PlanBuilder, asked: ScaleUpStatus, seen: ProvisioningView) -> N
     if seen.uid:
         plan.provisioning = _delete(plan)
     elif plan.reached(asked.retry_at):
-        again = changed(asked, attempt=asked.attempt + 1, retry_at=None)
-        plan.status = changed(plan.status, scale_up=again)
-        _request(plan, again)
+        plan.status = ask_again(plan.status)
+        assert plan.status.scale_up is not None
+        _request(plan, plan.status.scale_up)
 
 
 def _report(plan: PlanBuilder, asked: ScaleUpStatus, seen: ProvisioningView) -> None:

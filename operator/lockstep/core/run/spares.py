@@ -40,7 +40,7 @@ def promote_spares(plan: PlanBuilder) -> None:
             if rank not in moved and spare is not None:
                 moved[rank] = spare
                 ready.remove(spare)
-    plan.status = changed(plan.status, assignment=slots.reseated(plan.status.assignment, moved))
+    plan.status = slots.put(plan.status, slots.reseated(plan.status.assignment, moved))
     for rank, slot in sorted(moved.items()):
         node = plan.status.assignment.nodes[slot]
         plan.event(

@@ -5,8 +5,7 @@ that trains is asked to save; one that loses a rank while it is being stopped is
 """
 
 from lockstep.api.base.changes import changed
-from lockstep.api.kueue_status import KueueStatus
-from lockstep.api.run_status import AdmissionStatus, LeavingStatus, QueueStatus, TrainingRunStatus
+from lockstep.api.run_status import LeavingStatus, QueueStatus, TrainingRunStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import ask_for_save, fail_save, grace_period, is_awaited, last_trained
@@ -14,10 +13,11 @@ from lockstep.core.failures.evidence import losses
 from lockstep.core.failures.ranks import failed_exits, goes_on_without
 from lockstep.core.failures.recovery_record import forget_lost_pods, record_requeue
 from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE
+from lockstep.core.kueue.kueue_record import give_up_reservation
 from lockstep.core.model import assignment as slots
+from lockstep.core.model.admission_record import requeue
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.quantities import steps_in_short
 from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, Recorded, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.start_record import forget_start
@@ -27,6 +27,7 @@ from lockstep.core.pods.pod_groups import let_go_of_group
 from lockstep.core.run.backoff import backoff
 from lockstep.core.run.debug_hold import hold_for_debugging
 from lockstep.core.run.fencing import keep_fence
+from lockstep.core.run.progress_record import record_saved_step
 from lockstep.core.run.stop_record import end_save_of_stop, forget_stop, record_stop, turn_stop
 from lockstep.core.run.way_back import way_back
 
@@ -175,7 +176,7 @@ def _ranks_have_ended(state: RunState, leaving: frozenset[int]) -> bool:
 
 def _release(plan: PlanBuilder, reason: str) -> None:
     let_go_of_group(plan)
-    plan.status = changed(plan.status, assignment=slots.released(plan.status.assignment))
+    plan.status = slots.put(plan.status, slots.released(plan.status.assignment))
     keep_fence(plan)  # what is left of the gang may write on, and afterwards nobody knows who took part
     plan.status = forget_lost_pods(plan.status)
     if reason in (StopReason.REQUEUED, StopReason.NODES_LOST):
@@ -194,38 +195,10 @@ def given_back(status: TrainingRunStatus, reason: str, now: float) -> TrainingRu
     """``status``, whose nodes are released, of a run that stopped for ``reason`` and may come back."""
     since = status.last_admitted
     held = 0 if reason in REQUEUES or since is None else status.held_seconds + max(0, int(now - since))
-    return changed(
-        forget_stop(forget_start(status)),
-        preemption=None,
-        kueue=_gives_up(status.kueue, reason),
-        last_admitted=None,
-        held_seconds=held,
-        admission=_waits_again(status.admission, reason),
-    )
-
-
-def _gives_up(kueue: KueueStatus | None, reason: str) -> KueueStatus | None:
-    """Kueue knows of its own evictions; at any other end the reservation is let go of."""
-    if kueue is None or reason == StopReason.EVICTED_BY_KUEUE:
-        return kueue
-    return KueueStatus(queue=kueue.queue, chosen_by=kueue.chosen_by, given_up=kueue.workload_uid)
-
-
-def _waits_again(before: AdmissionStatus, reason: str) -> AdmissionStatus:
-    """Who gave its nodes back through no wish of its user keeps its age, and goes to the head of its class."""
-    ahead = reason in (
-        StopReason.PREEMPTED,
-        StopReason.NODES_LOST,
-        StopReason.EVICTED_BY_KUEUE,
-        StopReason.RESERVATION_LOST,
-    )
-    return AdmissionStatus(
-        since=before.since if ahead else None,
-        requeued_for=reason if ahead else "",
-        met=before.met,
-        failed=before.failed,
-        preemptions=before.preemptions + (reason == StopReason.PREEMPTED),
-    )
+    if reason != StopReason.EVICTED_BY_KUEUE:  # Kueue knows of its own evictions
+        status = give_up_reservation(status)
+    status = requeue(forget_stop(forget_start(status)), reason)
+    return changed(status, preemption=None, last_admitted=None, held_seconds=held)
 
 
 def _end_history(plan: PlanBuilder, cause: Recorded, message: str) -> None:
@@ -235,10 +208,8 @@ def _end_history(plan: PlanBuilder, cause: Recorded, message: str) -> None:
         latest = latest_valid(plan.snapshot, plan.status)
         plan.status = record_latest(plan.status, latest)
         step = last_trained(plan)
-        progress = plan.status.progress
-        if step is not None and step > progress.step:  # what was saved has been trained
-            summary, told = steps_in_short(step, progress.total_steps), progress.time or plan.stamp
-            plan.status = changed(plan.status, progress=changed(progress, step=step, summary=summary, time=told))
+        if step is not None:
+            plan.status = record_saved_step(plan.status, step, plan.stamp)
         plan.put_attempt(
             changed(plan.attempt(entry.number), ended_at=plan.stamp, message=message, last_step=step),
             cause=cause,

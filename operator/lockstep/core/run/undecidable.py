@@ -19,7 +19,7 @@ from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import QueueLimits
 from lockstep.core.accounting.account import keep_account, over_budget
 from lockstep.core.checkpoints.saves import settle_save
-from lockstep.core.failures.ranks import record_of_ends, succeeded_ranks
+from lockstep.core.failures.ranks import record_ends, succeeded_ranks
 from lockstep.core.failures.recovery_record import forget_lost_pods, record_requeue
 from lockstep.core.failures.silence import rejoins_within
 from lockstep.core.failures.step_evidence import has_succeeded, success_in_words
@@ -304,7 +304,7 @@ def _finish_if_succeeded(plan: PlanBuilder) -> bool:
     done = succeeded_ranks(plan) if plan.trains else frozenset[int]()
     if not done:
         return False
-    plan.status = changed(plan.status, exits=record_of_ends(plan, done))
+    record_ends(plan, done)
     if not has_succeeded(plan, done):
         return False
     finish(plan, True, StopReason.ALL_RANKS_SUCCEEDED, success_in_words(plan))
@@ -382,7 +382,7 @@ def _ranks_are_at_rest(state: RunState) -> bool:
 
 def _give_back(plan: PlanBuilder, reason: str) -> None:
     let_go_of_group(plan)
-    plan.status = forget_lost_pods(changed(plan.status, assignment=slots.released(plan.status.assignment)))
+    plan.status = forget_lost_pods(slots.put(plan.status, slots.released(plan.status.assignment)))
     if reason in (StopReason.REQUEUED, StopReason.NODES_LOST):
         tunables = plan.tunables
         wait = backoff(plan.status.recovery.requeues + 2, tunables.backoff_base, tunables.backoff_max, plan.run.uid)

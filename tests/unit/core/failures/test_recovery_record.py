@@ -15,6 +15,14 @@ OWNERS = {
     "checkpoint": "checkpoints/checkpoint_record.py",
     "start": "model/start_record.py",
     "stop": "run/stop_record.py",
+    "assignment": "model/assignment.py",
+    "admission": "model/admission_record.py",
+    "kueue": "kueue/kueue_record.py",
+    "resolved": "model/resolved_record.py",
+    "scale_up": "model/scale_up_record.py",
+    "progress": "run/progress_record.py",
+    "totals": "model/totals_record.py",
+    "exits": "model/exits_record.py",
 }
 NOTHING = TrainingRunStatus()
 

@@ -5,14 +5,20 @@ from typing import Any
 import pytest
 
 from lockstep.api.kueue_status import KueueStatus, KueueToleration
+from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.kueue.pod_marks import held_back, marked, updates_of
 from lockstep.core.kueue.workload_request import Ask
 from lockstep.core.model.kueue.installation import Flavor, Kueue, Presence
 from lockstep.core.model.kueue.topology_assignment import Domain, TopologyAssignment
 from lockstep.core.model.kueue.workload import Admission, AdmissionCheck, PodSetUpdate, WorkloadView
+from support.values import not_none
 
 TOPOLOGY = TopologyAssignment(("kubernetes.io/hostname",), (Domain(("n1",), 1),))
 FLAVORS = {name: Flavor(PodSetUpdate(name, node_selector={"pool": name})) for name in ("a", "b")}
+
+
+def asking(**fields: Any) -> TrainingRunStatus:
+    return TrainingRunStatus(kueue=KueueStatus(queue="team", **fields))
 
 
 def reserved(topology: TopologyAssignment | None = None, **changes: Any) -> WorkloadView:
@@ -54,7 +60,7 @@ def test_pods_say_that_kueue_has_placed_them_where_it_has(
     topology: TopologyAssignment | None, request_: dict[str, Any], mark: dict[str, str]
 ) -> None:
     ask = Ask({"podSets": [{"topologyRequest": request_}]}, "digest", frozenset())
-    found = marked(KueueStatus(queue="team"), reserved(topology), ask, PodSetUpdate(""))
+    found = not_none(marked(asking(), reserved(topology), ask, PodSetUpdate("")).kueue)
     assert found.annotations == {"kueue.x-k8s.io/workload": "w", **mark}
     assert found.labels == {"kueue.x-k8s.io/podset": "gang"}
 
@@ -64,7 +70,7 @@ def test_status_keeps_what_pods_are_made_from_and_forgets_what_was_given_up() ->
         "", {"l": "1"}, {"a": "2"}, {"pool": "a"}, ({"key": "gpu", "operator": "Exists"}, {"key": "x", "value": "y"})
     )
     ask = Ask({"podSets": [{}]}, "digest", frozenset())
-    found = marked(KueueStatus(queue="team", given_up="old", workload_uid="old"), reserved(), ask, update)
+    found = not_none(marked(asking(given_up="old", workload_uid="old"), reserved(), ask, update).kueue)
     assert (found.workload, found.workload_uid, found.given_up, found.cluster_queue) == ("w", "u", "", "shared")
     assert found.node_selector == {"pool": "a"}
     assert found.tolerations == (KueueToleration(key="gpu", operator="Exists"), KueueToleration(key="x", value="y"))

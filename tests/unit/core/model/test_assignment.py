@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.base.changes import changed
-from lockstep.api.run_status import AssignmentStatus
+from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
 from lockstep.core.model import assignment as slots
 
 EMPTY = AssignmentStatus()
@@ -62,6 +62,16 @@ def test_a_slot_that_changes_gets_its_next_incarnation(
     assert (found.nodes, found.incarnations, found.vacant) == (nodes, incarnations, vacant)
     assert found.hash != GANG.hash
     assert slots.is_held(found) is bool(nodes)
+
+
+def test_incarnations_that_were_seen_are_never_used_again() -> None:
+    assert slots.assigned(slots.counted(EMPTY, [4, 1]), ["a", "b"]).incarnations == (5, 2)
+
+
+def test_the_wait_for_a_vacant_slot_may_begin_later_than_it_fell_vacant() -> None:
+    vacant = slots.vacated(GANG, [1], 5.0)
+    status = slots.put(TrainingRunStatus(), slots.missed(vacant, 9.0))
+    assert (status.assignment.vacant_since, status.assignment.hash) == (9.0, vacant.hash)
 
 
 def test_ranks_move_to_a_spare_and_no_pod_is_touched() -> None:

@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import AdmissionStatus, TrainingRunStatus
+from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.admission.queueing.order import Points
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_accepted_or_waits, is_true
@@ -72,10 +71,6 @@ class Entry:
         assert self.run.spec is not None
         return self.run.spec
 
-    def remember(self, admission: AdmissionStatus) -> None:
-        """Change what admission remembers of the run."""
-        self.status = changed(self.status, admission=admission)
-
     def writes(self) -> Iterable[StatusWrite]:
         """The write that this entry needs, if any."""
         if self.status is self.run.status or self.status == self.run.status:
@@ -84,7 +79,7 @@ class Entry:
         config_maps = self.config_maps
         if self.nodes:
             assignment, spill = slots.spilled(status.assignment, run.namespace, run.name, run.uid)
-            status = changed(status, assignment=assignment)
+            status = slots.put(status, assignment)
             config_maps += (spill,) if spill is not None else ()
         yield StatusWrite(
             namespace=run.namespace,

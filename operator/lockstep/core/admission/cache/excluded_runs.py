@@ -7,11 +7,12 @@ from typing import TypeAlias
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import AssignmentStatus, QueueStatus, TrainingRunStatus
+from lockstep.api.run_status import AssignmentStatus, QueueStatus, ResolvedStatus, TrainingRunStatus
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.conditions import cannot_decide, is_true
 from lockstep.core.model.plan import Event, StatusWrite
 from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, WaitReason
+from lockstep.core.model.resolved_record import restore_resolved
 from lockstep.core.model.snapshot import CLOSED_QUEUE, Changes, ClusterSnapshot, PodPhase, PodView, QueueView, RunView
 
 PODS, NODES, QUEUES = "pods", "nodes", names.QUEUES
@@ -97,7 +98,7 @@ def set_aside(run: RunView) -> RunView:
     nodes = tuple(node if isinstance(node, str) else "" for node in status.assignment.nodes)
     booking = changed(TrainingRunStatus(assignment=AssignmentStatus(nodes=nodes)), attempt=status.attempt)
     if isinstance(status.resolved.gpu_type, str):
-        booking = changed(booking, resolved=changed(booking.resolved, gpu_type=status.resolved.gpu_type))
+        booking = restore_resolved(booking, ResolvedStatus(gpu_type=status.resolved.gpu_type))
     return RunView(
         run.namespace,
         run.name,

@@ -24,6 +24,7 @@ from lockstep.core.model.reasons import ActionWord, EventReason, LossReason, Sto
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import PodView
 from lockstep.core.model.start_record import put_start
+from lockstep.core.model.totals_record import count_replaced
 from lockstep.core.pods.plain_pods import PlainAttempt, PlainTemplate, master_port, nodelist
 from lockstep.core.pods.pod_groups import group_for
 from lockstep.core.run.drain import leave_drained_nodes
@@ -116,16 +117,7 @@ def _renew(plan: PlanBuilder) -> None:
     if closed:
         assignment = slots.vacated(assignment, closed, plan.stamp)
         plan.admission_changed = True
-    totals = plan.status.totals
-    plan.status = changed(
-        plan.status,
-        assignment=assignment,
-        totals=changed(
-            totals,
-            pods_replaced=totals.pods_replaced + len(stay),
-            nodes_replaced=totals.nodes_replaced + len(closed),
-        ),
-    )
+    plan.status = count_replaced(slots.put(plan.status, assignment), len(stay), len(closed))
 
 
 def _gather(plan: PlanBuilder, known: Handover) -> Handover:

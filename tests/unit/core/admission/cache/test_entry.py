@@ -9,6 +9,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.preemption_status import PreemptionStatus
 from lockstep.api.run_status import AssignmentStatus, Condition, StopStatus, TrialStatus
 from lockstep.core.admission.cache.entry import Entry, holds_nodes, is_asked, is_pending, lacks_nodes
+from lockstep.core.model.admission_record import record_wait
 from lockstep.core.model.assignment import INLINE_LIMIT, assigned, vacated
 from lockstep.core.model.plan import Event
 from lockstep.core.model.reasons import ActionWord, EventReason
@@ -88,7 +89,7 @@ def test_a_decision_is_noted_and_written_with_all_that_belongs_to_it() -> None:
     entry = Entry(run("a"), run("a").status, decided)
     entry.events.append(Event("Normal", EventReason.ADMITTED, ActionWord.ADMIT, "4 nodes"))
     assert not decided
-    entry.remember(changed(entry.status.admission, since=NOW))
+    entry.status = record_wait(entry.status, NOW)
     assert decided == [entry]
     [write] = entry.writes()
     assert (write.name, write.resource_version, write.status.admission.since) == ("a", "7", NOW)
