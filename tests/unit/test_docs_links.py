@@ -1,23 +1,14 @@
 """What the documentation points to exists: files, headings, make targets, the manifest of the README."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(
-    ROOT / name
-    for name in subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
-)
+FOLDERS = ("docs", "charts", "manifests", "e2e", "tests", ".github")
+PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
 by_path = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 

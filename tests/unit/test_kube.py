@@ -337,6 +337,7 @@ async def test_an_expired_token_is_read_anew_once(server: TestServer, fake: Fake
         assert fake.tokens == ["Bearer old", "Bearer new"]
 
 
+@pytest.mark.process
 async def test_too_many_requests_are_retried_when_the_server_says(server: TestServer, fake: FakeServer) -> None:
     clock = ManualClock()
 
@@ -357,6 +358,7 @@ async def test_too_many_requests_are_retried_when_the_server_says(server: TestSe
         assert len(fake.asked) == 2
 
 
+@pytest.mark.process
 async def test_a_server_that_never_has_time_is_told_to_the_caller(server: TestServer, fake: FakeServer) -> None:
     clock = ManualClock()
 

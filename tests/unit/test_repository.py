@@ -74,6 +74,48 @@ def test_ci_runs_the_command_that_the_readme_names() -> None:
     assert command in (ROOT / ".ci" / "run").read_text()
 
 
+STARTS_PROCESSES = {
+    *(f"subprocess.{name}" for name in ("Popen", "call", "check_call", "check_output", "run")),
+    *(f"asyncio.create_subprocess_{how}" for how in ("exec", "shell")),
+    "os.fork",
+}
+
+
+def _calls_and_names(node: ast.AST) -> set[str]:
+    found = set()
+    for each in ast.walk(node):
+        if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name):
+            found.add(f"{each.value.id}.{each.attr}")
+        elif isinstance(each, ast.Name):
+            found.add(each.id)
+    return found
+
+
+def _unmarked(module: ast.Module) -> list[str]:
+    """Tests of a module that start processes, by its functions and fixtures too, and are not marked so."""
+    functions = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    fixtures = {each.name: {argument.arg for argument in each.args.args} for each in functions}
+    used = {each.name: _calls_and_names(each) for each in functions}
+    starting = {name for name, names in used.items() if names & STARTS_PROCESSES or "launch" in fixtures[name]}
+    before = None
+    while before != starting:
+        before = set(starting)
+        starting |= {name for name in used if (used[name] | fixtures[name]) & starting}
+    marked = {each.name for each in functions if any("mark.process" in ast.unparse(by) for by in each.decorator_list)}
+    rest = (node for node in module.body if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef))
+    at_import = ["import" for node in rest if _calls_and_names(node) & STARTS_PROCESSES]
+    return at_import + sorted(name for name in starting - marked if name.startswith("test_"))
+
+
+def test_unit_tests_that_start_processes_are_marked_and_not_in_make_check() -> None:
+    texts = {path.name: path.read_text() for path in (ROOT / "tests" / "unit").rglob("test_*.py")}
+    told = re.compile(r"\bsubprocess\.|\blaunch\b|\bos\.fork\b")
+    of_module = re.compile(r"^pytestmark = .*mark\.process", re.MULTILINE)
+    looked_at = {name: text for name, text in texts.items() if told.search(text) and not of_module.search(text)}
+    found = {name: _unmarked(ast.parse(text)) for name, text in looked_at.items()}
+    assert {name: tests for name, tests in found.items() if tests} == {}
+
+
 def test_property_tests_that_say_how_much_they_try_try_little_in_make_check() -> None:
     """What ``@settings`` names goes over the profile: it has to ask support.examples."""
     named = re.compile(r"(max_examples|stateful_step_count)=\d")

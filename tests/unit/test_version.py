@@ -34,6 +34,7 @@ def copies(name: str) -> list[str]:
     return [f"{name}: {line.strip()}" for line in text.splitlines() if said.search(line) and about_us.search(line)]
 
 
+@pytest.mark.process
 def test_nobody_writes_the_version_by_hand_a_second_time() -> None:
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     names = [

@@ -47,6 +47,7 @@ def test_what_stays_without_an_end_is_passed_on_after_a_moment() -> None:
     assert passed_on(b"password: ", 1.0, b"x\n") == [b"password: ", b"x\n"]
 
 
+@pytest.mark.process
 def test_dots_that_follow_each_other_are_seen_as_they_come() -> None:
     dots: list[bytes | float] = [b".", 0.01]
     found = passed_on(*dots * 50)

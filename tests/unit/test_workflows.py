@@ -37,6 +37,7 @@ def targets() -> set[str]:
     return set(re.findall(r"^([a-z0-9-]+):", database, re.MULTILINE))
 
 
+@pytest.mark.process
 def test_no_question_of_the_makefile_is_answered_by_make_itself() -> None:
     asked = set(re.findall(r"\$\(if \$\((\w+)\)", (ROOT / "Makefile").read_text(encoding="utf-8")))
     told = ["make", "--print-data-base", "--question", "--file=/dev/null"]
@@ -45,12 +46,14 @@ def test_no_question_of_the_makefile_is_answered_by_make_itself() -> None:
     assert not asked & set(re.findall(r"^# default\n(\w+) =", of_make, re.MULTILINE))
 
 
+@pytest.mark.process
 @by_workflow
 def test_a_workflow_makes_only_what_the_makefile_has(path: Path) -> None:
     said = [word for step in steps(path) for found in MAKE.findall(step.get("run", "")) for word in found.split()]
     assert set(said) <= targets()
 
 
+@pytest.mark.process
 def test_each_part_of_the_nightly_run_is_a_job_of_its_own() -> None:
     named = re.search(r"^NIGHTLY := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert named
