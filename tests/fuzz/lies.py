@@ -325,7 +325,6 @@ _LIES: Sequence[_Lie] = (
     lambda rng, r, now: {
         "timing": TimingReport(
             section=rng.choice(("Init", "Step", "Save", "", "x")),
-            in_section=rng.choice(SPANS),
             step=rng.choice(SPANS),
             longest=rng.choice(SPANS),
             intervals=rng.choice(COUNTS),

@@ -21,7 +21,7 @@ from lockstep.controller.workers.protocol import (
 from lockstep.core.model.plan import AskAnswer, BatchOrder, DesiredPhase, Directive, VerifyRequest
 from lockstep.core.model.ranges import format_order, format_ranges
 from lockstep.core.model.start_record import CollectiveStart, Members, Resume
-from lockstep.core.model.worker_report import WorkerPhase
+from lockstep.core.model.worker_report import TimingReport, WorkerPhase
 from lockstep.slurm.environment import Array, SlurmJob
 
 NOW = 1_800_000_000.0
@@ -134,6 +134,11 @@ def test_a_loss_written_as_a_number_is_understood() -> None:
     decoded = decode_report(report(progress={"step": 7, "at": 1, "loss": 2.5}))
     assert decoded.progress is not None
     assert decoded.progress.report(0).loss == "2.5"
+
+
+def test_what_an_older_worker_measures_and_nobody_reads_any_more_is_passed_over() -> None:
+    timing = decode_report(report(timing={"section": "Step", "inSection": 2.5})).timing
+    assert timing == TimingReport(section="Step")
 
 
 def test_a_field_of_a_newer_release_is_passed_over() -> None:
@@ -491,7 +496,7 @@ def test_the_start_record_a_worker_sends_back_is_the_one_it_was_given(
     assert decode_report(report(start=sent)).start == record
 
 
-@pytest.mark.parametrize("field", ["step", "longest", "inSection", "saveBlock", "persist"])
+@pytest.mark.parametrize("field", ["step", "longest", "longestInit", "saveBlock", "persist"])
 def test_nothing_that_is_measured_took_longer_than_a_year(field: str) -> None:
     assert decode_report(report(timing={field: 366 * 86_400})).timing
     with pytest.raises(MalformedError, match=field):

@@ -480,5 +480,5 @@ class Worker:
         if training:
             steady = {"progress": training.progress, "newCheckpoints": training.fresh[-NEWEST:]}
             if self.child:
-                steady["timing"] = training.timing.report(time.monotonic())
+                steady["timing"] = training.timing.report()
         self.link.publish(dict(report, **steady), urgent)

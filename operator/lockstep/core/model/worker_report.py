@@ -112,15 +112,13 @@ class PointReport(Struct, frozen=True, rename="camel"):
 class TimingReport(Struct, frozen=True, rename="camel"):
     """What a worker measured of its child. Seconds; 0 where nothing was measured yet.
 
-    ``section`` is what the child is in: Init (before its first step), Step or Save; ``in_section`` for how long, in
-    Step since the last one.
+    ``section`` is what the child is in: Init (before its first step), Step or Save.
     ``longest`` is the longest of the last hundred intervals between reported steps, without the first five of an
     attempt, ``intervals`` how many they are, ``step`` the median of the time that one step took.
     ``save_block`` and ``persist``: the training stopped for the last save, and until it was committed.
     """
 
     section: Word = ""
-    in_section: Span = 0.0
     step: Span = 0.0
     longest: Span = 0.0
     intervals: Count = 0

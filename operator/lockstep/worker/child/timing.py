@@ -30,7 +30,6 @@ class Timing:
 
     def __init__(self, now: float) -> None:
         self.section = INIT
-        self._since = now  # of the section, or of the last step
         self._began = now
         self._last: Optional[_Interval] = None  # ends at the last step
         self._last_seen = now
@@ -61,9 +60,9 @@ class Timing:
             return
         self._step, self._last_seen = step, now
         if self.section != SAVE or not self._reported:
-            self.section, self._since = STEP, now
+            self.section = STEP
 
-    def enters(self, section: str, at: float, now: float) -> None:
+    def enters(self, section: str, at: float) -> None:
         """The program says what it does from now on."""
         if section == SAVE:
             self._reported = True
@@ -73,12 +72,12 @@ class Timing:
             self._save_block = max(0.0, at - self._block_began)
             self._longest_save = max(self._longest_save, self._save_block)
             self._block_began = None
-        self.section, self._since = section, now
+        self.section = section
 
-    def save_seen(self, now: float) -> None:
+    def save_seen(self) -> None:
         """A checkpoint directory has appeared that is not committed: unless steps go on, this is a save."""
         if not self._reported and self.section == STEP:
-            self.section, self._since = SAVE, now
+            self.section = SAVE
 
     def committed(self, at: float) -> None:
         """A checkpoint of this attempt was committed at ``at``."""
@@ -94,11 +93,11 @@ class Timing:
         if self._last is not None and at > self._last.end:
             self._committed_at = at
 
-    def report(self, now: float) -> JSON:
+    def report(self) -> JSON:
         """As the protocol carries it: seconds, 0 where nothing was measured."""
         lengths = [interval.end - interval.begin for interval in self._intervals]
         values = {
-            "inSection": now - self._since, "step": self._median(), "longest": max(lengths, default=0.0),
+            "step": self._median(), "longest": max(lengths, default=0.0),
             "longestInit": self._longest_init, "longestSave": self._longest_save, "saveBlock": self._save_block,
             "persist": self._persist,
         }  # fmt: skip

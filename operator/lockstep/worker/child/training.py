@@ -217,7 +217,7 @@ class Training:
                 self.timing.reached(newest["step"], newest["at"], now)
             if isinstance(entry, Section):
                 newest = None
-                self.timing.enters(entry.name, entry.at, now)
+                self.timing.enters(entry.name, entry.at)
                 continue
             newest, self.progress, self.advanced = entry, entry, now
             self.signs.step = entry["step"]
@@ -258,7 +258,7 @@ class Training:
                 self._saved_by_signal = self._signalled
         self.unrecognised = commits.unrecognised
         if commits.begun:
-            self.timing.save_seen(time.monotonic())
+            self.timing.save_seen()
         self.fresh = [*self.fresh, *commits.rows][-MAX_FRESH:]
 
     @property
