@@ -10,7 +10,7 @@ import yaml
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from lockstep.api.base import names
-from lockstep.api.base.durations import parse_duration
+from lockstep.api.base.durations import format_duration, parse_duration
 from lockstep.api.base.schema import Duration, Timestamp
 from lockstep.api.run_spec import RESOURCE_PATTERN
 from lockstep.core.failures.silence import LONGEST_POLL
@@ -34,6 +34,8 @@ from lockstep.core.model.settings import (
 from lockstep.core.model.tiers import ARCHIVE, BANDWIDTH, LOCAL, SHARED
 from lockstep.core.model.tunables import Mode, Tunables, heartbeat_problems
 
+_DEFAULT = Tunables()
+"""What decisions have by default is what an installation has that says nothing."""
 _ENVIRONMENT = {
     "LOCKSTEP_NAMESPACE": "namespace",
     "LOCKSTEP_IDENTITY": "identity",
@@ -154,12 +156,12 @@ class WindowConfig(SettingsSection):
 class AdmissionConfig(SettingsSection):
     """See docs/admission.md. Durations as in the API: 30m, 12h, 7d."""
 
-    weights: Weights = Weights()
-    max_age: Duration = "7d"  # after which the age of a run counts in full
-    half_life: Duration = "7d"  # after which what was used counts half for fair share
-    prefer_small: bool = False  # the size factor favours small runs
+    weights: Weights = _DEFAULT.admission.weights
+    max_age: Duration = format_duration(_DEFAULT.admission.max_age)  # after which the age of a run counts in full
+    half_life: Duration = format_duration(_DEFAULT.admission.half_life)  # after which use counts half for fair share
+    prefer_small: bool = _DEFAULT.admission.prefer_small  # the size factor favours small runs
     backfill: Literal["Easy", "Conservative", "Disabled"] = "Easy"
-    depth: int = Field(500, ge=1, le=10_000)  # runs whose start is looked for in one pass
+    depth: int = Field(_DEFAULT.admission.depth, ge=1, le=10_000)  # runs whose start is looked for in one pass
     windows: tuple[WindowConfig, ...] = ()
 
     def settings(self) -> AdmissionSettings:
@@ -228,8 +230,8 @@ class OperatorConfig(SettingsSection):
     accelerators: Annotated[tuple[AcceleratorConfig, ...], Field(min_length=1)] | None = None
     priority_class: GangClass | None = None
     check_gpus: bool = True  # a worker that sees no GPU device refuses its node; false where GPUs are simulated
-    deadlines: Deadlines = Deadlines()
-    breaker: Breaker = Breaker()
+    deadlines: Deadlines = _DEFAULT.deadlines
+    breaker: Breaker = _DEFAULT.breaker
     archive: ArchiveConfig = ArchiveConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()  # type: ignore[call-arg]
     pod_groups: PodGroupConfig = PodGroupConfig()
@@ -237,19 +239,19 @@ class OperatorConfig(SettingsSection):
     scale_up: ScaleUpConfig = ScaleUpConfig()
     look_up: LookUpConfig = LookUpConfig()
     admission: AdmissionConfig = AdmissionConfig()  # type: ignore[call-arg]
-    pod_policy: PodPolicy = PodPolicy()
+    pod_policy: PodPolicy = _DEFAULT.pod_policy
     history: HistoryConfig = HistoryConfig()  # type: ignore[call-arg]
     tracing: TracingConfig = TracingConfig()  # type: ignore[call-arg]
     web: WebConfig = WebConfig()  # type: ignore[call-arg]
-    heartbeat_min: float = Field(2.0, ge=0.1)
-    heartbeat_max: float = Field(10.0, gt=0, le=LONGEST_POLL)  # by then workers ask again, whatever they were told
-    progress_write_interval: float = Field(30.0, gt=0)
-    steps_stopped_after: float = Field(30.0, gt=0)
-    stop_grace: int = Field(30, ge=0)
-    fence_seconds: float = Field(60.0, ge=10)
-    max_clock_skew: float = Field(30.0, gt=0)
-    drain_taints: tuple[str, ...] = ()  # keys of node taints that make gangs leave a node, after a save
-    taint_suspects: bool = False  # taint nodes on which ranks failed first repeatedly, for everybody to see
+    heartbeat_min: float = Field(_DEFAULT.heartbeat_min, ge=0.1)
+    heartbeat_max: float = Field(_DEFAULT.heartbeat_max, gt=0, le=LONGEST_POLL)  # by then workers ask again anyway
+    progress_write_interval: float = Field(_DEFAULT.progress_write_interval, gt=0)
+    steps_stopped_after: float = Field(_DEFAULT.steps_stopped_after, gt=0)
+    stop_grace: int = Field(_DEFAULT.stop_grace, ge=0)
+    fence_seconds: float = Field(_DEFAULT.fence_seconds, ge=10)
+    max_clock_skew: float = Field(_DEFAULT.max_clock_skew, gt=0)
+    drain_taints: tuple[str, ...] = _DEFAULT.drain_taints  # keys of node taints that mean: leave, after a save
+    taint_suspects: bool = _DEFAULT.taint_suspects  # taint nodes where ranks failed first repeatedly
     reconcile_workers: int = Field(16, ge=1, le=256)
 
     @field_validator("worker_address")
