@@ -40,10 +40,10 @@ def away(name: str, since: float) -> NodeView:
 
 
 def test_a_run_does_not_start_beside_pods_that_its_status_has_never_had_and_repeats_none_of_their_names() -> None:
-    floor = cycle(replace(world([A]), doubtful_pods=(pod(A, 1, "n0", incarnation=7),)))
-    assert floor.has_live_pods(A)
-    assert floor.seen_incarnations(entry(A)) == (0, 7)
-    assert not floor.cluster.booked
+    state = cycle(replace(world([A]), doubtful_pods=(pod(A, 1, "n0", incarnation=7),)))
+    assert state.has_live_pods(A)
+    assert state.seen_incarnations(entry(A)) == (0, 7)
+    assert not state.cluster.booked
 
 
 @pytest.mark.parametrize(
@@ -69,16 +69,16 @@ def test_nodes_are_found_that_nobody_has_and_of_those_kept_for_others_only_for_t
     urgent: bool,
     placed: tuple[str, ...] | None,
 ) -> None:
-    floor = cycle(world([A], nodes))
-    floor.reserved = floor.index.mask(reserved)
-    found = floor.place(entry(A), count, floor.index.mask(closed), urgent=urgent)
+    state = cycle(world([A], nodes))
+    state.reserved = state.index.mask(reserved)
+    found = state.place(entry(A), count, state.index.mask(closed), urgent=urgent)
     assert (found.nodes if isinstance(found, Placed) else None) == placed
 
 
 def test_what_was_booked_in_a_cycle_is_gone_for_those_that_come_later() -> None:
-    floor, first = cycle(world([A, run("b")], 3)), entry(A)
-    floor.book(first, ["n0", "n1"])
-    later = floor.place(entry(run("b")), 1)
+    state, first = cycle(world([A, run("b")], 3)), entry(A)
+    state.book(first, ["n0", "n1"])
+    later = state.place(entry(run("b")), 1)
     assert isinstance(later, Placed)
     assert (later.nodes, first.nodes) == (("n2",), {"n0", "n1"})
 
@@ -87,9 +87,9 @@ def test_what_was_booked_in_a_cycle_is_gone_for_those_that_come_later() -> None:
     ("since", "returns"), [(NOW, {NOW + 900}), (NOW - 899, {NOW + 1}), (NOW - 900, set()), (NOW - 5000, set())]
 )
 def test_a_node_that_went_away_a_moment_ago_is_expected_back(since: float, returns: set[float]) -> None:
-    floor = cycle(world([], [away("n0", since), node("n1")]))
-    assert set(floor.returning) == returns
-    assert {floor.index.names(nodes) for nodes in floor.returning.values()} == ({("n0",)} if returns else set())
+    state = cycle(world([], [away("n0", since), node("n1")]))
+    assert set(state.returning) == returns
+    assert {state.index.names(nodes) for nodes in state.returning.values()} == ({("n0",)} if returns else set())
 
 
 @pytest.mark.parametrize(
@@ -165,23 +165,23 @@ def test_incarnations_seen_are_those_of_status_and_of_pods(
 def test_a_cycle_decides_of_no_run_whose_admission_is_written_or_that_only_asks(
     view: RunView, more: dict[str, Any], decided: bool
 ) -> None:
-    floor = cycle(world([view], **more))
-    assert (floor.entry_of("uid-a") is not None) is decided
-    assert floor.entry_of("unknown") is None
+    state = cycle(world([view], **more))
+    assert (state.entry_of("uid-a") is not None) is decided
+    assert state.entry_of("unknown") is None
 
 
 def test_the_nodes_of_a_run_are_those_of_its_assignment_as_the_cycle_has_it() -> None:
     view = run("a", status=held("n0"))
-    floor = cycle(world([view]))
+    state = cycle(world([view]))
     moved = replace(view, status=run("a", status=held("n1", "n2")).status)
-    assert [floor.index.names(floor.held(each)) for each in (view, moved)] == [("n0",), ("n1", "n2")]
-    assert floor.held(A) == EMPTY
+    assert [state.index.names(state.held(each)) for each in (view, moved)] == [("n0",), ("n1", "n2")]
+    assert state.held(A) == EMPTY
 
 
 @pytest.mark.parametrize(("visibility", "named"), [("Full", True), ("OwnNamespace", False)])
 def test_a_run_hears_of_other_namespaces_as_the_queues_allow(visibility: str, named: bool) -> None:
     other = replace(run("x"), namespace="other")
-    floor = cycle(world([A, other], queues={"default": {"visibility": visibility}}))
-    names = floor.names_for(entry(A))
+    state = cycle(world([A, other], queues={"default": {"visibility": visibility}}))
+    names = state.names_for(entry(A))
     assert names.get("uid-a", "") == "team/a"
     assert names.get("uid-x", "") == ("other/x" if named else "")

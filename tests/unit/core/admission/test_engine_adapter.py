@@ -39,8 +39,8 @@ def cycle(*runs: RunView, nodes: list[NodeView] | int = 4, **more: Any) -> Cycle
 
 
 def job(view: RunView, nodes: list[NodeView] | int = 4, **more: Any) -> Job:
-    floor = cycle(view, nodes=nodes, **more)
-    return job_of(floor.run_index.rows[view.uid], floor)
+    state = cycle(view, nodes=nodes, **more)
+    return job_of(state.run_index.rows[view.uid], state)
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_a_job_takes_what_is_left_of_the_time_that_its_run_and_its_queue_allow(
     spec: dict[str, Any], limits: dict[str, Any], used: int, lengths: tuple[float, float]
 ) -> None:
     view = run("a", status={"held_seconds": used}, **spec)
-    floor = cycle(view, queues={"default": {"limits": limits}})
-    queue = floor.snapshot.queues["default"].spec
+    state = cycle(view, queues={"default": {"limits": limits}})
+    queue = state.snapshot.queues["default"].spec
     assert lengths_of(Entry(view, view.status), queue) == lengths
-    found = job_of(floor.run_index.rows["uid-a"], floor)
+    found = job_of(state.run_index.rows["uid-a"], state)
     assert (found.shortest, found.duration) == lengths
 
 
@@ -91,12 +91,12 @@ def test_a_job_may_have_nodes_of_the_types_that_it_or_its_queue_names_in_that_or
 ) -> None:
     queue = {"quotas": [{"gpuType": gpu_type, "nominalNodes": 2} for gpu_type in quotas]}
     view = run("a", 2, **spec)
-    floor = cycle(view, nodes=MIXED, queues={"default": queue})
-    eligible = {gpu: floor.index.with_labels({"gpu": gpu}) for gpu in ("a100", "h100")}
-    eligible["any"] = floor.index.everything
-    row = floor.run_index.rows["uid-a"]
-    assert [option.eligible for option in job_of(row, floor).options] == [eligible[name] for name in options]
-    assert bool(left_no_type(row.entry, row.terms, floor)) is not bool(options)
+    state = cycle(view, nodes=MIXED, queues={"default": queue})
+    eligible = {gpu: state.index.with_labels({"gpu": gpu}) for gpu in ("a100", "h100")}
+    eligible["any"] = state.index.everything
+    row = state.run_index.rows["uid-a"]
+    assert [option.eligible for option in job_of(row, state).options] == [eligible[name] for name in options]
+    assert bool(left_no_type(row.entry, row.terms, state)) is not bool(options)
 
 
 KEPT = ReservationStatus(time=NOW, deadline=NOW)
@@ -139,8 +139,8 @@ AVOIDS = RecoveryStatus(excluded_nodes=(ExcludedNode(node="n0", reason="x"),))
 )
 def test_runs_that_ask_for_the_same_are_one_group(other: RunView, alike: bool) -> None:
     first = run("a", 2)
-    floor = cycle(first, other, queues={"q": {}})
-    groups = [group_of(Entry(view, view.status), floor) for view in (first, other)]
+    state = cycle(first, other, queues={"q": {}})
+    groups = [group_of(Entry(view, view.status), state) for view in (first, other)]
     assert (groups[0] is groups[1]) is alike
 
 
@@ -175,16 +175,16 @@ def test_a_run_holds_its_nodes_until_its_time_limit_or_its_stop(
 def test_lost_nodes_count_for_the_quota_and_what_kueue_reserved_for_none() -> None:
     lost = run("a", 2, status={"assignment": vacated(assigned(AssignmentStatus(), ["n0", "n1"]), [1], NOW)})
     kueues = run("b", status=held("n2") | {"kueue": KueueStatus(queue="q")})
-    floor = cycle(lost, kueues)
-    found = [running_of(view, floor, NOW) for view in (lost, kueues)]
+    state = cycle(lost, kueues)
+    found = [running_of(view, state, NOW) for view in (lost, kueues)]
     assert [(each.queue, each.count, each.nodes.bit_count()) for each in found] == [("default", 2, 1), ("", 1, 1)]
 
 
 def test_a_write_under_way_uses_what_it_may_have_got() -> None:
-    floor = cycle(run("a", 2), run("b"), nodes=MIXED, in_flight={"uid-a": frozenset({"h100-0", "h100-1"})})
-    [found] = unsettled(floor, NOW)
+    state = cycle(run("a", 2), run("b"), nodes=MIXED, in_flight={"uid-a": frozenset({"h100-0", "h100-1"})})
+    [found] = unsettled(state, NOW)
     assert (found.uid, found.gpu_type, found.count, found.limited) == ("uid-a", "H100", 2, False)
-    assert floor.index.names(found.nodes) == ("h100-0", "h100-1")
+    assert state.index.names(found.nodes) == ("h100-0", "h100-1")
     assert not [*unsettled(cycle(run("a")), NOW)]
 
 
@@ -206,10 +206,10 @@ AWAY = replace(node("n0"), ready=False, ready_changed_at=NOW - 100)
 def test_nodes_that_nobody_known_holds_are_held_by_somebody_all_the_same(
     snapshot: ClusterSnapshot, left: list[tuple[str, float, bool]]
 ) -> None:
-    floor = CycleState(snapshot, Tunables(), NOW, CycleMemory())
-    known = [running_of(view, floor, NOW) for view in snapshot.runs]
-    found = [*other_jobs(floor, known, NOW)]
-    assert [(*floor.index.names(each.nodes), each.ends, each.limited) for each in found] == left
+    state = CycleState(snapshot, Tunables(), NOW, CycleMemory())
+    known = [running_of(view, state, NOW) for view in snapshot.runs]
+    found = [*other_jobs(state, known, NOW)]
+    assert [(*state.index.names(each.nodes), each.ends, each.limited) for each in found] == left
 
 
 LEAVES = LeavingStatus(nodes=2, until=NOW + 40)
@@ -228,9 +228,9 @@ def test_a_run_that_has_ended_is_named_for_what_its_pods_hold_and_is_nobody_who_
     status: dict[str, Any], phase: PodPhase, left: list[tuple[str, tuple[str, ...], float, bool]]
 ) -> None:
     over = run("a", 2, status=OVER | status)
-    floor = cycle(over, pods=[pod(over, 0, "n0", phase)])
-    found = [*other_jobs(floor, [], NOW)]
-    assert [(each.left_by, floor.index.names(each.nodes), each.ends, each.limited) for each in found] == left
+    state = cycle(over, pods=[pod(over, 0, "n0", phase)])
+    found = [*other_jobs(state, [], NOW)]
+    assert [(each.left_by, state.index.names(each.nodes), each.ends, each.limited) for each in found] == left
     assert {(each.uid, each.queue, each.count) for each in found} <= {("", "", 0)}
 
 
