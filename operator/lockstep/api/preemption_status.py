@@ -23,10 +23,10 @@ class ReservationStatus(StatusModel):
 
 
 class PreemptionStatus(StatusModel):
-    """The notice that a run has to make room; the stop follows from it."""
+    """The notice of a preemption; the stop follows from it."""
 
     by: str
-    """UID of the run that it makes room for."""
+    """UID of the run that preempts it."""
     name: str = ""
     """That run as namespace/name, where the queue's visibility allows to say it."""
     reason: str = ""

@@ -423,7 +423,7 @@ class TrainingRunStatus(StatusModel):
     reservation: ReservationStatus | None = None
     """Nodes that are kept for it while other runs are stopped."""
     preemption: PreemptionStatus | None = None
-    """It has to make room for another run."""
+    """It is being preempted by another run."""
     stop: StopStatus | None = None
     """A stop under way."""
     goodput: GoodputStatus = GoodputStatus()

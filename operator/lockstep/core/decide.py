@@ -220,7 +220,7 @@ def wait_without_asking(plan: PlanBuilder) -> bool:
 
 def finish_or_yield(plan: PlanBuilder) -> bool:
     """Exits that were seen outlive the pods: they are in status before anything rests on them. Then, whether it is
-    to make room for another run."""
+    preempted."""
     return _finish_if_succeeded(plan) or stop_for_preemption(plan)
 
 

@@ -38,7 +38,8 @@ Reserved = Mapping[str, Reservation]
 class Promises:
     """What pending runs are to have, by UID, as the cycle found it for the ``running`` gangs.
 
-    ``kept``: nodes that others make room for already. ``again`` finds what they would have were these the holders.
+    ``kept``: nodes from which others are being preempted already. ``again`` finds what they would have were these the
+    holders.
     """
 
     running: Sequence[RunningJob]

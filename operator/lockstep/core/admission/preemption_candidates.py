@@ -40,7 +40,7 @@ _PATIENCE = 2 * ENDING
 
 
 def may_preempt(snapshot: ClusterSnapshot) -> frozenset[str]:
-    """Queues whose rules let their runs send others away."""
+    """Queues whose rules let their runs preempt."""
     return frozenset(name for name, view in snapshot.queues.items() if _allows(view.spec))
 
 
@@ -191,7 +191,7 @@ class PreemptionCandidates:
         return _Asker(job, value, policy, victims, self._pools(job.queue, job.options))
 
     def _later(self, asker: _Asker, wait: Wait) -> Foreseen | None:
-        """What the job can have by sending others away later, unless it gets as much as soon without."""
+        """What the job can have by a preemption later, unless it gets as much as soon without."""
         now, known = self._cycle.now, wait.reservation is not None and wait.reservation.known
         before = wait.reservation.start if known and wait.reservation is not None else inf
         moments, protections = self._moments
@@ -253,7 +253,7 @@ class PreemptionCandidates:
         )
 
     def _closed(self, at: float, end: float) -> NodeSet:
-        """Nodes that a run may not have that sends others away at ``at`` and ends at ``end``."""
+        """Nodes that a run may not have that preempts at ``at`` and ends at ``end``."""
         cycle, closed = self._cycle, self._reservations.nodes
         for nodes in cycle.returning.values():
             closed |= nodes

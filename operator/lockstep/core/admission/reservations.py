@@ -260,7 +260,7 @@ class Reservations:
         return going
 
     def _is_there(self, victim: str, uid: str) -> bool:
-        """It holds nodes still, and not anew: one that has made room may be back elsewhere."""
+        """It holds nodes still, and not anew: a victim that left may be back elsewhere."""
         entry = self._cycle.entry_of(victim)
         if entry is None or not holds_nodes(entry.run):
             return False

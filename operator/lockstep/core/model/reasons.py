@@ -440,7 +440,7 @@ class RequestResult(AnyReason):
 
 
 class PreemptionReason(AnyReason):
-    """For whom a run makes room: ``status.preemption``."""
+    """By whom a run is preempted: ``status.preemption``."""
 
     WITHIN_QUEUE = "WithinQueue"
     RECLAIM = "Reclaim"

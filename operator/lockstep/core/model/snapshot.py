@@ -353,7 +353,7 @@ class RunSnapshot:
     origin: RunView | None = None  # the run that the spec says to start from, if there is one of that name
     successors: tuple[RunView, ...] = ()  # the runs that say to start from this one
     queue: QueueView | None = None  # the run's queue; None: it has no object
-    preemptor: RunView | None = None  # the preemptor it makes room for; None: nobody knows what became of that run
+    preemptor: RunView | None = None  # the run that preempts it; None: nobody knows what became of that run
     recorded: bool = True  # what came of it stands where it outlives the run: in the status of its set, if it has one
     placeholders: tuple[PlaceholderView, ...] = ()  # of the run, and others in the way of its gang
     placeholder_gone_at: float = 0.0  # when the last of the run was seen to go; 0: none was

@@ -45,7 +45,7 @@ def reason_of(
 
 
 def preempts_later(reason: PendingReason, foreseen: Foreseen, names: Mapping[str, str]) -> PendingReason:
-    """The same of a run that will send others away once they have had their nodes for long enough."""
+    """The same of a run that will preempt others once they have had their nodes for long enough."""
     who, at = listed(foreseen.victims, names), to_rfc3339(foreseen.at)
     words = f"it preempts {who} at {at}, by when they had their nodes for minRuntime; nobody more urgent comes"
     return replace(reason, blockers=foreseen.victims, start=foreseen.start, assumption=words)

@@ -98,7 +98,7 @@ def backfill(
 
     Claims whose owner is among them are held for it: unless it can start elsewhere now, it waits for just these nodes.
     All others are maintenance windows. Nodes that are expected back are part of ``free`` and claimed until then.
-    ``foreseen``, by UID, is what jobs are promised that may send others away later: it binds those that come after.
+    ``foreseen``, by UID, is what jobs are promised that may preempt later: it binds those that come after.
     ``groups``: those of the ``askers``, for whom each of them has one, in the same order.
     """
     desk = _Desk(Bookings(now, askers, running, free, claims, quota), policy, foreseen)

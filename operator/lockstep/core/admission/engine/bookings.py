@@ -39,7 +39,7 @@ class Bookings:
         owners = {claim.owner for claim in claims}
         holders = {asker.uid: asker.wanted for asker in askers if asker.uid in owners} if owners else {}
         self._held: dict[str, NodeSet] = {}
-        self._cleared: dict[str, float] = {}  # when the last of those is gone who make room for it
+        self._cleared: dict[str, float] = {}  # when the last of its victims is gone
         for claim in claims:
             if claim.owner in holders:
                 self._held[claim.owner] = self._held.get(claim.owner, EMPTY) | claim.nodes
@@ -329,7 +329,7 @@ class Bookings:
         return unfit is not None and usable & unfit == usable
 
     def _take_held(self, job: Job, option: Option, until: float) -> None:
-        """Take for ``job`` the quota that is held for it. Who makes room for it has it for one more instant."""
+        """Take for ``job`` the quota that is held for it. Whoever it preempts has it for one more instant."""
         start = self.now + OVERDUE if job.uid in self._cleared else self.now
         self._quota.charge(job.uid, job.queue, option.gpu_type, option.count, start, until)
 

@@ -258,7 +258,7 @@ class _Room:
 class QuotaBook:
     """Who uses what of which quota, now and as far as it is known.
 
-    What a run uses that makes room for another is the other's from the next instant on. So whoever wants to start is
+    What a run uses that another preempts is the other's from the next instant on. So whoever wants to start is
     held against both: what is used now, and what will be when the promise is kept.
     """
 
