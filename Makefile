@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # The parts of `make nightly`: each is a job of its own in the workflow.
 NIGHTLY := outages faults launchers kind random formats fresh scale benches
 
-.PHONY: help setup setup-demo check lint coverage build build-kind monitoring test test-nodes test-cluster test-others audit \
+.PHONY: help setup setup-demo check lint subjects coverage build build-kind monitoring test test-nodes test-cluster test-others audit \
 	test-containers test-browser test-outages test-unit test-more fuzz nightly fresh generate image e2e e2e-all cluster-up cluster-down cluster-status demo demo-scale playground \
 	formats formats-ready formats-record mpi-ready mpi-all-ready slurm-ready ray-ready faults faults-all bench-launch bench-recover bench-recover-full \
 	bench-admission bench-admission-full bench-failover bench-overload bench-overload-full bench-schedule bench-steps \
@@ -84,6 +84,14 @@ check-format: setup
 	$(call quietly,.venv/bin/ruff format --check .)
 
 lint: $(filter-out check-unit,$(CHECKS)) ## All of `check` but the tests
+
+subjects: setup ## Hold the subjects of the commits since SINCE=COMMIT to what the hook asks of them
+	@test -n "$(SINCE)" || { echo "say since which commit: make subjects SINCE=main"; exit 1; }
+	@commits=$$(git rev-list "$(SINCE)..HEAD") && told=$$(mktemp) && trap 'rm -f "$$told"' EXIT && \
+		for commit in $$commits; do \
+			git log -1 --format=%B "$$commit" > "$$told" && .venv/bin/pre-commit run subject --hook-stage commit-msg \
+				--commit-msg-filename "$$told" || { git log -1 --format='%h %s' "$$commit"; exit 1; }; \
+		done
 
 coverage: setup-demo ## Which lines of lockstep the unit tests run, by module; with a page in .build/coverage
 	.venv/bin/pytest tests/unit --hypothesis-profile=quick -q --no-header -n auto \

@@ -1,6 +1,7 @@
 """What the repository's host, editors and hooks are told to do can be done here."""
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -117,6 +118,39 @@ def test_no_hook_downloads_anything() -> None:
 )
 def test_the_hook_refuses_subjects_without_an_area_and_long_ones(message: str, refused: bool) -> None:
     assert bool(re.search(HOOKS["subject"]["entry"], message, re.MULTILINE | re.DOTALL)) is refused
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("subject", ["core: say what changes", "core: " + 67 * "x"])
+def test_a_pull_request_is_held_to_the_hooks_words_of_subjects(tmp_path: Path, subject: str) -> None:
+    job = read(ROOT / ".github/workflows/check.yml")["jobs"]["subjects"]
+    assert job["if"] == "github.event_name == 'pull_request'"
+    assert job["steps"][0]["with"]["fetch-depth"] == "0"
+    assert job["steps"][-1]["run"].startswith("make subjects SINCE=")
+    for name in (".pre-commit-config.yaml", "Makefile"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    (tmp_path / ".venv").mkdir()
+    for name in ("bin", "lib", "pyvenv.cfg"):
+        (tmp_path / ".venv" / name).symlink_to(ROOT / ".venv" / name)
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    for command in (
+        ["git", "init", "--quiet", "--template="],
+        ["git", "add", ".pre-commit-config.yaml", "Makefile"],
+        [*git, "commit", "--quiet", "--message=core: begin"],
+        [*git, "commit", "--quiet", "--allow-empty", f"--message={subject}"],
+    ):
+        subprocess.run(command, cwd=tmp_path, check=True)
+    told = ["make", "--silent", "--old-file=.venv/.ready", "subjects", "SINCE=HEAD~1"]
+    found = subprocess.run(
+        told,
+        cwd=tmp_path,
+        env={**os.environ, "PRE_COMMIT_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (found.returncode == 0) is (len(subject) <= 72), found.stdout + found.stderr
+    assert (subject in found.stdout) is (len(subject) > 72)
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
