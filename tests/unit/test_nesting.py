@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from lockstep.api.base import nesting
 from lockstep.api.base.nesting import TOO_DEEP
+from lockstep.controller.kube.pages import LONGEST_PAGE
 from lockstep.controller.store.archive_jobs import parse_job
 from lockstep.core.model.cluster_objects import parse_namespace, parse_node, parse_pod, parse_priority_class
 from lockstep.core.model.own_objects import parse_run, parse_run_set
@@ -85,9 +87,9 @@ def test_what_is_cut_is_what_lies_too_deep_and_nothing_else() -> None:
     assert TOO_DEEP in orjson.dumps(found["deep"]).decode()
 
 
-def scanned(text: bytes) -> int:
-    """The levels, counted sign by sign."""
-    deepest = level = at = 0
+def levels_in(text: bytes) -> Iterator[tuple[int, int]]:
+    """Where a sign that is in no string ends, and the level after it."""
+    level = at = 0
     while at < len(text):
         sign = text[at : at + 1]
         if sign == b'"':
@@ -95,9 +97,83 @@ def scanned(text: bytes) -> int:
             while at < len(text) and text[at : at + 1] != b'"':
                 at += 2 if text[at : at + 1] == b"\\" else 1
         level += (sign in b"[{") - (sign in b"]}")
-        deepest = max(deepest, level)
         at += 1
-    return deepest
+        yield at, level
+
+
+def scanned(text: bytes) -> int:
+    """The levels, counted sign by sign."""
+    return max((level for _, level in levels_in(text)), default=0)
+
+
+def cut_by_signs(text: bytes) -> bytes:
+    kept, begin, above, deepest = b"", 0, 0, 0
+    for at, level in levels_in(text):
+        deepest = max(deepest, level)
+        if level <= nesting.MAX_LEVELS:
+            if deepest > nesting.DEEPEST:
+                kept += text[begin:above] + nesting.CUT_OFF
+                begin = at
+            above, deepest = at, 0
+    return kept + text[begin:]
+
+
+def in_brackets(parts: list[bytes], levels: int) -> bytes:
+    return b'{"[":[' * (levels // 2) + b",".join(parts) + b"]}" * (levels // 2)
+
+
+DEEP_AND_SHALLOW = st.recursive(
+    st.sampled_from([b"1", b'""', b'"a, b and c: [[[ \\" {{{ \\\\"', b"[]", b'{"a":[{},"]"]}']),
+    lambda inner: st.builds(in_brackets, st.lists(inner, min_size=1, max_size=4), st.integers(0, 160)),
+    max_leaves=30,
+)
+
+
+@given(st.lists(DEEP_AND_SHALLOW, min_size=1, max_size=6))
+def test_the_quick_cut_is_the_slow_one(parts: list[bytes]) -> None:
+    text = in_brackets(parts, 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nesting, "_PIECE", 2 * nesting._STRETCH)
+        assert nesting.is_deep(text) == (scanned(text) > nesting.DEEPEST)
+        found = nesting.cut(text)
+    assert found == cut_by_signs(text)
+    orjson.loads(found)
+
+
+@pytest.mark.parametrize("spaces", range(nesting._STRETCH + 1))
+def test_a_part_is_cut_wherever_it_begins(spaces: int) -> None:
+    above = b"[" * nesting.MAX_LEVELS + b" " * (nesting._STRETCH + spaces)
+    text = above + b"[" * 200 + b"]" * 200 + b"]" * nesting.MAX_LEVELS
+    assert nesting.cut(text) == above + nesting.CUT_OFF + b"]" * nesting.MAX_LEVELS
+
+
+BROAD = {
+    "in a list": b"[]",
+    "one in another": b"[[[[[[[[[{}]]]]]]]]],",
+    "in strings": b'"[",',
+    "beside quotes": rb'"\"[",',
+    "where the last level is that is kept": b"[" * 47 + b"[],[]" + b"]" * 47 + b",",
+    "each of them deep": b"[" * 201 + b"]" * 201 + b",",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", BROAD.values(), ids=BROAD.keys())
+def test_a_page_full_of_brackets_is_cut_before_anybody_waits_for_it(part: bytes) -> None:
+    """What renews the lease does: the leader lets go when it was not renewed for eight seconds."""
+    text = b'{"deep":' + nested(210) + b',"broad":[' + part * (LONGEST_PAGE // len(part)) + b"1]}"
+    began = time.thread_time()
+    assert nesting.is_deep(text)
+    kept = nesting.cut(text)
+    assert time.thread_time() - began < 4.0  # half a second, on a machine that is eight times as slow
+    assert not nesting.is_deep(kept)
+
+
+def test_what_stands_for_parts_is_no_longer_than_they_are() -> None:
+    text = b"[" * 200 + b"[]," * 100_000 + b"1" + b"]" * 200
+    assert len(nesting.cut(text)) < len(text)
+    apart = b"[" * 50 + (b"[" * 151 + b"]" * 151 + b",") * 1_000 + b"1" + b"]" * 50
+    assert len(nesting.cut(apart)) < len(apart)
 
 
 HOSTILE = {
