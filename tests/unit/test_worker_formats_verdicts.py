@@ -60,10 +60,11 @@ def verdict_on(path: Path, form: str = "Auto", **how: Any) -> tuple[str, str]:
 
 
 def test_every_format_is_held_to_whole_checkpoints_of_it_and_can_be_asked_for_and_is_documented() -> None:
-    """Manifests have tests of their own, and NVRx's files: with ``Megatron`` they are meant as well."""
+    """Manifests have tests of their own, and NVRx's files: with ``Megatron`` they are meant as well. Nothing says which
+    files Ray Train's have: test_worker_formats_ray_train.py."""
     table = (ROOT / "docs/checkpoints.md").read_text().partition("\n## Formats\n")[2].partition("\n## ")[0]
     told = set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
-    assert set(FORMATS) == {form for form, _, _ in WHOLE.values()} | {"Manifest", "NVRxLocal"}, (
+    assert set(FORMATS) == {form for form, _, _ in WHOLE.values()} | {"Manifest", "NVRxLocal", "RayTrain"}, (
         "each needs a line in WHOLE"
     )
     assert {*FORMATS, "Auto"} == {*get_args(CheckpointFormat), "NVRxLocal"}, (

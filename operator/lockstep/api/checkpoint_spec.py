@@ -20,6 +20,7 @@ CheckpointFormat = Literal[
     "Orbax",
     "Accelerate",
     "Torch",
+    "RayTrain",
 ]
 StartMode = Literal["Auto", "Fresh", "Require"]
 SaveSignal = Literal["SIGUSR1", "SIGUSR2", "SIGHUP", "SIGTERM"]

@@ -36,7 +36,7 @@ class Flags:
     checkpoint_format: Annotated[
         Literal[
             "Auto", "Manifest", "TorchDCP", "Megatron", "DeepSpeed", "HuggingFace", "Lightning", "NeMo", "Orbax",
-            "Accelerate", "Torch",
+            "Accelerate", "Torch", "RayTrain",
         ]
         | None,
         flag("--checkpoint-format", "Who writes the checkpoints."),

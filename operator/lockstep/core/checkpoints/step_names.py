@@ -12,7 +12,7 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.verdicts import Candidate
 from lockstep.core.model.worker_report import Verdict
 
-STATE_THEIR_STEP = frozenset({"Manifest", "HuggingFace", "Lightning", "NVRxLocal"})
+STATE_THEIR_STEP = frozenset({"Manifest", "HuggingFace", "Lightning", "NVRxLocal", "RayTrain"})
 """Formats that say by themselves which step they hold; of others the name alone does."""
 UNREPORTED_STEPS = 1000
 """Steps that may have been done since the last report, at least."""

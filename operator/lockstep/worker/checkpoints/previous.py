@@ -23,7 +23,13 @@ MARKERS_READ = 512  # of the directories that changed last, in a path that runs 
 MARKER = ".lockstep-run"  # in the directory of a run's UID: which run's it is
 OF_VERY_MANY_FILES = 64  # one in so many is looked at
 
-STATE_THEIR_STEP = ("Manifest", "HuggingFace", "Lightning", "NVRxLocal")  # formats; of others the name alone does
+STATE_THEIR_STEP = (
+    "Manifest",
+    "HuggingFace",
+    "Lightning",
+    "NVRxLocal",
+    "RayTrain",
+)  # formats; of others the name alone does
 _DATE = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:\d\d){0,3}$")
 _UID = re.compile(r"^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
 

@@ -7,7 +7,7 @@ import os
 import re
 from typing import Dict, Iterator, List, Optional, Set, Tuple
 
-from lockstep.worker.checkpoints.formats import nvrx
+from lockstep.worker.checkpoints.formats import nvrx, ray_train
 from lockstep.worker.checkpoints.formats.catalogue import AUTO, is_stranger, may_be_begun, step_of
 from lockstep.worker.checkpoints.formats.examination import examine, of_a_copy
 from lockstep.worker.checkpoints.formats.findings import INVALID, UNKNOWN, VALID, Finding
@@ -128,7 +128,10 @@ def step_paths(run_root: str, form: str = AUTO, tier: str = "") -> Iterator[Tupl
 
 
 def attempt_steps(directory: str, attempt: int, *, form: str = AUTO, tier: str = "") -> Iterator[Tuple[int, int, str]]:
-    """(step, attempt, path) of everything in one directory that the format would call a checkpoint."""
+    """(step, attempt, path) of everything in one directory that the format would call a checkpoint.
+
+    Those of an experiment of Ray Train are one directory below, unless that is the experiment's own.
+    """
     try:
         with os.scandir(directory) as found:
             entries = sorted((entry.name, entry.is_file(follow_symlinks=False)) for entry in found
@@ -137,6 +140,9 @@ def attempt_steps(directory: str, attempt: int, *, form: str = AUTO, tier: str =
         return
     for name, is_file in entries:
         path = os.path.join(directory, name)
+        if form in (AUTO, ray_train.RAY_TRAIN) and not is_file and _is_experiment(path):
+            yield from _reported(path, attempt, form)  # its own name may end in a number, by default in a time
+            continue
         step = step_of(path, name, form, is_file)
         if step is not None and step <= MAX_STEP:
             yield step, attempt, path
@@ -144,6 +150,20 @@ def attempt_steps(directory: str, attempt: int, *, form: str = AUTO, tier: str =
         for step, path in nvrx.local_steps(directory):
             if step <= MAX_STEP:
                 yield step, attempt, path
+
+
+def _is_experiment(path: str) -> bool:
+    """And not that of an attempt: what lies there is of another one than the directory above."""
+    own = ATTEMPT_NAME.match(os.path.basename(path))
+    return own is None and os.path.lexists(os.path.join(path, ray_train.SNAPSHOT))
+
+
+def _reported(experiment: str, attempt: int, form: str) -> Iterator[Tuple[int, int, str]]:
+    for name in _directories(experiment):
+        path = os.path.join(experiment, name)
+        step = step_of(path, name, form, is_file=False)
+        if step is not None and step <= MAX_STEP:
+            yield step, attempt, path
 
 
 def _directories(directory: str) -> List[str]:

@@ -8,7 +8,7 @@ import re
 from time import monotonic
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
-from lockstep.worker.checkpoints.formats import nvrx
+from lockstep.worker.checkpoints.formats import nvrx, ray_train
 from lockstep.worker.checkpoints.formats.catalogue import (
     AUTO,
     PASSED_OVER,
@@ -176,12 +176,22 @@ def _in_attempt(walk: _Walk, settings: Settings, tier: str, directory: str) -> I
     """What lies in the directory of an attempt and would be in no inventory."""
     form = settings.checkpoint_format
     local = _of_local_manager(directory) if tier == LOCAL and form in (AUTO, MEGATRON) else set()
-    for entry in walk.entries(directory):
+    for entry in _saved(walk, directory, form):
         if entry.name in local or ATTEMPT_NAME.match(entry.name) or _UID.match(entry.name):
             continue
         written = walk.newest(entry, own=True)
         if written and not _is_known(entry, form, tier):
             yield _Found(written, entry.path)
+
+
+def _saved(walk: _Walk, directory: str, form: str) -> Iterator[os.DirEntry[str]]:
+    """What lies there; of an experiment of Ray Train what lies in that."""
+    for entry in walk.entries(directory):
+        inside = form in (AUTO, ray_train.RAY_TRAIN) and not ATTEMPT_NAME.match(entry.name)
+        if inside and entry.is_dir(follow_symlinks=False) and ray_train.is_experiment(entry.path):
+            yield from walk.entries(entry.path)
+        else:
+            yield entry
 
 
 def _is_known(entry: os.DirEntry[str], form: str, tier: str) -> bool:
@@ -190,7 +200,7 @@ def _is_known(entry: os.DirEntry[str], form: str, tier: str) -> bool:
         if is_file and entry.name == form.partition(":")[2]:
             return True  # called as the pattern says; its step is inside, once it is whole
         if step_of(entry.path, entry.name, form, is_file) is None:
-            return False
+            return form in (AUTO, ray_train.RAY_TRAIN) and ray_train.is_passing(entry.path)
         if form == AUTO:
             return not all(is_foreign(shard, form) for shard in shards(entry.path, tier))
         return not all(is_of_another_format(shard, form) for shard in shards(entry.path, tier))
@@ -263,7 +273,13 @@ def _may_be_output(option: str) -> bool:
 
 
 def _rows(tier: str, attempt: int, found: Iterable[_Found]) -> List[JSON]:
-    return [_row(tier, attempt, each.path, NO_FORMAT) for each in sorted(found, reverse=True)[:MOST]]
+    return [_row(tier, attempt, each.path, _why(each.path)) for each in sorted(found, reverse=True)[:MOST]]
+
+
+def _why(path: str) -> str:
+    with contextlib.suppress(OSError):
+        return ray_train.why_without_step(path) or NO_FORMAT
+    return NO_FORMAT
 
 
 def _row(tier: str, attempt: int, path: str, reason: str) -> JSON:

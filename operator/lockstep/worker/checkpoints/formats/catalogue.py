@@ -18,6 +18,7 @@ from lockstep.worker.checkpoints.formats import (
     nvrx,
     orbax,
     plain,
+    ray_train,
 )
 from lockstep.worker.checkpoints.formats.containers import pickled_facts
 from lockstep.worker.checkpoints.formats.findings import CheckpointEntry, Format, list_entry
@@ -26,7 +27,7 @@ from lockstep.worker.checkpoints.formats.plain import step_by_pattern
 
 AUTO = "Auto"
 _IN_ORDER = (
-    nvrx, huggingface, accelerate, nemo, orbax, megatron, deepspeed, lightning, dcp, manifest, plain,
+    nvrx, ray_train, huggingface, accelerate, nemo, orbax, megatron, deepspeed, lightning, dcp, manifest, plain,
 )  # fmt: skip
 FORMATS: Dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in _IN_ORDER}
 # A manifest first: with it somebody has committed what is there, whatever else it is.
@@ -104,7 +105,8 @@ def may_be_begun(path: str) -> bool:
 def step_of(path: str, name: str, form: str, is_file: bool) -> Optional[int]:
     """The step that a file or directory of an attempt is a checkpoint of; None: it is none.
 
-    By its name, or by what is inside a ``.ckpt`` whose name does not say: last.ckpt, hpc_ckpt_<n>.ckpt and others.
+    By its name, or by what is inside a ``.ckpt`` whose name does not say: last.ckpt, hpc_ckpt_<n>.ckpt and others; or
+    by what Ray Train was told with it, whatever it is called.
     ``is_file``: only Lightning and NeMo save single files, and plain torch nothing else. Raises OSError.
     """
     if form.partition(":")[0] == plain.TORCH:
@@ -115,6 +117,11 @@ def step_of(path: str, name: str, form: str, is_file: bool) -> Optional[int]:
             return step_by_pattern(path, name, pattern)
     elif PASSED_OVER.search(name) or (is_file and not name.endswith(".ckpt")):
         return None
+    if form in (AUTO, ray_train.RAY_TRAIN) and not is_file:
+        by_manifest = form == AUTO and os.path.lexists(os.path.join(path, manifest.MARKER))
+        told = None if by_manifest else ray_train.reported_step(path)
+        if told is not None:
+            return told
     patterns = (lightning.FORMAT.step_name, _TRAILING_NUMBER) if form == AUTO else (format_named(form)[0].step_name,)
     matches = (pattern.search(name.partition(orbax.UNFINISHED)[0]) for pattern in patterns)
     matched = next(filter(None, matches), None)
