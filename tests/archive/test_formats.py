@@ -16,10 +16,12 @@ from lockstep.archive.store import ObjectStore
 from lockstep.archive.upload import upload
 from lockstep.worker.checkpoints import formats
 from lockstep.worker.checkpoints.tiers import attempt_steps, scan_tier
+from support.checkpoint_layouts import age
 
 UID = "run-uid"
 SAVED_AT = 1_795_000_000.0
 FIXTURES = Path(__file__).resolve().parents[1] / "formats" / "fixtures"
+RAY_TRAIN = Path(__file__).resolve().parents[1] / "unit" / "golden" / "ray_train" / "experiment"
 SHARED_LAYOUTS = sorted(path.parent for path in FIXTURES.glob("*/whole") if path.parent.name != "nvrx")  # local only
 
 
@@ -46,3 +48,22 @@ def test_what_a_library_wrote_is_found_and_valid_after_its_way_through_the_archi
         rows = scan_tier("shared", str(tmp_path), UID)
         mine = [row for row in rows if row["path"] == str(restored.path)]
         assert [(row["step"], row["verdict"], row["format"]) for row in mine] == [(step, "Valid", finding.format)]
+
+
+def test_what_ray_train_reported_is_found_without_its_report_after_its_way_through_the_archive(tmp_path: Path) -> None:
+    saved = tmp_path / UID / "a1" / "experiment"
+    age(Path(shutil.copytree(RAY_TRAIN, saved)))
+    store = ObjectStore(MemoryStore())
+    for step, attempt, path in list(attempt_steps(str(saved.parent), 1, tier="shared")):
+        place = ArchiveKey(UID, attempt, step)
+        upload(store, Path(path), place, part_bytes=1000, say=lambda _: None)
+    shutil.rmtree(saved)
+    for step in (10, 20, 30, 40):
+        restored = restore(store, ArchiveKey(UID, 1, step), tmp_path / UID / "a0", say=lambda _: None)
+        assert json.loads((restored.path / "state.json").read_text()) == {"step": step}
+        assert restore(store, ArchiveKey(UID, 1, step), tmp_path / UID / "a0", say=lambda _: None).already
+    for form in ("Auto", "RayTrain"):
+        rows = scan_tier("shared", str(tmp_path), UID, form=form)
+        assert [(row["step"], row["verdict"], row["format"]) for row in rows] == [
+            (step, "Valid", "RayTrain") for step in (40, 30, 20, 10)
+        ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from lockstep.archive.upload import upload
 from lockstep.core.checkpoints.retention import RetentionPolicy
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.worker_report import Verdict
+from support.checkpoint_layouts import age
 
+RAY_TRAIN = Path(__file__).resolve().parents[1] / "unit" / "golden" / "ray_train" / "experiment"
 OTHER_UID = "ffffffff-0000-4000-8000-000000000002"
 
 
@@ -129,6 +132,19 @@ def test_the_shared_tier_is_thinned_by_the_same_policy(tmp_path: Path) -> None:
     assert sorted(path.name for path in (root / RUN_UID / "a1").iterdir()) == ["step-250"], "a torn one is evidence"
     assert (root / RUN_UID / "a2" / "step-300").is_dir()
     assert (root / OTHER_UID / "a1" / "step-100").is_dir()
+
+
+def test_what_ray_train_has_reported_is_thinned_too_and_no_half_of_it_stays(tmp_path: Path) -> None:
+    experiment = tmp_path / RUN_UID / "a1" / "experiment"
+    age(Path(shutil.copytree(RAY_TRAIN, experiment)))
+    (experiment / ".checkpoint_2026-11-27_08-00-00.000000.removed").mkdir()
+    kept = tmp_path / RUN_UID / "a1" / "step-7" / ".of-the-program.removed"
+    kept.mkdir(parents=True)
+    gone = tidy(tmp_path, RUN_UID, RetentionPolicy(2), now=0.0, say=lambda _: None)
+    assert [(each.attempt, each.step) for each in gone] == [(1, 10), (1, 20)]
+    assert len([*experiment.glob("checkpoint_*-*")]) == 3, "the two newest, and what was never reported"
+    assert [path.name for path in experiment.glob(".*.removed")] == []
+    assert kept.is_dir()
 
 
 def test_a_step_that_was_trained_again_stays_on_the_shared_tier(tmp_path: Path) -> None:

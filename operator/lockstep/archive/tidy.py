@@ -12,6 +12,7 @@ from lockstep.core.checkpoints.retention import RetentionPolicy, StoredCheckpoin
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.worker_report import Verdict
 from lockstep.worker.checkpoints import formats
+from lockstep.worker.checkpoints.formats.ray_train import SNAPSHOT
 from lockstep.worker.checkpoints.tiers import ONE_FOR_ALL, PER_ATTEMPT, attempt_steps, step_paths
 from lockstep.worker.settings import SHARED, SHARED_SKEW
 
@@ -76,10 +77,10 @@ def tidy(
     if dry_run:
         return gone
     with writing(root):
-        for rubbish in root.glob(
-            f".*{REMOVED_SUFFIX}" if layout == ONE_FOR_ALL else f"{run_uid}/a*/.*{REMOVED_SUFFIX}"
-        ):
-            _remove(rubbish)
+        for directory in [root] if layout == ONE_FOR_ALL else [*root.glob(f"{run_uid}/a*")]:
+            experiments = [each.parent for each in directory.glob(f"*/{SNAPSHOT}") if not each.parent.is_symlink()]
+            for rubbish in [found for each in (directory, *experiments) for found in each.glob(f".*{REMOVED_SUFFIX}")]:
+                _remove(rubbish)
         for each in gone:
             path = Path(each.path)
             doomed = path.with_name(f".{path.name}{REMOVED_SUFFIX}")

@@ -20,6 +20,7 @@ from lockstep.archive.record import MAX_RECORD_BYTES, ArchivedFile, ArchiveKey, 
 from lockstep.archive.shared_tier import reading
 from lockstep.archive.source import Source, SourceFile, confirm_unchanged, open_source, stated_checksums
 from lockstep.archive.store import ObjectStore
+from lockstep.worker.checkpoints.formats.ray_train import RAY_TRAIN, restored_name
 
 PART_BYTES = 64 << 20
 MAX_READERS = 4  # a file is read from front to back by one thread, for its checksum
@@ -80,7 +81,7 @@ def upload(
 def _record(place: ArchiveKey, source: Source, part_bytes: int, files: tuple[ArchivedFile, ...]) -> Record:
     return Record(
         place=place,
-        name=source.path.name,
+        name=restored_name(place.step) if source.format == RAY_TRAIN else source.path.name,
         shape=source.shape,
         format=source.format,
         world=source.world,
