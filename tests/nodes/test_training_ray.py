@@ -183,10 +183,19 @@ def test_the_program_of_the_page_runs_as_shown(site: TrainingSite) -> None:
     assert "weight 3.5" in run.log(0)
 
 
+def wait_until_reported(run: TrainingRun, step: int) -> None:
+    """Ray Train has committed a checkpoint of this step, or a later one, and Lockstep has seen it."""
+
+    def newest() -> int:
+        return max((int(each["step"]) for each in run.status.get("checkpoint", {}).get("latest", ())), default=0)
+
+    run.wait(f"step {step} is reported", lambda: newest() >= step)
+
+
 @nightly
 def test_ray_train_goes_on_from_its_last_checkpoint_once_another_node_has_joined(site: TrainingSite) -> None:
     run = train(site, "ray-train", spareNodes=1, program=programs_of_the_page()[1])
-    run.wait_until_saved(1, 60)
+    wait_until_reported(run, 60)
     run.wait("the spare is ready", lambda: run.status.get("spares") == "1/1")
     lost = run.nodes[2]
     lose(site, lost)
@@ -208,6 +217,19 @@ def test_ray_train_saves_when_it_is_suspended_and_resumes_there(site: TrainingSi
     run.change(suspend=False)
     run.wait_until_succeeded()
     assert run.status["start"]["resume"]["step"] == save["step"]
+
+
+@nightly
+def test_ray_train_resumes_in_a_new_attempt_from_what_it_has_reported(site: TrainingSite) -> None:
+    run = train(site, "ray-head", 2, program=programs_of_the_page()[1])
+    wait_until_reported(run, 60)
+    [killed] = processes(run, 0, "gcs_server")
+    os.kill(killed, signal.SIGKILL)
+    run.wait_until_succeeded()
+    assert [attempt["number"] for attempt in run.attempts] == [1, 2], run.attempts
+    resumed = run.status["start"]["resume"]["step"]
+    assert resumed >= 60
+    assert f"rank 0 goes on after step {resumed}" in run.log(0)
 
 
 def test_a_node_where_ray_is_missing_says_so(site: TrainingSite) -> None:
