@@ -21,7 +21,7 @@ from lockstep.core.batch.components import gang_of
 from lockstep.core.batch.inside import CLUSTER
 from lockstep.core.batch.submission import Submitted, Surroundings, WantedRun, wanted
 from lockstep.slurm import getopt, scontrol
-from lockstep.slurm.submission.batch import BatchRequest, Row, batches
+from lockstep.slurm.submission.batch import BatchRequest, OptionOutcome, batches
 from lockstep.slurm.submission.directives import ScriptError, check_script, directives, wrapped
 from lockstep.slurm.submission.options import OPTIONS
 
@@ -95,7 +95,9 @@ def _run(typed: _Typed, environ: Mapping[str, str]) -> int:
     request, rows, components = gang_of(batches(read, environ, typed.arguments, _text_of, CLUSTER))
     if read.ignored_lines:
         lines = ", ".join(map(str, read.ignored_lines))
-        rows.append(Row("#SBATCH", f"line {lines}", "ignored", "stands behind the first command, as in Slurm"))
+        rows.append(
+            OptionOutcome("#SBATCH", f"line {lines}", "ignored", "stands behind the first command, as in Slurm")
+        )
     cluster, queue = _queue(typed, request)
     if request.partitions:
         request = replace(request, partitions=(queue.name,))
@@ -250,7 +252,7 @@ def _complain(*lines: str) -> None:
             output.note(f"sbatch: error: {part}")
 
 
-def table(rows: Sequence[Row]) -> list[str]:
+def table(rows: Sequence[OptionOutcome]) -> list[str]:
     """What became of each option."""
     return output.table(
         ("OPTION", "VALUE", "HERE", "MEANS"), [(row.option, row.value, row.handling, row.words) for row in rows]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from lockstep.slurm.handling import IGNORED, REFUSED
-from lockstep.slurm.submission.batch import Batch, BatchRequest, Row
+from lockstep.slurm.submission.batch import Batch, BatchRequest, OptionOutcome
 
 
 class Component(NamedTuple):
@@ -17,7 +17,7 @@ class Component(NamedTuple):
     ntasks: int | None
 
 
-def gang_of(components: Sequence[Batch]) -> tuple[BatchRequest, list[Row], tuple[Component, ...]]:
+def gang_of(components: Sequence[Batch]) -> tuple[BatchRequest, list[OptionOutcome], tuple[Component, ...]]:
     """One request of all components, the rows of all, and the size of each; none of a job that has but one.
 
     Alike ones are one gang. Others are refused: a gang is the same on each of its nodes.
@@ -30,7 +30,7 @@ def gang_of(components: Sequence[Batch]) -> tuple[BatchRequest, list[Row], tuple
     alike = {repr(_but_size(request)) for request in requests}
     if len(alike) > 1 or any(request.most_nodes > request.nodes for request in requests):
         words = "its components differ; a gang is alike on all nodes: submit them as jobs of their own"
-        rows.append(Row("hetjob", "", REFUSED, words))
+        rows.append(OptionOutcome("hetjob", "", REFUSED, words))
     sizes = tuple(Component(request.nodes, request.ntasks) for request in requests)
     nodes, tasks = sum(size.nodes for size in sizes), [size.ntasks for size in sizes]
     total = sum(count or 0 for count in tasks) if all(tasks) else None
@@ -38,7 +38,7 @@ def gang_of(components: Sequence[Batch]) -> tuple[BatchRequest, list[Row], tuple
     return replace(first, nodes=nodes, most_nodes=nodes, ntasks=total, nodelist=named), [*rows, *told], sizes
 
 
-def _nodes_named(components: Sequence[BatchRequest], total: int) -> tuple[tuple[str, ...], list[Row]]:
+def _nodes_named(components: Sequence[BatchRequest], total: int) -> tuple[tuple[str, ...], list[OptionOutcome]]:
     """The nodes that -w of all components means, and what is to be said of them. Which rank has which of them is not
     chosen by names, and so neither is which component."""
     lists = [tuple(dict.fromkeys(component.nodelist)) for component in components]
@@ -50,10 +50,10 @@ def _nodes_named(components: Sequence[BatchRequest], total: int) -> tuple[tuple[
         words = (
             "which component has which of its nodes, racks and names decide; where it matters, submit jobs of their own"
         )
-        return named, [Row("hetjob", "", IGNORED, words)]
+        return named, [OptionOutcome("hetjob", "", IGNORED, words)]
     words = f"components name {len(named)} of {total} nodes"
     remedy = "have each name as many as its -N, and none twice, or none any"
-    return (), [Row("--nodelist", "", REFUSED, f"{words}; {remedy}")]
+    return (), [OptionOutcome("--nodelist", "", REFUSED, f"{words}; {remedy}")]
 
 
 def _but_size(request: BatchRequest) -> BatchRequest:

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from lockstep.slurm.handling import IGNORED, REFUSED
 from lockstep.slurm.images import are_the_same, image, insides, is_below
 from lockstep.slurm.submission import pyxis
-from lockstep.slurm.submission.batch import Row
+from lockstep.slurm.submission.batch import OptionOutcome
 
 
-def images_of_steps(script: str, job_image: str, *, said: bool) -> Iterator[Row]:
+def images_of_steps(script: str, job_image: str, *, said: bool) -> Iterator[OptionOutcome]:
     """A row for each that is not the job's. ``said``: the job's is one that options name, so that a file, if all steps
     name the same, may be what that was made of."""
     steps = pyxis.step_options(script, pyxis.IMAGE)
@@ -29,16 +29,18 @@ def images_of_steps(script: str, job_image: str, *, said: bool) -> Iterator[Row]
         except ValueError:
             if said and len(steps) == 1:
                 handling, words = IGNORED, f"is a file; its steps run in the job's image {job_image}"
-        yield Row("srun --container-image", step.filled, handling, words)
+        yield OptionOutcome("srun --container-image", step.filled, handling, words)
 
 
-def mounts_of_steps(script: str, job_mounts: Sequence[str], where: str) -> Iterator[Row]:
+def mounts_of_steps(script: str, job_mounts: Sequence[str], where: str) -> Iterator[OptionOutcome]:
     """A row for each path inside that no volume has. ``where``: which ones there are, in words."""
     for step in pyxis.step_options(script, pyxis.MOUNTS):
         paths = insides(step.filled)
         for path in paths:
             if not re.search(r"[$`()]", path) and not is_below(path, job_mounts):
-                yield Row("srun --container-mounts", step.written, REFUSED, f"{path} is on no volume; {where}")
+                yield OptionOutcome(
+                    "srun --container-mounts", step.written, REFUSED, f"{path} is on no volume; {where}"
+                )
         if any(re.search(r"[$`()]", path) for path in paths):
             words = "is known only once the script runs; srun says then what is on no volume"
-            yield Row("srun --container-mounts", step.written, IGNORED, words)
+            yield OptionOutcome("srun --container-mounts", step.written, IGNORED, words)

@@ -16,7 +16,7 @@ from lockstep.core.batch.submission import NumberedJob, Submitted, Surroundings,
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.worker_report import JobAsk
 from lockstep.slurm.getopt import OptionError
-from lockstep.slurm.submission.batch import Row, batches
+from lockstep.slurm.submission.batch import OptionOutcome, batches
 from lockstep.slurm.submission.directives import ScriptError, check_script, directives, wrapped
 
 CLUSTER = "lockstep"
@@ -93,7 +93,7 @@ def notices_of(run: RunView, ask: JobAsk, jobs: Mapping[int, NumberedJob]) -> li
         return []
 
 
-def _inside(row: Row) -> Row:
+def _inside(row: OptionOutcome) -> OptionOutcome:
     """``--export=ALL`` in other words: of the shell nothing is known here but what is named."""
     if (row.option, row.value) != ("--export", "ALL"):
         return row

@@ -19,7 +19,7 @@ from lockstep.slurm import signals, times
 from lockstep.slurm.handling import IGNORED, MAPPED, REFUSED
 from lockstep.slurm.images import image, insides, is_below
 from lockstep.slurm.submission import pyxis
-from lockstep.slurm.submission.batch import BatchRequest, Row
+from lockstep.slurm.submission.batch import BatchRequest, OptionOutcome
 
 Json = dict[str, Any]
 RACK = "rack"
@@ -70,23 +70,23 @@ class WantedRun(NamedTuple):
     """``array``: its indices and width, as typed; empty: it is one run."""
 
     manifest: Json
-    rows: Sequence[Row]
+    rows: Sequence[OptionOutcome]
     array: str = ""
 
     @property
-    def refusals(self) -> list[Row]:
+    def refusals(self) -> list[OptionOutcome]:
         """Why it is not submitted."""
         return [row for row in self.rows if row.handling == REFUSED]
 
     @property
-    def notices(self) -> list[Row]:
+    def notices(self) -> list[OptionOutcome]:
         """What has no effect here."""
         return [row for row in self.rows if row.handling == IGNORED]
 
 
 def wanted(
     request: BatchRequest,
-    rows: Sequence[Row],
+    rows: Sequence[OptionOutcome],
     submitted: Submitted,
     around: Surroundings,
     components: Sequence[Component] = (),
@@ -109,16 +109,16 @@ def wanted(
 class _Told:
     """Rows in the making."""
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[OptionOutcome]) -> None:
         self.rows = rows
 
     def say(self, option: str, handling: str, words: str, value: str = "") -> None:
         """In the place of what the table says of the option."""
         at = next((index for index, row in enumerate(self.rows) if row.option == option), None)
         if at is None:
-            self.rows.append(Row(option, value, handling, words))
+            self.rows.append(OptionOutcome(option, value, handling, words))
         elif self.rows[at].handling != REFUSED:
-            self.rows[at] = Row(option, value or self.rows[at].value, handling, words)
+            self.rows[at] = OptionOutcome(option, value or self.rows[at].value, handling, words)
 
 
 def _size(request: BatchRequest, told: _Told) -> Json:
@@ -330,12 +330,14 @@ def _directory(request: BatchRequest, told: _Told, submitted: Submitted, spec: J
     if said:
         path = posixpath.normpath(posixpath.join(submitted.directory or "/", said))
         if not is_on_a_volume(path, spec):
-            told.rows.append(Row("path", path, IGNORED, f"is on no volume: the image has to have it; {_where(spec)}"))
+            told.rows.append(
+                OptionOutcome("path", path, IGNORED, f"is on no volume: the image has to have it; {_where(spec)}")
+            )
         return path
     if is_on_a_volume(submitted.directory, spec):
         return submitted.directory
     words = f"is on no volume: the script starts in the image's own directory; {_where(spec)}"
-    told.rows.append(Row("path", submitted.directory or ".", IGNORED, words))
+    told.rows.append(OptionOutcome("path", submitted.directory or ".", IGNORED, words))
     return ""
 
 
@@ -344,7 +346,7 @@ def _name_lost_files(request: BatchRequest, told: _Told, directory: str, spec: J
         path = posixpath.normpath(posixpath.join(directory or "/", pattern or "slurm-%j.out"))
         if (pattern or option == "--output") and not path.startswith("/dev/") and not is_on_a_volume(path, spec):
             words = "is on no volume: what the script prints is in lockstep logs alone"
-            told.rows.append(Row("path", pattern or "slurm-%j.out", IGNORED, words))
+            told.rows.append(OptionOutcome("path", pattern or "slurm-%j.out", IGNORED, words))
     if request.input and not request.input.startswith("/dev/"):
         path = posixpath.normpath(posixpath.join(directory or "/", request.input))
         if not is_on_a_volume(path, spec):

@@ -74,12 +74,6 @@ def put_start(status: TrainingRunStatus, start: StartRecord) -> TrainingRunStatu
     return count_attempt(changed(status, start=start))
 
 
-def count_as_begun(status: TrainingRunStatus) -> TrainingRunStatus:
-    """Some attempt had started, and status has lost which."""
-    totals = status.totals
-    return changed(status, totals=changed(totals, attempts=max(totals.attempts, 1)))
-
-
 def renew_start(
     status: TrainingRunStatus, assignment_hash: str, members: tuple[StartMembers, ...], order: str, now: float
 ) -> TrainingRunStatus:

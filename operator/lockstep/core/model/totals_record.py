@@ -9,6 +9,12 @@ def count_attempt(status: TrainingRunStatus) -> TrainingRunStatus:
     return changed(status, totals=changed(status.totals, attempts=status.totals.attempts + 1))
 
 
+def count_as_begun(status: TrainingRunStatus) -> TrainingRunStatus:
+    """Some attempt had started, and status has lost which."""
+    totals = status.totals
+    return changed(status, totals=changed(totals, attempts=max(totals.attempts, 1)))
+
+
 def count_restart(status: TrainingRunStatus, *, was_run: bool, in_place: bool) -> TrainingRunStatus:
     """One more attempt follows another. ``was_run``: something of that ran; ``in_place``: all pods stay."""
     totals = status.totals

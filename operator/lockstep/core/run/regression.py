@@ -25,7 +25,8 @@ from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionTy
 from lockstep.core.model.resolved_record import record_size, restore_resolved
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import PodPhase, PodView
-from lockstep.core.model.start_record import CollectiveStart, count_as_begun, restore_start, to_record
+from lockstep.core.model.start_record import CollectiveStart, restore_start, to_record
+from lockstep.core.model.totals_record import count_as_begun
 from lockstep.core.model.worker_report import WorkerReport
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.plain_pods import plain_reports

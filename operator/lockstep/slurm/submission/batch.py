@@ -22,7 +22,7 @@ _TASKS = ("ntasks", "ntasks-per-node", "ntasks-per-gpu", "ntasks-per-tres", "gpu
 Reader = Callable[[str], str]
 
 
-class Row(NamedTuple):
+class OptionOutcome(NamedTuple):
     """What became of one option. ``words``: what it means here, or why it is ignored or refused, and what instead."""
 
     option: str
@@ -103,15 +103,15 @@ class Batch(NamedTuple):
     """What was asked for and what became of each option. Anything refused: nothing is to start."""
 
     request: BatchRequest
-    rows: Sequence[Row]
+    rows: Sequence[OptionOutcome]
     arguments: Sequence[str] = ()  # script and its arguments
 
     @property
-    def refusals(self) -> List[Row]:
+    def refusals(self) -> List[OptionOutcome]:
         return [row for row in self.rows if row.handling == REFUSED]
 
     @property
-    def notices(self) -> List[Row]:
+    def notices(self) -> List[OptionOutcome]:
         return [row for row in self.rows if row.handling == IGNORED]
 
 
@@ -141,7 +141,7 @@ def batches(
 
 def request_of(
     found: Sequence[Found], reader: Optional[Reader] = None, cluster: str = ""
-) -> Tuple[BatchRequest, List[Row]]:
+) -> Tuple[BatchRequest, List[OptionOutcome]]:
     """The request, and what became of each option; of one said twice the last counts."""
     last: Dict[str, Optional[str]] = {}
     for name, value in found:
@@ -149,7 +149,7 @@ def request_of(
         last[name] = value
     if "no-requeue" in last and "requeue" in last:  # the later one
         del last[min(("requeue", "no-requeue"), key=list(last).index)]
-    rows: List[Row] = []
+    rows: List[OptionOutcome] = []
     said: Dict[str, object] = {}
     for name, value in last.items():
         handling, words = HANDLING[name]
@@ -158,9 +158,9 @@ def request_of(
         try:
             fields, meaning = _fields(name, value or "", reader)
             said.update(fields)
-            rows.append(Row(f"--{name}", value or "", handling, meaning or words))
+            rows.append(OptionOutcome(f"--{name}", value or "", handling, meaning or words))
         except ValueError as error:
-            rows.append(Row(f"--{name}", value or "", REFUSED, str(error)))
+            rows.append(OptionOutcome(f"--{name}", value or "", REFUSED, str(error)))
     request = replace(BatchRequest(), **said, said=tuple((n, v or "") for n, v in last.items()))  # type: ignore[arg-type]
     return _completed(request, rows), rows
 
@@ -189,7 +189,7 @@ def _of_environment(environ: Mapping[str, str]) -> List[Found]:
     ]
 
 
-def _completed(request: BatchRequest, rows: List[Row]) -> BatchRequest:
+def _completed(request: BatchRequest, rows: List[OptionOutcome]) -> BatchRequest:
     """What follows from several options together. Adds to ``rows``."""
     request = _with_nodes(_with_tasks_by_gpus(request), rows)
     request = _with_gpus(request, rows)
@@ -201,7 +201,7 @@ def _completed(request: BatchRequest, rows: List[Row]) -> BatchRequest:
     if request.ntasks is not None and request.ntasks > most:
         words = f"{request.nodes} nodes run {most} tasks at most, {MOST_TASKS_OF_NODE} each; write a larger -N"
         option = next((name for name in _TASKS if request.as_typed(name)), _TASKS[0])
-        rows.append(Row(f"--{option}", request.as_typed(option), REFUSED, words))
+        rows.append(OptionOutcome(f"--{option}", request.as_typed(option), REFUSED, words))
     return request
 
 
@@ -216,7 +216,7 @@ def _with_tasks_by_gpus(request: BatchRequest) -> BatchRequest:
     return replace(request, ntasks=max(1, total[0] // each[0])) if total and each and each[0] else request
 
 
-def _with_tasks_per_gpu(request: BatchRequest, rows: List[Row]) -> BatchRequest:
+def _with_tasks_per_gpu(request: BatchRequest, rows: List[OptionOutcome]) -> BatchRequest:
     """Tasks by GPUs, or GPUs by tasks."""
     per_gpu, gpus, nodes = request.ntasks_per_gpu or 1, request.gpus_per_node, request.nodes
     option = "--ntasks-per-gpu" if request.as_typed("ntasks-per-gpu") else "--ntasks-per-tres"
@@ -226,7 +226,9 @@ def _with_tasks_per_gpu(request: BatchRequest, rows: List[Row]) -> BatchRequest:
             words = f"excludes --{other}, as in Slurm; keep one of them"
     if not words and request.ntasks is None and gpus:
         total = nodes * gpus * per_gpu
-        rows.append(Row(option, str(per_gpu), MAPPED, f"{total} tasks, {per_gpu} for each of {nodes * gpus} GPUs"))
+        rows.append(
+            OptionOutcome(option, str(per_gpu), MAPPED, f"{total} tasks, {per_gpu} for each of {nodes * gpus} GPUs")
+        )
         return replace(request, ntasks=total)
     if not words and request.ntasks is not None:
         needed = -(-request.ntasks // per_gpu)
@@ -235,40 +237,44 @@ def _with_tasks_per_gpu(request: BatchRequest, rows: List[Row]) -> BatchRequest:
         if gpus is not None and needed <= gpus * nodes:
             return request
         words = f"{request.ntasks} tasks need {needed} GPUs on {nodes} nodes; write --gpus-per-node so that they fit"
-    rows.append(Row(option, str(per_gpu), REFUSED, words or "of how many GPUs is not said: write --gpus-per-node"))
+    rows.append(
+        OptionOutcome(option, str(per_gpu), REFUSED, words or "of how many GPUs is not said: write --gpus-per-node")
+    )
     return request
 
 
-def _with_nodes(request: BatchRequest, rows: List[Row]) -> BatchRequest:
+def _with_nodes(request: BatchRequest, rows: List[OptionOutcome]) -> BatchRequest:
     total, per_node = request.ntasks, request.ntasks_per_node
     named = len(set(request.nodelist))
     if request.nodes_said:
         if total is not None and total < request.nodes:
             words = f"can't run {total} processes on {request.nodes} nodes, setting nnodes to {total}"
-            rows.append(Row("--nodes", str(request.nodes), MAPPED, words))
+            rows.append(OptionOutcome("--nodes", str(request.nodes), MAPPED, words))
             request = replace(request, nodes=total, most_nodes=total)
         if request.as_typed("nodefile") and named and named != request.nodes:
             words = f"the file names {named} nodes, and -N asks for {request.nodes}; say the same in both"
-            rows.append(Row("--nodefile", request.as_typed("nodefile"), REFUSED, words))
+            rows.append(OptionOutcome("--nodefile", request.as_typed("nodefile"), REFUSED, words))
         return request
     if total is not None and per_node:
         nodes = -(-total // per_node)
-        rows.append(Row("--ntasks", str(total), MAPPED, f"{nodes} nodes of {per_node} tasks"))
+        rows.append(OptionOutcome("--ntasks", str(total), MAPPED, f"{nodes} nodes of {per_node} tasks"))
     elif named:
         nodes = named
     elif total is not None and total > 1:
         nodes = 1
-        rows.append(Row("--ntasks", str(total), MAPPED, "on one node, as neither -N nor --ntasks-per-node is given"))
+        rows.append(
+            OptionOutcome("--ntasks", str(total), MAPPED, "on one node, as neither -N nor --ntasks-per-node is given")
+        )
         for option in ("ntasks-per-core", "ntasks-per-socket"):
             if request.as_typed(option):
                 words = "how many nodes follow from it is not known here; write -N and --ntasks-per-node"
-                rows.append(Row(f"--{option}", request.as_typed(option), REFUSED, words))
+                rows.append(OptionOutcome(f"--{option}", request.as_typed(option), REFUSED, words))
     else:
         nodes = 1
     return replace(request, nodes=nodes, most_nodes=nodes)
 
 
-def _with_gpus(request: BatchRequest, rows: List[Row]) -> BatchRequest:
+def _with_gpus(request: BatchRequest, rows: List[OptionOutcome]) -> BatchRequest:
     """GPUs per node, of whichever options say it; they have to agree."""
     counts: Dict[str, int] = {}
     types: List[str] = []
@@ -280,7 +286,7 @@ def _with_gpus(request: BatchRequest, rows: List[Row]) -> BatchRequest:
         try:
             found = gpus_of(text, option) if text else None
         except ValueError as error:
-            rows.append(Row(f"--{option}", text, REFUSED, str(error)))
+            rows.append(OptionOutcome(f"--{option}", text, REFUSED, str(error)))
             continue
         if found is None:
             continue
@@ -288,7 +294,7 @@ def _with_gpus(request: BatchRequest, rows: List[Row]) -> BatchRequest:
         if option == "gpus":
             if count % request.nodes:
                 words = f"{count} GPUs are not the same on each of {request.nodes} nodes; write --gpus-per-node"
-                rows.append(Row("--gpus", text, REFUSED, words))
+                rows.append(OptionOutcome("--gpus", text, REFUSED, words))
                 continue
             count //= request.nodes
         elif option.endswith("-per-task"):
@@ -299,9 +305,9 @@ def _with_gpus(request: BatchRequest, rows: List[Row]) -> BatchRequest:
         option, count = list(counts.items())[-1]
         first, other = next(iter(counts.items()))
         words = f"that is {count} GPUs on each node, but --{first} means {other}; keep one of them"
-        rows.append(Row(f"--{option}", request.as_typed(option), REFUSED, words))
+        rows.append(OptionOutcome(f"--{option}", request.as_typed(option), REFUSED, words))
     if len(types) > 1:
-        rows.append(Row("--gres", ",".join(types), REFUSED, "the gang gets GPUs of one type; name one"))
+        rows.append(OptionOutcome("--gres", ",".join(types), REFUSED, "the gang gets GPUs of one type; name one"))
     return replace(request, gpus_per_node=next(iter(counts.values()), None), gpu_types=tuple(types[:1]))
 
 

@@ -19,7 +19,7 @@ LOOK_SECONDS, MOST_LOOK_SECONDS = 0.1, 1.0
 _BUSY = "Requested nodes are busy"
 
 
-class Entered(NamedTuple):
+class EnteredStep(NamedTuple):
     """A step that is listed as running, and where."""
 
     record: StepRecord
@@ -29,7 +29,7 @@ class Entered(NamedTuple):
 def enter(
     here: JobHere, record: StepRecord, step: Step, lay: Callable[[InUse], Laid], environ: Mapping[str, str],
     say: Callable[[str], None], sleep: Callable[[float], None] = time.sleep,
-) -> Entered:  # fmt: skip
+) -> EnteredStep:  # fmt: skip
     """The step is listed as running, on nodes that have room for it, with the GPUs that it wants of each for itself.
     ``step``: the first of its components. ``lay``: where all of them run, by what others use. It may use what the step
     has that it is called in.
@@ -59,7 +59,7 @@ def enter(
     return entered
 
 
-def _enter_sharing(here: JobHere, record: StepRecord, lay: Callable[[InUse], Laid], within: int) -> Entered:
+def _enter_sharing(here: JobHere, record: StepRecord, lay: Callable[[InUse], Laid], within: int) -> EnteredStep:
     """It begins at once, whether or not it can be listed."""
     entered = _placed(here, record, lay(IDLE))
     with contextlib.suppress(OSError):
@@ -74,7 +74,7 @@ def _enter_sharing(here: JobHere, record: StepRecord, lay: Callable[[InUse], Lai
 
 def _enter_with_gpus(
     here: JobHere, record: StepRecord, lay: Callable[[InUse], Laid], but: Collection[int]
-) -> Optional[Entered]:
+) -> Optional[EnteredStep]:
     """None: there are not so many at the moment. What overlaps shares what it gets. Raises LayoutError, OSError."""
     with registry.choosing(here.directory):
         used = registry.in_use(here.directory, but)
@@ -87,8 +87,8 @@ def _enter_with_gpus(
         return entered._replace(record=entered.record._replace(gpus=found))
 
 
-def _placed(here: JobHere, record: StepRecord, laid: Laid) -> Entered:
-    return Entered(record._replace(nodes=laid.nodes(here.job)), laid)
+def _placed(here: JobHere, record: StepRecord, laid: Laid) -> EnteredStep:
+    return EnteredStep(record._replace(nodes=laid.nodes(here.job)), laid)
 
 
 def _wait(here: JobHere, seconds: float, say: Callable[[str], None], sleep: Callable[[float], None]) -> None:
