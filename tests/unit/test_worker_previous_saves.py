@@ -16,7 +16,7 @@ from lockstep.controller.workers.protocol import decode_report
 from lockstep.core.checkpoints.step_names import STATE_THEIR_STEP, believed_up_to
 from lockstep.worker.checkpoints import previous
 from lockstep.worker.checkpoints.inventory import survey
-from lockstep.worker.checkpoints.previous import MARKER, MARKERS_READ, MOST, previous_saves
+from lockstep.worker.checkpoints.previous import MARKER, MOST, RUNS_LOOKED_INTO, SAVES_COMPARED, previous_saves
 from lockstep.worker.settings import Settings, Tier
 from support import checkpoint_layouts as layouts
 from support.checkpoint_layouts import age, written
@@ -151,7 +151,7 @@ def test_of_the_runs_that_share_a_path_only_so_many_are_asked_whose_they_are(tmp
     root = tmp_path / "team/llama"
     (root / (EARLIER % 1) / MARKER).write_text("ns/one\n")
     os.utime(root / (EARLIER % 1), (1e9, 1e9))
-    for number in range(2, MARKERS_READ + 1):
+    for number in range(2, RUNS_LOOKED_INTO + 1):
         (root / (EARLIER % number)).mkdir()
     assert len(previous_saves(of_ones_own(tmp_path))) == 1, "other runs of the path do not hide it"
     (root / (EARLIER % 0)).mkdir()
@@ -164,6 +164,16 @@ def test_a_marker_is_no_checkpoint_where_a_run_starts_from_that_directory(tmp_pa
     survey(earlier, 1, 0, 2)
     root = str(tmp_path / "team/llama" / (EARLIER % 1))
     assert survey(of_ones_own(tmp_path, start_root=root, checkpoint_format=form), 1, 0, 2) == []
+
+
+def test_tries_that_left_no_valid_save_do_not_hide_what_one_before_them_saved(tmp_path: Path) -> None:
+    newest = saved(tmp_path, 40)
+    os.utime(tmp_path / "ns/one" / (EARLIER % 1), (1e9, 1e9))
+    for number in range(2, 2 + SAVES_COMPARED):
+        (tmp_path / "ns/one" / (EARLIER % number) / "a1").mkdir(parents=True)
+    for number in range(20, 20 + SAVES_COMPARED):
+        (saved(tmp_path, 9, uid=EARLIER % number) / ".metadata").unlink()
+    assert previous_saves(settings(tmp_path)) == [{"runUid": EARLIER % 1, "step": 40, "path": str(newest)}]
 
 
 def test_what_is_no_save_of_a_run_is_passed_over_and_no_link_is_followed(tmp_path: Path) -> None:

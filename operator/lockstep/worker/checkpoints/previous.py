@@ -15,11 +15,11 @@ from lockstep.worker.checkpoints.tiers import step_paths
 from lockstep.worker.settings import JSON, SHARED, Settings
 
 MOST = 4  # told of, newest first
-RUNS_LOOKED_INTO = 8  # those whose directories changed last
+SAVES_COMPARED = 8  # of those whose directories changed last and that have a valid one
 STEPS_LOOKED_AT = 8  # of each, the newest
 NAMES_READ = 4096  # in the directory of the name
 MAX_PATH = 512
-MARKERS_READ = 512  # of the directories that changed last, in a path that runs of other names may share
+RUNS_LOOKED_INTO = 512  # those whose directories changed last: each try of the name leaves one, saved or not
 MARKER = ".lockstep-run"  # in the directory of a run's UID: which run's it is
 OF_VERY_MANY_FILES = 64  # one in so many is looked at
 
@@ -49,6 +49,8 @@ def previous_saves(settings: Settings) -> List[JSON]:
         if saved is not None:
             committed, step, path = saved
             found.append((committed, {"runUid": uid, "step": step, "path": path}))
+        if len(found) == SAVES_COMPARED:
+            break
     newest_first = sorted(found, key=lambda each: each[0], reverse=True)
     return [row for _, row in newest_first if len(row["path"]) <= MAX_PATH][:MOST]
 
@@ -107,11 +109,11 @@ def _uids(settings: Settings, root: str) -> List[str]:
             with contextlib.suppress(OSError):
                 if entry.name != settings.run_uid and _UID.match(entry.name) and entry.is_dir(follow_symlinks=False):
                     changed[entry.name] = entry.stat(follow_symlinks=False).st_mtime
-    uids = sorted(changed, key=lambda uid: changed[uid], reverse=True)
+    uids = sorted(changed, key=lambda uid: changed[uid], reverse=True)[:RUNS_LOOKED_INTO]
     if not _is_its_own(settings, root):
         words = _words(settings)
-        uids = [uid for uid in uids[:MARKERS_READ] if _marker_in(os.path.join(root, uid)) == words]
-    return uids[:RUNS_LOOKED_INTO]
+        uids = [uid for uid in uids if _marker_in(os.path.join(root, uid)) == words]
+    return uids
 
 
 def _newest(settings: Settings, run_root: str, skew: float) -> Optional[Tuple[float, int, str]]:
