@@ -9,6 +9,7 @@ import pytest
 
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
+from lockstep.api.checkpoint_status import SavedCheckpoint
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.actions import DONE, Deed, Stakes, costs, open_to, patch
@@ -21,6 +22,7 @@ def with_spec(raw: dict[str, Any], **spec: Any) -> RunView:
 
 RUNNING = parse_run(sample_runs.running())
 UNSAVED = with_spec(sample_runs.running(checkpoint={}), checkpoint=None)
+SHARED = {"shared": {"claimName": "lustre"}}
 ASKED = sample_runs.failed() | {"status": {"conditions": sample_runs.failed()["status"]["conditions"]}}
 STOP = {"reason": "Suspended", "time": sample_runs.at(20), "deadline": sample_runs.at(-60), "save": "s-1"}
 
@@ -34,6 +36,31 @@ def stopping(outcome: str = "", save: str = "s-1") -> RunView:
     return with_spec(raw, suspend=True)
 
 
+def on_from_another(run: RunView = RUNNING, *own: SavedCheckpoint, from_disks: bool = False) -> RunView:
+    """It began at step 300 of another run, and has saved no more than that itself."""
+    root = "/shared-checkpoints/team/base/u"
+    path = "/local-checkpoints/a1/step-405" if from_disks else f"{root}/a1/step-300"
+    resume = SavedCheckpoint(tier="local" if from_disks else "shared", step=405 if from_disks else 300, path=path)
+    status = changed(
+        run.status,
+        resolved=changed(run.status.resolved, start_root=root),
+        checkpoint=changed(run.status.checkpoint, latest=own, resume=resume),
+        attempts=tuple(changed(each, resume_step=300, resume_tier="shared") for each in run.status.attempts[:1]),
+    )
+    return replace(run, status=status)
+
+
+def saved(tier: str, step: int) -> SavedCheckpoint:
+    return SavedCheckpoint(tier=tier, step=step, path=f"/x/a2/step-{step}")
+
+
+def with_saves(*own: SavedCheckpoint, run: RunView = RUNNING) -> RunView:
+    return replace(run, status=changed(run.status, checkpoint=changed(run.status.checkpoint, latest=own)))
+
+
+NEWER_ON_DISKS = with_saves(saved("shared", 400), saved("local", 410))
+ONLY_ON_DISKS = with_saves(saved("local", 410))
+NO_SHARED_TIER = with_spec(sample_runs.running(), checkpoint={"local": {"storage": "nvme"}})
 HELD = with_spec(sample_runs.pending(), suspend=True)
 
 
@@ -78,7 +105,28 @@ def test_only_what_makes_sense_is_offered(run: RunView, words: str) -> None:
         (RUNNING, Stakes(), "It gives back 4 nodes."),
         (RUNNING, Stakes(waiting=("t/a",)), "It gives back 4 nodes, and t/a waits for them."),
         (RUNNING, Stakes(waiting=("t/a", "t/b", "t/c", "t/d", "t/e")), "t/a, t/b, t/c and 2 more wait for them."),
-        (RUNNING, Stakes(), "A cancelled run never goes on."),
+        (
+            RUNNING,
+            Stakes(),
+            "A cancelled run never goes on. Its checkpoints stay, and another run may start from them.",
+        ),
+        (UNSAVED, Stakes(), "It has no checkpoints that another run could start from."),
+        (on_from_another(), Stakes(), "fails, 112 steps since step 300 are lost."),
+        (
+            on_from_another(RUNNING, saved("local", 410), from_disks=True),
+            Stakes(),
+            "112 steps since step 300 are lost.",
+        ),
+        (NEWER_ON_DISKS, Stakes(), "12 steps since step 400 are lost."),
+        (NEWER_ON_DISKS, Stakes(), "on. Step 410 is on its nodes' own disks, which no other run can start from."),
+        (ONLY_ON_DISKS, Stakes(), "all 412 steps of it are lost, as it has none in a shared tier."),
+        (NO_SHARED_TIER, Stakes(), "Its checkpoints are on its nodes' own disks, which no other run can start from."),
+        (
+            with_saves(saved("shared", 400), saved("local", 410), run=HELD),
+            Stakes(),
+            "It trains on no node now: 10 steps since step 400 are lost.",
+        ),
+        (with_saves(saved("shared", 400), run=HELD), Stakes(), "It trains on no node now, so no step is lost."),
     ],
 )
 def test_cancelling_says_what_is_lost_and_who_takes_the_nodes(run: RunView, stakes: Stakes, said: str) -> None:
@@ -99,6 +147,29 @@ def test_other_actions_say_what_comes_of_them() -> None:
     assert "step 0, as no checkpoint" in " ".join(costs(Deed.RESUME, HELD, Stakes()))
     assert "stops for about 0.12 s" in " ".join(costs(Deed.CHECKPOINT, RUNNING, Stakes(block_seconds=0.12)))
     assert "nothing may come of it" in " ".join(costs(Deed.CHECKPOINT, RUNNING, Stakes(listens=False)))
+
+
+@pytest.mark.parametrize(
+    ("run", "suspending", "resuming"),
+    [
+        (
+            on_from_another(),
+            "112 steps since step 300 are to be repeated",
+            "step 300 again, as no checkpoint of its own",
+        ),
+        (NEWER_ON_DISKS, "2 steps since step 410 are to be repeated", "goes on from step 410."),
+        (NEWER_ON_DISKS, "on others it goes on from step 400.", "on others it goes on from step 400."),
+        (ONLY_ON_DISKS, "on others it has nothing to go on from.", "on others it has nothing to go on from."),
+        (
+            with_spec(sample_runs.pending(), checkpoint=SHARED | {"start": {"run": "base"}}, suspend=True),
+            "no step is to be repeated",
+            "goes on from what it is to start from, base.",
+        ),
+    ],
+)
+def test_suspending_and_resuming_say_from_where_it_goes_on(run: RunView, suspending: str, resuming: str) -> None:
+    assert suspending in " ".join(costs(Deed.SUSPEND, run, Stakes()))
+    assert resuming in " ".join(costs(Deed.RESUME, run, Stakes()))
 
 
 @pytest.mark.parametrize("action", list(DONE))

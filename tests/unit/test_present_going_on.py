@@ -75,9 +75,21 @@ def test_what_was_cancelled_is_not_said_to_need_mending() -> None:
     assert "mended" not in " ".join(going_on.preview(ended({"cancel": True}), "llama-r2", NOW))
 
 
-def test_steps_that_an_attempt_began_with_are_not_told_as_lost() -> None:
-    resume = {"tier": "shared", "step": 300, "path": "/shared-checkpoints/base/a1/step-300", "attempt": 1}
-    told = " ".join(going_on.preview(ended(checkpoint={"resume": resume}), "llama-r2", NOW))
+@pytest.mark.parametrize(
+    "resume",
+    [
+        {"tier": "shared", "step": 300, "path": "/shared-checkpoints/base/a1/step-300", "attempt": 1},
+        {"tier": "local", "step": 405, "path": "/local-checkpoints/x/a1/step-405", "attempt": 1},
+    ],
+)
+def test_steps_that_it_began_with_are_not_told_as_lost(resume: dict[str, Any]) -> None:
+    run = ended(
+        {"checkpoint": {"shared": {"claimName": "lustre"}, "start": {"path": "base"}}},
+        {"resume": resume},
+        resolved={"startRoot": "/shared-checkpoints/base"},
+        attempts=[{"number": 1, "resumeStep": 300, "resumeTier": "shared"}],
+    )
+    told = " ".join(going_on.preview(run, "llama-r2", NOW))
     assert "112 steps are lost" in told
 
 

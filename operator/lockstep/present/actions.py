@@ -12,6 +12,7 @@ from lockstep.core.checkpoints.saves import is_awaited
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.test_only import is_test_only
+from lockstep.core.run.way_back import begun_at, newest_saved, on_disks_alone
 from lockstep.present.amounts import duration, plural
 from lockstep.present.runs import current_phase, queue_of
 
@@ -89,32 +90,37 @@ def costs(action: Deed, run: RunView, stakes: Stakes) -> Iterator[str]:
         case Deed.RESUME:
             wanted = run.spec.nodes if run.spec is not None else 0
             yield f"It queues in {queue_of(run)} for {plural(wanted, 'node')}, and goes on from {_newest_words(run)}."
+            yield from _on_other_nodes(run)
         case Deed.SUSPEND:
-            yield from _loses(run, stakes, "to be repeated when it goes on")
+            yield from _loses(run, stakes, "to be repeated when it goes on", _newest(run))
+            yield from _on_other_nodes(run)
             yield from _gives_back(nodes, stakes)
             yield "It gets no nodes until it is resumed; then it queues for them again."
         case Deed.CANCEL:
-            yield from _loses(run, stakes, "lost")
+            yield from _loses(run, stakes, "lost", newest_saved(run.status))
             yield from _gives_back(nodes, stakes)
-            yield "A cancelled run never goes on. Its checkpoints stay, and another run may start from them."
+            yield f"A cancelled run never goes on. {_what_stays(run)}"
 
 
-def _loses(run: RunView, stakes: Stakes, fate: str) -> Iterator[str]:
-    """Its steps since the newest valid checkpoint, and whether it saves before it stops."""
+def _loses(run: RunView, stakes: Stakes, fate: str, saved: int | None) -> Iterator[str]:
+    """Its steps since the newest checkpoint that counts, the one ``saved``, and whether it saves before it stops."""
     phase = current_phase(run)
-    if phase not in (Phase.RUNNING, Phase.LAUNCHING, Phase.RECOVERING, Phase.STOPPING):
-        yield "It trains on no node now, so no step is lost."
-        return
-    saved = _newest(run)
-    steps = max(0, max(stakes.step, run.status.progress.step) - (saved or 0))
+    trains = phase in (Phase.RUNNING, Phase.LAUNCHING, Phase.RECOVERING, Phase.STOPPING)
+    reached = max(stakes.step, run.status.progress.step) if trains else _newest(run) or 0
+    since = saved if saved is not None else begun_at(run)
+    steps = max(0, reached - (since or 0))
     took = f" (about {duration(steps * stakes.step_seconds)})" if steps and stakes.step_seconds else ""
     verb = "is" if steps == 1 else "are"
     if not steps:
         what = f"no step is {fate}"
-    elif saved is None:
-        what = f"all {plural(steps, 'step')} of it{took} {verb} {fate}, as no checkpoint of it is known"
+    elif since is None:
+        why = "no checkpoint of it is known" if _newest(run) is None else "it has none in a shared tier"
+        what = f"all {plural(steps, 'step')} of it{took} {verb} {fate}, as {why}"
     else:
-        what = f"{plural(steps, 'step')} since step {saved}{took} {verb} {fate}"
+        what = f"{plural(steps, 'step')} since step {since}{took} {verb} {fate}"
+    if not trains:
+        yield f"It trains on no node now{':' if steps else ', so'} {what}."
+        return
     stop = run.status.stop
     if stop is not None and stop.save and is_awaited(run.status, stop.save):
         yield f"It is stopping already ({stop.reason}), and its save is still awaited. Where that fails, {what}."
@@ -140,8 +146,34 @@ def _newest(run: RunView) -> int | None:
 
 
 def _newest_words(run: RunView) -> str:
-    saved = _newest(run)
-    return f"step {saved}" if saved is not None else "step 0, as no checkpoint of it is known"
+    saved, begun = _newest(run), begun_at(run)
+    if saved is not None:
+        return f"step {saved}"
+    if begun is not None:
+        return f"step {begun} again, as no checkpoint of its own is known"
+    start = run.spec.checkpoint.start if run.spec is not None and run.spec.checkpoint is not None else None
+    origin = start and (start.run or start.path)
+    return f"what it is to start from, {origin}" if origin else "step 0, as no checkpoint of it is known"
+
+
+def _on_other_nodes(run: RunView) -> Iterator[str]:
+    """Where it goes on if it gets others."""
+    local, saved = on_disks_alone(run.status), newest_saved(run.status)
+    if local is not None:
+        since = saved if saved is not None else begun_at(run)
+        onward = f"goes on from step {since}" if since is not None else "has nothing to go on from"
+        yield f"Step {local} is on its nodes' own disks: on others it {onward}."
+
+
+def _what_stays(run: RunView) -> str:
+    checkpoint, local = run.spec and run.spec.checkpoint, on_disks_alone(run.status)
+    if local is not None:
+        return f"Step {local} is on its nodes' own disks, which no other run can start from."
+    if not checkpoint:
+        return "It has no checkpoints that another run could start from."
+    if checkpoint.shared is None:
+        return "Its checkpoints are on its nodes' own disks, which no other run can start from."
+    return "Its checkpoints stay, and another run may start from them."
 
 
 def _seconds(seconds: float) -> str:

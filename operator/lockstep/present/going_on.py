@@ -19,7 +19,16 @@ from lockstep.core.model.reasons import ConditionType, StopReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tiers import LOCAL, SHARED
 from lockstep.core.run.lineage import records_of
-from lockstep.core.run.way_back import begins, has_unknown, missed_its_step, newest_saved, retry_of, way_back
+from lockstep.core.run.way_back import (
+    begins,
+    begun_at,
+    has_unknown,
+    missed_its_step,
+    newest_saved,
+    on_disks_alone,
+    retry_of,
+    way_back,
+)
 from lockstep.present.amounts import duration, plural
 
 Json = dict[str, Any]
@@ -100,8 +109,8 @@ def preview(run: RunView, name: str, now: float, begin: Beginning = NEWEST) -> I
     tier = ", in the shared tier" if saved is not None and not begin.fresh else ""
     yield f"A new run, {name}, is made as {run.name} was. It {made.words}{tier}. {run.name} and its saves stay."
     yield _repeats(run, saved if begin.step is None else begin.step, begin)
-    local = max((each.step for each in run.status.checkpoint.latest if each.tier == LOCAL), default=None)
-    if local is not None and local > (saved or 0):
+    local = on_disks_alone(run.status)
+    if local is not None:
         yield f"Step {local} is on its nodes' own disks, which no other run can start from."
     yield f"{name} queues in {run.spec.queue} for {plural(run.spec.nodes, 'node')}."
     if made.left:
@@ -113,8 +122,7 @@ def preview(run: RunView, name: str, now: float, begin: Beginning = NEWEST) -> I
 
 
 def _repeats(run: RunView, saved: int | None, begin: Beginning) -> str:
-    resume = run.status.checkpoint.resume
-    begun = resume.step if resume is not None else 0
+    begun = begun_at(run) or 0
     if begin.fresh:
         saved, begun = None, 0
     steps = max(0, run.status.progress.step - (begun if saved is None else saved))

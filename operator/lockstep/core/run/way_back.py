@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from lockstep.api.base import names
 from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.checkpoints.inventory import is_foreign
 from lockstep.core.model.conditions import find
 from lockstep.core.model.reasons import ConditionType, StopReason
 from lockstep.core.model.snapshot import RunView
@@ -50,6 +51,21 @@ def retry_of(run: RunView) -> str:
 def newest_saved(status: TrainingRunStatus) -> int | None:
     """The newest step that a run has saved where every node sees it."""
     return max((each.step for each in status.checkpoint.latest if each.tier == SHARED), default=None)
+
+
+def on_disks_alone(status: TrainingRunStatus) -> int | None:
+    """The newest step that a run has saved, where only its nodes have that."""
+    local = max((each.step for each in status.checkpoint.latest if each.tier == LOCAL), default=None)
+    return local if local is not None and local > (newest_saved(status) or 0) else None
+
+
+def begun_at(run: RunView) -> int | None:
+    """The step of another run's checkpoint that one went on from which has saved nothing where every node sees it."""
+    resume, root = run.status.checkpoint.resume, run.status.resolved.start_root
+    if resume is not None and is_foreign(resume.path, root, run.uid):
+        return resume.step
+    theirs = (each.resume_step for each in run.status.attempts if root and each.resume_tier == SHARED)
+    return max(filter(None, theirs), default=None)
 
 
 def has_unknown(status: TrainingRunStatus, tier: str) -> bool:
