@@ -143,6 +143,22 @@ ENDED = [{"type": "Finished", "status": "True", "reason": "Succeeded", "lastTran
         ),
         pytest.param(
             [view(), view(), view(conditions=ENDED)],
+            [
+                [stamped(1, "a"), stamped(1, "b"), stamped(2, "c"), stamped(2, "c"), Unreachable("lost")],
+                [stamped(1, "a"), stamped(1, "b"), *[stamped(2, "c")] * 3, stamped(2, "d")],
+                [*[stamped(2, "c")] * 3, stamped(2, "d"), stamped(3, "e"), stamped(3, "f")],
+            ],
+            ["a", "b", "c", "c", "c", "d", "e", "f"],
+            id="lines of one moment are shown all, and none twice",
+        ),
+        pytest.param(
+            [view(), view(conditions=ENDED)],
+            [[stamped(1, "a"), stamped(3, "b"), stamped(2, "c")], [stamped(3, "b"), stamped(3, "d")]],
+            ["a", "b", "c", "d"],
+            id="a clock that goes back hides nothing",
+        ),
+        pytest.param(
+            [view(), view(), view(conditions=ENDED)],
             [[b"a\n", b"a\n"], [b"a\n", b"a\n", b"b\n"], [b"a\n", b"a\n", b"b\n"]],
             ["a", "a", "b"],
             id="a kubelet that gives no timestamps is read anew each time",
@@ -181,6 +197,14 @@ def test_a_followed_rank_shows_every_line_once(runs_seen: list[Any], reads: list
     lines = RankLog(Scripted(*runs_seen), 0, pod_of, read).lines(stamped=False)
     assert [line.decode().rstrip() for line in lines] == shown
     assert not reads
+
+
+def test_what_was_before_the_tail_is_not_shown_after_a_lost_connection() -> None:
+    reads = [[stamped(1, "b")], [stamped(1, "a"), stamped(1, "b"), stamped(2, "c")]]
+    followed = Scripted(view(), view(conditions=ENDED))
+    log = RankLog(followed, 0, functools.partial(logs._pod_to_follow, Wanted(follow=True)),
+                  lambda pod, since: iter(reads.pop(0)), is_tail=True)  # fmt: skip
+    assert list(log.lines(stamped=False)) == [b"b\n", b"c\n"]
 
 
 def test_a_pod_that_is_gone_is_no_container_that_has_yet_to_start(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -92,9 +93,19 @@ def has_ended(run: RunView) -> bool:
 class RankLog:
     """What one rank writes. Lines come once, whatever pods and connections they come by."""
 
-    def __init__(self, followed: Followed, rank: int, pod_of: Callable[[RunView, int], str], read: ReadLog) -> None:
+    def __init__(
+        self,
+        followed: Followed,
+        rank: int,
+        pod_of: Callable[[RunView, int], str],
+        read: ReadLog,
+        *,
+        is_tail: bool = False,
+    ) -> None:
+        """``is_tail``: the first read leaves out what was written before, perhaps at the same moment."""
         self._followed, self._rank, self._pod_of, self._read = followed, rank, pod_of, read
-        self._stamp = b""
+        self._is_tail = is_tail
+        self._stamp, self._of_stamp = b"", 0.0
         self._unstamped = 0
         self._was_read = self._is_gone = False
 
@@ -113,7 +124,7 @@ class RankLog:
                 found = True
                 yield line if stamped else _STAMP.sub(b"", line, 1)
             if pod != current:
-                pod, self._stamp, self._unstamped = current, b"", 0
+                pod, self._stamp, self._of_stamp, self._unstamped = current, b"", 0.0, 0
             elif ended:
                 if self._is_gone:
                     self._followed.absent.add(self._rank)
@@ -123,7 +134,7 @@ class RankLog:
                 self._followed.pause(run, pause)
 
     def _new_lines(self, pod: str, *, last: bool) -> Iterator[bytes]:
-        passed = 0
+        passed, shown_to, again = 0, self._stamp, self._of_stamp
         try:
             for line in self._read(pod, self._stamp.decode()):
                 stamp = _STAMP.match(line)
@@ -132,10 +143,13 @@ class RankLog:
                     if passed <= self._unstamped:
                         continue
                     self._unstamped = passed
-                elif stamp[1] <= self._stamp:
+                elif stamp[1] < shown_to:
+                    continue
+                elif stamp[1] == shown_to and again > 0:
+                    again -= 1
                     continue
                 else:
-                    self._stamp = stamp[1]
+                    self._note(stamp[1])
                 self._was_read = True
                 yield line
             self._was_read = True
@@ -150,6 +164,14 @@ class RankLog:
                 self._followed.tell(
                     f"not every container of {name} has started yet; its log follows (lockstep explain {name})."
                 )
+
+    def _note(self, stamp: bytes) -> None:
+        """One more line is shown. Of those that are read in one piece some runtimes stamp all alike (CRI-O)."""
+        if stamp == self._stamp:
+            self._of_stamp += 1
+        elif stamp > self._stamp:
+            self._of_stamp = math.inf if self._is_tail and not self._stamp else 1
+            self._stamp = stamp
 
 
 def follow(

@@ -74,7 +74,9 @@ def show(cluster: Cluster, name: str, ranks: str, wanted: Wanted) -> None:
 
     def follow_rank(followed: Followed, rank: int) -> None:
         read = partial(_stamped_log, cluster, run.namespace, wanted)
-        lines = RankLog(followed, rank, partial(_pod_to_follow, wanted), read).lines(stamped=wanted.timestamps)
+        is_tail = "tailLines" in wanted.query()
+        log = RankLog(followed, rank, partial(_pod_to_follow, wanted), read, is_tail=is_tail)
+        lines = log.lines(stamped=wanted.timestamps)
         print_lines(rank, lines if wanted.attempt is None else of_attempt(lines, wanted.attempt))
 
     def ranks_of(now: RunView) -> list[int]:
