@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -428,6 +429,42 @@ def test_whatever_fails_the_manifest_is_kept_and_the_next_command_named(
         with pytest.raises(CliError, match="a retry of it was cut off") as told:
             retried(server)
         assert str(file) in told.value.remedy
+
+
+def a_link(file: Path) -> None:
+    file.rename(file.with_suffix(".x"))
+    file.symlink_to(file.with_suffix(".x"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda file: file.chmod(0o666),
+        lambda file: file.parent.chmod(0o777),
+        lambda file: os.chown(file, 12345, -1),
+        lambda file: os.chown(file.parent, 12345, -1),
+        a_link,
+        lambda file: a_link(file.parent),
+    ],
+    ids=["a file for all", "a folder for all", "a stranger's file", "a stranger's folder", "a link", "a linked folder"],
+)
+def test_nobody_is_pointed_to_a_manifest_that_others_may_have_written(
+    retried: Retried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/none")
+    monkeypatch.setattr(retry, "_fallback", lambda: tmp_path / "of-all" / "lockstep-retry")
+    server = with_run(ended(), refusals={"create": KeyboardInterrupt()})
+    with pytest.raises(KeyboardInterrupt):
+        retried(server)
+    with pytest.raises(CliError, match="a retry of it was cut off"):
+        retried(server)
+    try:
+        change(next((tmp_path / "of-all" / "lockstep-retry").glob("*.yaml")))
+    except PermissionError:
+        pytest.skip("only root may give files away")
+    with pytest.raises(CliError, match="there is no run") as told:
+        retried(server)
+    assert "cut off" not in str(told.value)
 
 
 @pytest.mark.parametrize("name", ["ll**ama", "a/../b", "[x"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -40,12 +41,12 @@ def ended(cluster: Cluster, name: str) -> Json:
     except (ApiServerError, Unreachable):
         raise  # which says nothing of whether it is there
     except CliError as error:
-        kept = sorted(_kept(cluster.namespace, name), key=lambda path: path.stat().st_mtime)
+        kept = max(_kept(cluster.namespace, name), default=None)
         if kept:
             raise CliError(
                 f"there is no run {name} in namespace {cluster.namespace}; a retry of it was cut off "
-                f"{ago(kept[-1].stat().st_mtime, time.time())}, after it was deleted",
-                f"lockstep submit {kept[-1]} makes the new run",
+                f"{ago(kept[0], time.time())}, after it was deleted",
+                f"lockstep submit {kept[1]} makes the new run",
             ) from error
         raise
     run = runs.view(raw)
@@ -142,11 +143,24 @@ def _folder() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "lockstep" / "retry"
 
 
-def _kept(namespace: str, name: str) -> Iterator[Path]:
-    """Manifests of retries that were cut off."""
+def _kept(namespace: str, name: str) -> Iterator[tuple[float, Path]]:
+    """Manifests of retries that were cut off, with when: this user's, as anybody may make a folder for temporary
+    files."""
     for folder in (_folder(), _fallback()):
+        found = folder.glob(f"{glob.escape(namespace)}.{glob.escape(name)}.*.yaml") if _is_ours(folder) else ()
         with contextlib.suppress(OSError):
-            yield from folder.glob(f"{glob.escape(namespace)}.{glob.escape(name)}.*.yaml")
+            for path in found:
+                if _is_ours(path):
+                    yield path.lstat().st_mtime, path
+
+
+def _is_ours(path: Path) -> bool:
+    """It is this user's, no link, and nobody else may write to it."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return found.st_uid == os.getuid() and not stat.S_ISLNK(found.st_mode) and not found.st_mode & 0o022
 
 
 def _fallback() -> Path:
@@ -159,7 +173,7 @@ def _keep(namespace: str, name: str, uid: str, manifest: Json) -> Path:
         path = folder / f"{namespace}.{name}.{uid[:8]}.yaml"
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if folder.stat().st_uid != os.getuid():
+            if not _is_ours(folder):
                 continue
             path.unlink(missing_ok=True)
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
