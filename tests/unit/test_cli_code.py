@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,18 @@ def test_sources_go_along_and_what_stays_behind_is_named(program: Path, capsys: 
     said = capsys.readouterr().err
     assert "3 files of here" in said
     assert "Left out: .env (is made, or hidden), " in said
+
+
+def test_a_directory_that_cannot_be_read_is_named(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scandir = os.scandir
+
+    def refusing(path: Any) -> Any:
+        if os.path.basename(path) == "model":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    assert ("model", "cannot be read (Permission denied)") in pack(str(program)).left_out
 
 
 def test_the_object_holds_text_as_text_and_the_run_has_each_file_at_its_path(program: Path) -> None:

@@ -104,7 +104,8 @@ def pack(directory: str, room: Room = IN_A_CONFIG_MAP) -> Packed:
 
 def _walk(root: Path) -> Iterator[tuple[Path, str]]:
     """Files, each with why it stays behind; directories that stay behind as one."""
-    for place, directories, files in os.walk(root):
+    unreadable: list[OSError] = []
+    for place, directories, files in os.walk(root, onerror=unreadable.append):
         kept = []
         for name in sorted(directories):
             path = Path(place) / name
@@ -125,6 +126,8 @@ def _walk(root: Path) -> Iterator[tuple[Path, str]]:
                 yield path, "has a name that cannot be carried"
             else:
                 yield path, ""
+    for error in unreadable:
+        yield Path(error.filename), f"cannot be read ({error.strerror})"
 
 
 def _read(path: Path) -> bytes:
