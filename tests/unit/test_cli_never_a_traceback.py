@@ -376,6 +376,7 @@ WRONG = [
     ["logs", "llama", "--rank", "9-1"],
     ["history", "llama", "--from", "/nowhere"],
     ["history", "llama", "--from", "."],
+    ["history", "llama", "--from", sys.executable],
     ["checkpoint", "verify", "/nowhere"],
     ["checkpoint", "verify", HELLO],
     ["checkpoint", "verify", ".", "--format", "Nothing"],

@@ -39,7 +39,7 @@ def show(cluster: Cluster, name: str, form: str) -> None:
 def show_recorded(path: str, namespace: str, name: str, form: str) -> None:
     """Print the attempts of a run from a file of the operator's history, also of one that is gone."""
     try:
-        with open(path, encoding="utf-8") as lines:
+        with open(path, encoding="utf-8", errors="replace") as lines:
             records = recorded(lines, namespace, name)
     except OSError as error:
         raise CliError(f"{path}: {error.strerror}", "name the file that history.path of the operator names") from error
