@@ -11,7 +11,7 @@ import pytest
 from lockstep.cli import runs
 from lockstep.cli.actions import wait
 from lockstep.cli.errors import ApiServerError, CliError, Unreachable
-from lockstep.cli.views import logs
+from lockstep.cli.views import log_following, logs
 from lockstep.cli.views.log_following import Followed, RankLog, follow
 from lockstep.cli.views.logs import Wanted
 from support import sample_runs as sample
@@ -257,6 +257,28 @@ def test_a_followed_run_that_ends_without_nodes_says_so(monkeypatch: pytest.Monk
     later = [view(assignment={}), view(assignment={}, conditions=ENDED)]
     with pytest.raises(CliError, match="has ended without having had nodes"):
         follow_sample(monkeypatch, later, lambda followed, rank: None)
+
+
+@pytest.mark.parametrize("failure", [Unreachable("no answer"), ApiServerError(503, "busy")])
+def test_an_assignment_that_lies_beside_the_run_is_asked_for_until_it_comes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failure: Exception
+) -> None:
+    answers: list[Any] = [failure, failure, view(conditions=ENDED)]
+
+    def whole(cluster: Any, run: Any) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(log_following, "_SHORTEST_PAUSE", 0.0)
+    monkeypatch.setattr(wait, "versions", lambda cluster, raw, timeout: iter([view()]))
+    monkeypatch.setattr(runs, "whole", whole)
+    followed, cluster = Followed(view()), None
+    followed.keep(cluster, {})  # type: ignore[arg-type]
+    assert followed.failure is None
+    assert followed.run.status.conditions
+    assert capsys.readouterr().err == f"{failure}; asking again until it answers.\n"
 
 
 def test_following_is_over_once_every_rank_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ class Followed:
         """Follow the run ``raw`` to its end, in a thread."""
         try:
             for run in wait.versions(cluster, raw, None):
-                whole = runs.whole(cluster, run)
+                whole = self._whole(cluster, run)
                 with self.changed:
                     self.run = whole
                     self.changed.notify_all()
@@ -55,6 +55,20 @@ class Followed:
                     return
         except BaseException as error:
             self.end(error)
+
+    def _whole(self, cluster: Cluster, run: RunView) -> RunView:
+        """With the assignment that lies beside it, which is asked for until the API server answers."""
+        pause = _SHORTEST_PAUSE
+        while True:
+            try:
+                return runs.whole(cluster, run)
+            except (Unreachable, ApiServerError) as error:
+                if self.over or (isinstance(error, ApiServerError) and error.status < 500):
+                    raise
+                self.tell(f"{error}; asking again until it answers.")
+            with self.changed:
+                self.changed.wait_for(lambda: self.over, pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def end(self, failure: BaseException | None = None) -> None:
         """Have everybody stop, for this reason."""
