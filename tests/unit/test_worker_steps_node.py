@@ -195,7 +195,7 @@ def test_a_request_to_save_by_signal_reaches_ranks_and_no_launcher(
     workers.operator.desire(**{**workers.operator._desired, "world": NODES, "save": save})
     until(lambda: all((tmp_path / f"heard-{slot}").exists() for slot in range(NODES)))
     for node in workers.nodes:
-        until(lambda node=node: "asked 1 processes to save with SIGUSR1" in node.stderr())
+        until(lambda node=node: "asked 1 process to save with SIGUSR1" in node.stderr())
     assert [(tmp_path / f"heard-{slot}").read_text() for slot in range(NODES)] == [f"{rank}\n"] * 2
 
 

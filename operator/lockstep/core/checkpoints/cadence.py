@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lockstep.core.failures.failure_rate import SECONDS_PER_DAY, Remedy
+from lockstep.core.model.plural import plural
 
 OVERHEAD_CAP = 0.035
 """Most of the wall time that saves to one tier may block (CheckFreq's cap)."""
@@ -229,13 +230,13 @@ def _why(
     overhead: float,
 ) -> str:
     text = (
-        f"one failure in {_span(inputs.mttf)} is expected of {inputs.nodes} nodes "
+        f"one failure in {_span(inputs.mttf)} is expected of {plural(inputs.nodes, 'node')} "
         f"({1000 * inputs.rate:.2f} per 1000 node-days)"
     )
     for name, tier, cost in (("local", local, inputs.local), ("shared", shared, inputs.shared)):
         if tier is None or cost is None:
             continue
-        often = f"{tier.steps} steps ({_span(tier.seconds)})" if inputs.step_seconds else _span(tier.seconds)
+        often = f"{plural(tier.steps, 'step')} ({_span(tier.seconds)})" if inputs.step_seconds else _span(tier.seconds)
         text += f"; a {name} save blocks {cost.blocking:.3g} s: every {often}"
         if tier.held:
             text += f", held by {tier.held.value}"

@@ -13,6 +13,7 @@ from lockstep.api.recovery_spec import RecoveryRule, RecoverySpec
 from lockstep.api.recovery_status import FailureRoot, FirstFailure
 from lockstep.core.failures.causes import Cause
 from lockstep.core.failures.signs import HOPELESS_EXITS
+from lockstep.core.model.plural import plural
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.reasons import AttemptCause, LossReason, StopReason
 
@@ -329,7 +330,7 @@ def _by_rule(cause: Cause, case: Case) -> Action | None:
         return None
     used = (case.rules_used or {}).get(rule.name, 0)
     if rule.limit is not None and used >= rule.limit:
-        words = f"rule {rule.name} has decided {used} times, which is its limit"
+        words = f"rule {rule.name} has decided {plural(used, 'time')}, which is its limit"
         return replace(_stop(cause, StopReason.RULE_LIMIT, words), rule=rule.name)
     counted = (
         rule.limit is None and cause.kind is not AttemptCause.HARDWARE
@@ -365,8 +366,8 @@ def _within_budgets(action: Action, cause: Cause, case: Case) -> Action:
         limit = case.recovery.no_progress_limit
         here = "" if isinstance(limit, int) else f", here {case.allowed}"
         words = (
-            f"{streak} attempts in a row ended without a new checkpoint (recovery.noProgressLimit is {limit}{here}); "
-            "lockstep history shows what they have in common, lockstep logs why the last one ended"
+            f"{plural(streak, 'attempt')} in a row ended without a new checkpoint (recovery.noProgressLimit is "
+            f"{limit}{here}); lockstep history shows what they have in common, lockstep logs why the last one ended"
         )
         return _stop(cause, StopReason.NO_PROGRESS, words, charged=True)
     return action

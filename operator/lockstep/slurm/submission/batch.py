@@ -199,7 +199,8 @@ def _completed(request: BatchRequest, rows: List[OptionOutcome]) -> BatchRequest
         request = replace(request, ntasks=per_node * request.nodes)
     most = request.nodes * MOST_TASKS_OF_NODE
     if request.ntasks is not None and request.ntasks > most:
-        words = f"{request.nodes} nodes run {most} tasks at most, {MOST_TASKS_OF_NODE} each; write a larger -N"
+        here = _plural(request.nodes, "node")
+        words = f"at most {most} tasks run on {here}, {MOST_TASKS_OF_NODE} each; write a larger -N"
         option = next((name for name in _TASKS if request.as_typed(name)), _TASKS[0])
         rows.append(OptionOutcome(f"--{option}", request.as_typed(option), REFUSED, words))
     return request
@@ -236,11 +237,16 @@ def _with_tasks_per_gpu(request: BatchRequest, rows: List[OptionOutcome]) -> Bat
             return replace(request, gpus_per_node=needed // nodes)
         if gpus is not None and needed <= gpus * nodes:
             return request
-        words = f"{request.ntasks} tasks need {needed} GPUs on {nodes} nodes; write --gpus-per-node so that they fit"
+        here = f"{_plural(request.ntasks, 'task')} on {_plural(nodes, 'node')}"
+        words = f"{here} need {_plural(needed, 'GPU')}; write --gpus-per-node so that they fit"
     rows.append(
         OptionOutcome(option, str(per_gpu), REFUSED, words or "of how many GPUs is not said: write --gpus-per-node")
     )
     return request
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _with_nodes(request: BatchRequest, rows: List[OptionOutcome]) -> BatchRequest:
@@ -257,7 +263,9 @@ def _with_nodes(request: BatchRequest, rows: List[OptionOutcome]) -> BatchReques
         return request
     if total is not None and per_node:
         nodes = -(-total // per_node)
-        rows.append(OptionOutcome("--ntasks", str(total), MAPPED, f"{nodes} nodes of {per_node} tasks"))
+        rows.append(
+            OptionOutcome("--ntasks", str(total), MAPPED, f"{_plural(nodes, 'node')} of {_plural(per_node, 'task')}")
+        )
     elif named:
         nodes = named
     elif total is not None and total > 1:

@@ -177,7 +177,8 @@ class Training:
             for pid in reached:
                 with contextlib.suppress(OSError):  # it may have ended meanwhile
                     os.kill(pid, number)
-            log_line(f"asked {len(reached)} processes to save with {signal.Signals(number).name}")
+            processes = "1 process" if len(reached) == 1 else f"{len(reached)} processes"
+            log_line(f"asked {processes} to save with {signal.Signals(number).name}")
 
         self._in_thread(send)
 

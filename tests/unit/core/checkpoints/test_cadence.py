@@ -218,6 +218,12 @@ def test_the_reason_reads_well() -> None:
     )
 
 
+def test_one_node_and_one_step_are_said_as_one() -> None:
+    why = plan_cadence(inputs(1, step_seconds=1e6)).why
+    assert "is expected of 1 node (" in why
+    assert "every 1 step (" in why
+
+
 def test_without_the_time_of_a_step_the_interval_is_in_seconds() -> None:
     plan = plan_cadence(inputs(step_seconds=None))
     assert plan.local is not None

@@ -341,6 +341,12 @@ def test_the_table(why: Cause, known: Case, verb: Verb, reason: str, charged: bo
     assert action.then
 
 
+@pytest.mark.parametrize(("allowed", "words"), [(1, "1 attempt in a row ended"), (3, "3 attempts in a row ended")])
+def test_how_many_attempts_saved_nothing_is_said(allowed: int, words: str) -> None:
+    known = case(streak=allowed - 1, allowed=allowed)
+    assert words in act(cause(AttemptCause.APPLICATION), known).message
+
+
 def test_a_deterministic_failure_says_what_to_do() -> None:
     action = act(cause(AttemptCause.APPLICATION), case(roots=alike("n2")))
     assert "2 times" in action.message
@@ -531,6 +537,12 @@ class TestRules:
             act(cause(AttemptCause.APPLICATION, exit_code=42), replace(known, rules_used={"busy": 5})).reason
             == "RuleLimit"
         )
+
+    @pytest.mark.parametrize(("limit", "words"), [(1, "has decided 1 time, which"), (2, "has decided 2 times, which")])
+    def test_how_often_it_has_decided_is_said(self, limit: int, words: str) -> None:
+        rule = {"name": "busy", "exitCodes": [42], "action": "RestartInPlace", "limit": limit}
+        known = case(recovery=rules(rule), rules_used={"busy": limit})
+        assert words in act(cause(AttemptCause.APPLICATION, exit_code=42), known).message
 
     def test_a_rule_starts_again_what_has_no_checkpoint(self) -> None:
         known = case(checkpoints=False, recovery=rules({"name": "r", "exitCodes": [42], "action": "RestartInPlace"}))
