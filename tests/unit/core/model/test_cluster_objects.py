@@ -170,6 +170,22 @@ def test_a_bound_deleting_running_pod_says_so() -> None:
             None,
             id="else why it is not scheduled",
         ),
+        pytest.param(
+            {
+                "conditions": [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": 'persistentvolumeclaim "lustre" not found. not found',
+                    }
+                ]
+            },
+            "Unschedulable",
+            'persistentvolumeclaim "lustre" not found',
+            None,
+            id="which is said once",
+        ),
     ],
 )
 def test_why_a_pod_does_not_run(status: dict[str, Any], reason: str, message: str, exit_code: int | None) -> None:
