@@ -260,6 +260,20 @@ def test_files_alone_are_read_without_a_cluster(tmp_path: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["total"]["runs"] == 2
 
 
+def test_runs_that_were_deleted_before_their_end_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    history = tmp_path / "history.jsonl"
+    lines = [end("1"), attempt("1", 1, 2, 1), attempt("2", 1, 3, 2), attempt("2", 2, 2, 1), attempt("3", 1, 2, 1)]
+    history.write_text("\n".join([*lines, attempt("4", 1, 2, 1, namespace="cv")]))
+    files = ["--from", str(history), "--offline", "--since", "2020-01-01"]
+    assert types(*files, "-n", "nlp") == 0
+    assert "Of 2 runs the history has attempts and no end, and nothing is counted: del" in capsys.readouterr().err
+    assert types(*files, "-A", "-o", "json") == 0
+    assert "Of 3 runs" in capsys.readouterr().out
+    past = Past.read([str(history)])
+    assert past.without_end("nlp", NOW - 1.5 * DAY, {"2"}) == 1
+    assert past.without_end(None, NOW - 0.5 * DAY, set()) == 0
+
+
 def test_what_makes_no_sense_is_refused_with_its_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert types("--offline") == 2
     assert "leaves nothing to report" in capsys.readouterr().err

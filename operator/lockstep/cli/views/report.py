@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -139,15 +139,21 @@ def show(
     """Print the report on ``namespace`` (None: all). ``cluster`` None: only the history files at ``paths`` are read."""
     past = Past.read(paths)
     ended = [use for use in past.ended() if namespace in (None, use.namespace)]
-    known, live = {use.uid for use in ended}, []
+    known, live, there = {use.uid for use in ended}, [], set[str]()
     if cluster is not None:
         with if_forbidden(
             "ask for the role view in the whole cluster, which a report on all namespaces needs, or name one with -n"
         ):
             found = cluster.list(runs_path(namespace))["items"]
-        views = (runs.view(raw) for raw in found)
+        views = [runs.view(raw) for raw in found]
+        there = {run.uid for run in views}
         live = [past.told_of(use_of(run, now)) for run in views if run.uid not in known and not is_test_only(run)]
     report = summed([*ended, *live], by, since, now, _sources(paths, cluster is not None))
+    endless = past.without_end(namespace, since, there)
+    if endless:
+        fate = "deleted before it" if cluster is not None else "deleted before it, or go on still"
+        words = f"Of {plural(endless, 'run')} the history has attempts and no end, and nothing is counted: {fate}."
+        report = replace(report, notes=[*report.notes, words])
     if form == "json":
         output.echo(json.dumps(as_json(report), indent=4))
         return
@@ -237,6 +243,7 @@ class Past:
     def __init__(self) -> None:
         self._ends: dict[str, Json] = {}
         self._attempts: dict[str, dict[int, tuple[str, Attempt]]] = {}  # by uid and number, and when recorded
+        self._namespaces: dict[str, str] = {}  # of those
 
     @classmethod
     def read(cls, paths: Iterable[str]) -> Past:
@@ -262,6 +269,7 @@ class Past:
                     _use_of_record(record, {})  # or it is none
                     self._ends[uid] = record
             else:
+                self._namespaces[uid] = str(record["namespace"])
                 known, number, found = self._attempts.setdefault(uid, {}), int(record["attempt"]), _attempt_of(record)
                 if number not in known or recorded >= known[number][0]:
                     known[number] = recorded, found
@@ -271,6 +279,16 @@ class Past:
     def ended(self) -> list[Use]:
         """Every run that has ended."""
         return [_use_of_record(record, self._attempts_of(uid)) for uid, record in self._ends.items()]
+
+    def without_end(self, namespace: str | None, since: float, there: Set[str]) -> int:
+        """How many runs of the namespace (None: of all) trained after ``since``, have no end, and are not ``there``."""
+        return sum(
+            uid not in self._ends
+            and uid not in there
+            and namespace in (None, self._namespaces[uid])
+            and any(each.ended is not None and each.ended >= since for each in self._attempts_of(uid).values())
+            for uid in self._attempts
+        )
 
     def told_of(self, use: Use) -> Use:
         """With the attempts that status has forgotten."""
