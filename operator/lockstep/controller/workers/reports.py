@@ -1,7 +1,6 @@
 """What workers last said and what they are to do: the soft state of every run, rebuilt within a heartbeat."""
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -81,6 +80,7 @@ class _Worker:
     mono: float = 0.0
     offset: _ClockOffset = field(default_factory=_ClockOffset)
     exit_as_sent: tuple[int, Exit] | None = None  # with its attempt
+    ends_as_sent: dict[tuple[object, ...], StepEnd] = field(default_factory=dict)  # by attempt, name and worker's time
     open_polls: int = 0
     poll_lapses_at: float | None = None  # an answered poll counts until then
 
@@ -320,7 +320,7 @@ class ReportBook:
             saved=state.saved,
             timing=state.timing,
             signs=_signs(report.signs, state, offset),
-            step_ends=_step_ends(report, state, offset),
+            step_ends=_step_ends(worker, state, offset),
             partly_ended=_partly_ended(report, state, offset),
             stacks=state.stacks,
             pointed=state.pointed,
@@ -345,17 +345,15 @@ def _steps_port(known: WorkerReport, state: State) -> int:
     return state.steps_port or (0 if at_barrier else known.steps_port)
 
 
-def _step_ends(known: WorkerReport, state: State, offset: float) -> tuple[StepEnd, ...]:
-    """As with signs: what is repeated has happened when it was first told. Of several by one name (each `mpirun` of an
-    attempt is step MPI) the earlier ones are told first."""
-    before: dict[tuple[object, ...], list[StepEnd]] = defaultdict(list)
-    for end in known.step_ends if known.attempt == state.attempt else ():
-        before[_named(end)].append(end)
-    ends = []
+def _step_ends(worker: _Worker, state: State, offset: float) -> tuple[StepEnd, ...]:
+    """As with signs: what is repeated has happened when it was first told. Many of an attempt may be called alike, as
+    each `mpirun` is step MPI, and those in the middle are told no more: the worker's own time tells them apart."""
+    known, told = worker.ends_as_sent, {}
     for end in state.step_ends:
-        same = before[_named(end)]
-        ends.append(same.pop(0) if same else structs.replace(end, at=moment(end.at, offset)))
-    return tuple(ends)
+        key = (state.attempt, *_named(end), end.at)
+        told[key] = known[key] if key in known else structs.replace(end, at=moment(end.at, offset))
+    worker.ends_as_sent = told
+    return tuple(told.values())
 
 
 def _partly_ended(known: WorkerReport, state: State, offset: float) -> tuple[PartlyEndedStep, ...]:
