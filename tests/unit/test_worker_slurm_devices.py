@@ -213,6 +213,12 @@ def test_a_named_node_is_waited_for_however_free_the_others_are(node: Node) -> N
     assert node.slept
 
 
+def test_components_that_may_choose_leave_a_named_node_to_the_one_that_named_it(node: Node) -> None:
+    node.srun("-N1 -n1 -w a")
+    entered = node.srun(f"{GPUS} x : {GPUS} -w b")
+    assert entered.gpus == {"a": [0, 1, 2, 3], "b": [0, 1, 2, 3]}
+
+
 def test_components_that_have_no_room_together_wait_for_it(node: Node) -> None:
     held = node.srun(GPUS)
     node.then = [lambda: node.end(held)]

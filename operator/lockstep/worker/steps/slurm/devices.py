@@ -78,10 +78,14 @@ def _enter_with_gpus(
     """None: there are not so many at the moment. What overlaps shares what it gets. Raises LayoutError, OSError."""
     with registry.choosing(here.directory):
         used = registry.in_use(here.directory, but)
-        entered = _placed(here, record, lay(IDLE if record.overlap else used))
-        wanted = entered.laid.gpus_of_nodes(here.job)
-        found = chosen(wanted, used.gpus, here.job.gpus, overlap=record.overlap)
-        if found is None:
+        # Of several components one that may choose can take the only place of the next: then as if all were free.
+        for others in (IDLE,) if record.overlap else (used, IDLE):
+            entered = _placed(here, record, lay(others))
+            wanted = entered.laid.gpus_of_nodes(here.job)
+            found = chosen(wanted, used.gpus, here.job.gpus, overlap=record.overlap)
+            if found is not None:
+                break
+        else:
             return None
         registry.enter(here.directory, entered.record if record.overlap else entered.record._replace(gpus=found))
         return entered._replace(record=entered.record._replace(gpus=found))
