@@ -268,6 +268,14 @@ def test_where_nothing_that_it_saved_was_valid_a_corrected_manifest_says_from_wh
     assert ("nothing that llama saved was valid" in capsys.readouterr().err) == (start == says != {"path": OLD})
 
 
+def test_what_a_retry_itself_began_from_is_no_place_that_a_manifest_corrects(retried: Retried, tmp_path: Path) -> None:
+    spec = {"checkpoint": {"shared": {"claimName": "lustre"}, "start": {"path": "team/llama/uid-0"}}}
+    raw = ended_for("NoValidCheckpoint", spec=spec)
+    raw["status"]["previous"] = [{"name": "llama", "uid": "uid-0"}]
+    server = retried(with_run(raw), file=corrected(tmp_path, {"run": "base"}))
+    assert server.made["spec"]["checkpoint"]["start"] == {"path": OLD}
+
+
 def test_what_a_manifest_comes_to_is_said_before_anything_is_deleted(
     retried: Retried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -287,9 +287,10 @@ def _names(start: Json, run: RunView) -> bool:
 
 def _is_instead(start: Json, run: RunView, checkpoint: object) -> bool:
     """The run ended as nothing that it had saved was valid, and the manifest names another place than that of the run
-    did. Where it has no times held against what was saved, that is meant."""
+    did. Where it has no times held against what was saved, that is meant. What a retry began from a retry wrote, not
+    its user: that a manifest differs from it says nothing."""
     end = find(run.status, ConditionType.FINISHED)
-    if end is None or end.reason != StopReason.NO_VALID_CHECKPOINT:
+    if end is None or end.reason != StopReason.NO_VALID_CHECKPOINT or run.status.previous:
         return False
     before = run.spec.checkpoint.start if run.spec is not None and run.spec.checkpoint is not None else None
     known = (before.run or "", before.path or "") if before is not None else ("", "")
