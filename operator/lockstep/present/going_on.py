@@ -263,8 +263,8 @@ def _source(run: RunView, manifest: Json) -> tuple[Json | None, str, str, int | 
         found: Json = {"run": run.name} if stays else {"path": _inside(directory_of(run))}
         return found, f"{step} of {run.name}", run.name, saved
     if before:
-        step = f"step {before[0].step}"
-        return {"path": place_of(before[0])}, f"{step} of an earlier run", "an earlier run", before[0].step
+        place = place_of(before[0], directory_of(run))
+        return {"path": place}, f"step {before[0].step} of an earlier run", "an earlier run", before[0].step
     if root.startswith(_MOUNT) and run.spec is not None and run.spec.checkpoint is not None:
         asked = run.spec.checkpoint.start
         missed, whose = missed_its_step(run, run.status), f"what {run.name} was to start from"

@@ -5,6 +5,7 @@ from dataclasses import replace
 from lockstep.api.checkpoint_status import SavedCheckpoint as SavedCheckpoint
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.one_directory import is_in_one_directory, is_of_another_run, starts_in_place
+from lockstep.core.checkpoints.origin import directory_of
 from lockstep.core.checkpoints.step_names import reached_step, without_doubtful
 from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_inventories, newest_valid
 from lockstep.core.model.assignment import ranked_slots
@@ -62,12 +63,13 @@ def foreign_candidates(snapshot: RunSnapshot, status: TrainingRunStatus) -> tupl
     return merge_inventories(_part_of(snapshot, status, foreign=True), status.resolved.start_run_uid)
 
 
-def is_foreign(path: str, start_root: str, run_uid: str) -> bool:
-    """Whether a checkpoint lies in the directory that the spec says to start from, or in one of an attempt there."""
-    parent, _, name = path.rpartition("/")[0].rpartition("/")
-    by_attempt = parent == start_root and name[:1] == "a" and name[1:].isdecimal()
-    inside = by_attempt or f"{parent}/{name}" == start_root
-    return bool(start_root) and inside and run_uid not in path.split("/")
+def is_foreign(path: str, start_root: str, run: RunView) -> bool:
+    """Whether a checkpoint lies in the directory that the spec says to start from, however deep (Ray Train puts one
+    more between), and not in the run's own in there."""
+    if not start_root or not path.startswith(f"{start_root}/") or run.uid in path.split("/"):
+        return False
+    own = directory_of(run) if is_in_one_directory(run) else ""
+    return not (own.startswith(f"{start_root}/") and path.startswith(f"{own}/"))
 
 
 def is_own(row: CheckpointReport, state: RunState) -> bool:
@@ -81,18 +83,20 @@ def _is_elsewhere(row: CheckpointReport, run: RunView, status: TrainingRunStatus
     """Whether it is of what the spec says to start from."""
     if starts_in_place(run, status):
         return is_of_another_run(row, run, status)
-    return is_foreign(row.path, status.resolved.start_root, run.uid)
+    return is_foreign(row.path, status.resolved.start_root, run)
 
 
 def _whom_it_goes_on_from(view: RankView, run: RunView, status: TrainingRunStatus) -> str:
     """UID of the run that it is to go on from, of all that have saved in its directory; empty: nobody was named."""
     if not starts_in_place(run, status):
         return ""
-    if (before := predecessor(status)) is not None:
-        return before.uid  # although none of its saves may be left
-    there = {row.run_uid for report in view.reports.values() for row in report.inventory}
-    named = (status.resolved.start_run_uid, *(each.uid for each in status.previous))  # who saves is told late
-    return next((uid for uid in named if uid and uid in there), "")
+    before = predecessor(status, uids_there(view))
+    return before.uid if before is not None else ""  # although none of its saves may be left
+
+
+def uids_there(view: RankView) -> frozenset[str]:
+    """UIDs of the runs whose checkpoints the ranks see, of formats that say so."""
+    return frozenset(row.run_uid for report in view.reports.values() for row in report.inventory)
 
 
 def _part_of(snapshot: RunSnapshot, status: TrainingRunStatus, *, foreign: bool) -> RankView:

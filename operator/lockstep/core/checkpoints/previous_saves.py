@@ -64,10 +64,13 @@ def without_theirs(
     return tuple(each for each in candidates if each.run_uid == run_uid or dirname(each.path) not in beside)
 
 
-def place_of(save: PreviousSave) -> str:
+def place_of(save: PreviousSave, run_directory: str) -> str:
     """The directory to go on from, inside the claim, as ``checkpoint.start.path`` takes it: that of the run's UID, or
-    the one that all runs of the path save in."""
-    return directory_of(save.path, save.uid) or "/".join(_inside(save.path)[:-1])
+    the one that all runs of the path save in, which is ``run_directory``."""
+    if place := directory_of(save.path, save.uid):
+        return place
+    in_it = bool(run_directory) and save.path.startswith(f"{run_directory}/")
+    return run_directory.removeprefix(_MOUNT) if in_it else "/".join(_inside(save.path)[:-1])
 
 
 def directory_of(path: str, uid: str) -> str:
@@ -83,13 +86,13 @@ def _inside(path: str) -> list[str]:
     return parts if path.startswith(_MOUNT) and not {"", ".", ".."} & {*parts} else []
 
 
-def to_be_asked(found: Sequence[PreviousSave]) -> str:
+def to_be_asked(found: Sequence[PreviousSave], run_directory: str = "") -> str:
     """What lies there, and each answer for whoever writes manifests: commands are named by the end's message."""
     first = found[0]
     named = " of this name" if directory_of(first.path, first.uid) else ""
     more = f", others ({len(found) - 1}) left theirs" if len(found) > 1 else ""
     return (
         f"an earlier run{named} saved step {first.step} in this run's path{more}, which step 0 would pass over; "
-        f"a new run answers by checkpoint.start: {{path: {place_of(first)}}}, by start.mode: Fresh, or by another "
-        "checkpoint.shared.path"
+        f"a new run answers by checkpoint.start: {{path: {place_of(first, run_directory)}}}, by start.mode: Fresh, or "
+        "by another checkpoint.shared.path"
     )

@@ -58,6 +58,7 @@ class ResumeContext:
     ``bandwidth`` is bytes per second: of the whole shared tier, of one node's local tier, and of the archive.
     ``unknown`` may be saves, and no format recognises them. ``previous`` are those of earlier runs of this name, in the
     directory of it, while no attempt of this one was ever started.
+    ``directory`` is where the run itself saves.
     ``origin`` names what the spec says to start from; then the candidates are that one's, and step 0 is no choice.
     """
 
@@ -76,6 +77,7 @@ class ResumeContext:
     origin: str = ""
     unknown: tuple[UnrecognisedSave, ...] = ()
     previous: tuple[PreviousSave, ...] = ()
+    directory: str = ""
     reached: int = 0
 
 
@@ -215,7 +217,7 @@ def _without_checkpoint(
         message = f"is to start from {context.origin}, where no checkpoint is valid{newest}"
     elif not ever_saved and not context.unknown and context.previous and context.mode != "Fresh":
         kind, reason = ResumeKind.BLOCKED, StopReason.PREVIOUS_SAVES
-        message = to_be_asked(context.previous)
+        message = to_be_asked(context.previous, context.directory)
     elif context.mode == "Require":
         kind, reason = ResumeKind.BLOCKED, StopReason.CHECKPOINT_REQUIRED
         message = f"start.mode is Require and no checkpoint is valid{newest}"

@@ -55,6 +55,7 @@ def without_doubtful(candidates: Sequence[Candidate], reached: int) -> tuple[Can
             verdict=Verdict.INVALID,
             reason=f"is called step {each.step}, {'and ' if reached else 'which '}{against}: that number is no step",
             doubted=True,
+            look_again=(),
         )
         if each.step > believed and _by_name_alone(each)
         else each

@@ -202,7 +202,7 @@ def _begins_again(state: RunState, decision: ResumeDecision) -> bool:
     choice, before = decision.choice, state.status.checkpoint.resume
     if choice is None:
         return True
-    is_theirs = is_foreign(choice.path, state.status.resolved.start_root, state.run.uid)
+    is_theirs = is_foreign(choice.path, state.status.resolved.start_root, state.run)
     return is_theirs and (before is None or choice.step <= before.step)
 
 

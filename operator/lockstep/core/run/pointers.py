@@ -79,7 +79,7 @@ _DONE = Pointing(PointingState.DONE)
 
 
 def _is_by_pointer(state: RunState, checkpoint: CheckpointSpec, choice: Candidate) -> bool:
-    elsewhere = is_foreign(choice.path, state.status.resolved.start_root, state.run.uid)
+    elsewhere = is_foreign(choice.path, state.status.resolved.start_root, state.run)
     if choice.tier != SHARED or (elsewhere and not starts_in_place(state.run, state.status)):
         return False  # what belongs to another run is not changed; on nodes' own disks each has its own
     if checkpoint.resume_by is not None:

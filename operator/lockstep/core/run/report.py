@@ -181,7 +181,7 @@ def _report_gathering(plan: PlanBuilder, reached: list[SlotStage], waiting_for: 
     newest = max((report.since for report in plan.snapshot.reports.values()), default=0.0)
     settled = newest + SETTLED_AFTER * (SHED if plan.lag.allowance else 1.0)
     moved = _moved_by(plan.status.nodes_ready, count)
-    if not fresh and not plan.reached(min(_gathers_since(plan), plan.now) + SETTLED_AFTER):
+    if not fresh and not plan.reached(_gathers_since(plan) + SETTLED_AFTER):
         return  # START is not to wait for a write of words
     if not fresh and 0 < moved < _MUCH and not plan.reached(settled):
         return
@@ -201,9 +201,10 @@ def _report_gathering(plan: PlanBuilder, reached: list[SlotStage], waiting_for: 
 
 
 def _gathers_since(state: RunState) -> float:
-    """When the attempt before was seen to end, or the gang was admitted; Unix seconds, 0 where status does not say."""
+    """When the attempt before was seen to end, or the gang was admitted; Unix seconds, 0 where status does not say, or
+    says a time that has yet to come."""
     ends = (entry.seen_at or entry.ended_at for entry in state.status.attempts)
-    return max((at for at in (state.status.last_admitted, *ends) if at is not None), default=0.0)
+    return max((at for at in (state.status.last_admitted, *ends) if at is not None and at <= state.now), default=0.0)
 
 
 def _moved_by(before: str, now: str) -> float:

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from lockstep.core.accounting.account import book_of
 from lockstep.core.checkpoints.archiving import archive_candidates, is_worth_a_search, published_as, restored_candidate
-from lockstep.core.checkpoints.inventory import candidates, foreign_candidates, rank_view, reached
-from lockstep.core.checkpoints.one_directory import starts_in_place
+from lockstep.core.checkpoints.inventory import candidates, foreign_candidates, rank_view, reached, uids_there
+from lockstep.core.checkpoints.one_directory import is_in_one_directory, starts_in_place
+from lockstep.core.checkpoints.origin import directory_of
 from lockstep.core.checkpoints.previous_saves import previous_saves, without_theirs
 from lockstep.core.checkpoints.resume import ResumeContext, ResumeDecision, ResumeKind, choose_resume
 from lockstep.core.checkpoints.step_names import reached_step
@@ -101,6 +102,7 @@ def _context(state: RunState, view: RankView) -> ResumeContext:
         highest_step=max([status.progress.step, *steps]),
         reached=reached(state.snapshot, status),
         saved_before=bool(status.checkpoint.latest),
+        directory=directory_of(state.run) if is_in_one_directory(state.run) else "",
         mode=spec.start.mode,
         ceiling=status.checkpoint.ceiling,
         quarantine=quarantine_of(status.checkpoint),
@@ -153,7 +155,7 @@ def _from_elsewhere(state: RunState, view: RankView, context: ResumeContext) -> 
     assert spec is not None
     wanted = spec.start.step
     origin = f"run {resolved.start_run}" if resolved.start_run else resolved.start_root
-    before = predecessor(state.status)
+    before = predecessor(state.status, uids_there(view))
     if before is not None and starts_in_place(state.run, state.status):
         origin = f"run {before.name} (UID {before.uid}) in {resolved.start_root}"
     if wanted is not None:

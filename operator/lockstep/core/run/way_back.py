@@ -62,7 +62,7 @@ def on_disks_alone(status: TrainingRunStatus) -> int | None:
 def begun_at(run: RunView) -> int | None:
     """The step of another run's checkpoint that one went on from which has saved nothing where every node sees it."""
     resume, root = run.status.checkpoint.resume, run.status.resolved.start_root
-    if resume is not None and is_foreign(resume.path, root, run.uid):
+    if resume is not None and is_foreign(resume.path, root, run):
         return resume.step
     theirs = (each.resume_step for each in run.status.attempts if root and each.resume_tier == SHARED)
     return max(filter(None, theirs), default=None)

@@ -29,17 +29,26 @@ ROOT = "/shared/ns/other"
     [
         (f"{ROOT}/step-5", ROOT, True),
         (f"{ROOT}/a2/step-5", ROOT, True),
-        (f"{ROOT}/ax/step-5", ROOT, False),
-        (f"{ROOT}/a/step-5", ROOT, False),
-        (f"{ROOT}/b2/step-5", ROOT, False),
-        (f"{ROOT}/a2/deeper/step-5", ROOT, False),
+        (f"{ROOT}/experiment/checkpoint_5", ROOT, True),
+        (f"{ROOT}/a2/experiment/checkpoint_5", ROOT, True),
         ("/shared/ns/another/step-5", ROOT, False),
+        (f"{ROOT}-2/step-5", ROOT, False),
         ("/shared/ns/one/uid-one/step-5", "/shared/ns/one/uid-one", False),
         ("/shared/step-5", "", False),
     ],
 )
 def test_what_lies_in_the_directory_to_start_from_is_not_the_runs_own(path: str, root: str, is_theirs: bool) -> None:
-    assert is_foreign(path, root, "uid-one") is is_theirs
+    assert is_foreign(path, root, world_with_gang(1).runs["one"]) is is_theirs
+
+
+@pytest.mark.parametrize(
+    ("path", "is_theirs"),
+    [("step-5", True), ("team/other/step-5", True), ("team/mine/step-5", False), ("team/mine/experiment/c_5", False)],
+)
+def test_its_own_one_directory_within_that_is_the_runs_own(path: str, is_theirs: bool) -> None:
+    checkpoint = {"shared": {"claimName": "lustre", "path": "team/mine"}, "layout": "Shared"}
+    run = world_with_gang(1, checkpoint=checkpoint).runs["one"]
+    assert is_foreign(f"/shared-checkpoints/{path}", "/shared-checkpoints", run) is is_theirs
 
 
 def row(step: int, path: str = "", uid: str = "uid-one", verdict: Verdict = Verdict.VALID) -> CheckpointReport:

@@ -124,6 +124,18 @@ def test_what_an_earlier_run_left_broken_hides_nothing_that_it_left_whole(
     assert w.status("one").totals.attempts == 0
 
 
+def test_however_deep_it_lies_there_the_place_to_go_on_from_is_the_runs_own() -> None:
+    path = "/shared-checkpoints/ns/one/experiment/checkpoint_2026-11-27_08-00-00.0"
+    w = in_one_directory(structs.replace(lies_there(300, uid=""), path=path, format="RayTrain"))
+    w.pass_time(70, step=5)
+    ended = find(w.status("one"), "Finished")
+    assert ended is not None
+    assert ended.reason == "PreviousSaves"
+    succeeded = find(w.status("one"), "Succeeded")
+    assert succeeded is not None
+    assert "checkpoint.start: {path: ns/one}" in succeeded.message
+
+
 def test_what_a_run_itself_left_broken_is_no_earlier_ones() -> None:
     w = in_one_directory(lies_there(300), lies_there(400, uid="uid-one", verdict=Verdict.INVALID))
     w.pass_time(120, step=5)

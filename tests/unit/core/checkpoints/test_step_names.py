@@ -50,6 +50,7 @@ def named(step: int, **fields: object) -> Candidate:
     [
         (named(DATE), True),
         (named(DATE, verdict=Verdict.UNKNOWN), True),
+        (named(DATE, verdict=Verdict.UNKNOWN, look_again=(1,)), True),  # nobody need look again
         (named(DATE, format="HuggingFace"), False),  # says inside which step it is
         (named(DATE, verdict=Verdict.INVALID, reason="torn"), False),
         (named(DATE, verdict=Verdict.UNKNOWN, format=""), False),  # of what nobody sees the format isn't known
@@ -62,7 +63,7 @@ def test_what_is_doubted_is_no_checkpoint_and_says_why(other: Candidate, doubted
     assert first.doubted is doubted
     if doubted:
         words = "is called step 20251101, and no more than step 120 was ever reported: that number is no step"
-        assert (first.verdict, first.reason) == (Verdict.INVALID, words)
+        assert (first.verdict, first.reason, first.look_again) == (Verdict.INVALID, words, ())
     else:
         assert first == other
 

@@ -3,24 +3,33 @@
 import pytest
 
 from lockstep.api.lineage_status import PreviousRun
-from lockstep.api.run_status import TrainingRunStatus
+from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
 from lockstep.core.model.predecessor import predecessor
 
 SAVED = PreviousRun(name="one", uid="a", saved=100)
 SAVED_NOTHING = PreviousRun(name="one", uid="b")
+LATER = PreviousRun(name="one", uid="c", saved=5000)
 
 
 @pytest.mark.parametrize(
-    ("previous", "found"),
+    ("previous", "named", "there", "found"),
     [
-        ((), None),
-        ((SAVED_NOTHING,), None),
-        ((SAVED,), SAVED),
-        ((SAVED_NOTHING, SAVED, PreviousRun(name="one", uid="c", saved=5000)), SAVED),
-        ((PreviousRun(name="one", uid="", saved=100),), None),
+        ((), "", (), ""),
+        ((SAVED_NOTHING,), "", (), ""),
+        ((SAVED,), "", (), "a"),
+        ((SAVED_NOTHING, SAVED, LATER), "", (), "a"),
+        ((PreviousRun(name="one", uid="", saved=100),), "", (), ""),
+        ((SAVED_NOTHING, SAVED), "", ("a", "b"), "b"),  # its record is from before it saved
+        ((SAVED_NOTHING, SAVED), "b", ("a", "b"), "b"),
+        ((SAVED, SAVED_NOTHING), "b", ("b",), "b"),
+        ((SAVED, LATER), "c", (), "c"),
+        ((), "d", ("d",), "d"),
+        ((SAVED,), "d", (), "a"),  # of it nothing is there
     ],
 )
 def test_it_is_the_last_one_before_it_that_has_saved(
-    previous: tuple[PreviousRun, ...], found: PreviousRun | None
+    previous: tuple[PreviousRun, ...], named: str, there: tuple[str, ...], found: str
 ) -> None:
-    assert predecessor(TrainingRunStatus(previous=previous)) == found
+    status = TrainingRunStatus(previous=previous, resolved=ResolvedStatus(start_run="x", start_run_uid=named))
+    before = predecessor(status, there)
+    assert (before.uid if before is not None else "") == found

@@ -100,6 +100,22 @@ def test_a_gang_that_is_soon_back_writes_no_count_that_its_start_would_wait_for(
     assert plan.status.nodes_ready == ready
 
 
+def test_a_time_that_has_yet_to_come_keeps_no_count_back() -> None:
+    w = world_with_gang(16)
+    w.exit_child("one", 0, 1)
+    w.work_reports_only()
+    w.reconcile("one")
+    w.amend("one", last_admitted=w.now + 1e6)
+    w.now += SETTLED_AFTER
+    for worker in w.workers.values():
+        if worker.slot:
+            worker.phase, worker.ready_for, worker.since = WorkerPhase.READY, 2, w.now
+    w.work_reports_only()
+    plan = w.plan("one")
+    conclude(plan, "", "")
+    assert plan.status.nodes_ready == "15/16"
+
+
 @pytest.mark.parametrize(("lag", "apart"), [(Lag(), 1.5), (Lag(loop=2.0), 4.0)])
 def test_those_that_come_one_by_one_without_end_are_counted_though_never_settled(lag: Lag, apart: float) -> None:
     w = world(24)

@@ -236,6 +236,14 @@ def test_a_run_that_goes_on_from_one_that_is_gone_knows_how_far_that_had_come(re
     assert w.starts["uid-two", 1].resume_step == step
 
 
+def test_what_another_run_has_reported_to_ray_train_stays_that_runs() -> None:
+    path = "/shared-checkpoints/ns/one/uid-one/a3/experiment/checkpoint_2026-11-27_08-00-00.0"
+    w = starting({"run": "one"}, rows=(theirs(500, path=path, run_uid="", format="RayTrain"),))
+    assert w.starts["uid-two", 1].resume_step == 500
+    assert w.status("two").checkpoint.latest == ()
+    assert not w.pointed_at, "nothing of another run is changed"
+
+
 def test_the_workers_are_told_the_one_step_to_start_from() -> None:
     w = starting({"run": "one", "step": 400}, rows=(theirs(400),))
     config = pod_body(w.runs["two"], w.status("two"), w.tunables, 0, 1, "n0")["spec"]["containers"][0]["env"]
@@ -349,14 +357,16 @@ def test_a_directory_of_the_claim_may_be_named() -> None:
     [
         ("/s/base/step-3", True),
         ("/s/base/a2/step-3", True),
-        ("/s/base/other/step-3", False),
+        ("/s/base/a2/experiment/checkpoint_3", True),
+        ("/s/base-2/step-3", False),
         ("/s/base/me/a1/step-3", False),
         ("/s/other/step-3", False),
     ],
 )
 def test_checkpoints_elsewhere_are_told_from_ones_own_by_their_place(path: str, foreign: bool) -> None:
-    assert is_foreign(path, "/s/base", "me") == foreign
-    assert not is_foreign(path, "", "me")
+    run = replace(world_with_gang(1).runs["one"], uid="me")
+    assert is_foreign(path, "/s/base", run) == foreign
+    assert not is_foreign(path, "", run)
 
 
 # --- layout Shared: start from the directory that the run itself saves in
@@ -399,6 +409,14 @@ def test_of_all_that_have_saved_in_its_directory_the_run_that_it_goes_on_from_co
         before = tuple(PreviousRun(name="two", uid=uid) for uid in [*chain, "uid-before", "uid-given-up"])
         status = changed(plan.status, previous=before)
         assert [each.step for each in foreign_candidates(plan.snapshot, status)] == [100]
+
+
+def test_one_whose_record_is_from_before_it_saved_counts_by_what_is_there() -> None:
+    w = in_place(theirs(900, run_uid="uid-x"), theirs(500, run_uid="uid-w"))
+    plan = w.plan("two")
+    before = (PreviousRun(name="two", uid="uid-x"), PreviousRun(name="two", uid="uid-w", saved=500))
+    status = changed(plan.status, previous=before)
+    assert [each.step for each in foreign_candidates(plan.snapshot, status)] == [900]
 
 
 BEFORE = [

@@ -78,7 +78,7 @@ def _read(path: str, mtime_ns: int, ctime_ns: int, size: int, inode: int) -> Opt
             name = str(results[index]["checkpoint_dir_name"])
             steps.pop(name, None)
             steps[name] = _step_in(results[index]["metrics"])
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return None  # cut off, or of a Ray that writes others
     newest = {step: name for name, step in steps.items()}
     replaced = frozenset(name for name, step in steps.items() if step is not None and newest[step] != name)
