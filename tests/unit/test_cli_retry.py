@@ -262,6 +262,7 @@ def test_where_nothing_that_it_saved_was_valid_a_corrected_manifest_says_from_wh
 ) -> None:
     spec = {"checkpoint": {"shared": {"claimName": "lustre"}, "start": {"path": "team/base"}}}
     raw = ended_for("NoValidCheckpoint", spec=spec)
+    raw["status"]["previous"] = [{"name": "base", "uid": "uid-base"}]  # as of any that starts from another
     more = {name: given.pop(name) for name in ("trustTimes",) if name in given}
     server = retried(with_run(raw), file=corrected(tmp_path, says, **more), **given)
     assert server.made["spec"]["checkpoint"]["start"] == start
@@ -271,7 +272,7 @@ def test_where_nothing_that_it_saved_was_valid_a_corrected_manifest_says_from_wh
 def test_what_a_retry_itself_began_from_is_no_place_that_a_manifest_corrects(retried: Retried, tmp_path: Path) -> None:
     spec = {"checkpoint": {"shared": {"claimName": "lustre"}, "start": {"path": "team/llama/uid-0"}}}
     raw = ended_for("NoValidCheckpoint", spec=spec)
-    raw["status"]["previous"] = [{"name": "llama", "uid": "uid-0"}]
+    raw["metadata"]["annotations"] = {names.ANNOTATION_PREVIOUS: '[{"name": "llama", "uid": "uid-0"}]'}
     server = retried(with_run(raw), file=corrected(tmp_path, {"run": "base"}))
     assert server.made["spec"]["checkpoint"]["start"] == {"path": OLD}
 

@@ -27,7 +27,7 @@ from lockstep.worker.limits import encoded
 from lockstep.worker.node import preflight
 from lockstep.worker.node.barrier import seen_in_words
 from lockstep.worker.node.preflight import prepare
-from lockstep.worker.settings import Settings, Tier
+from lockstep.worker.settings import Settings, Tier, is_elsewhere
 from lockstep.worker.start import Launch
 from support import checkpoint_layouts as layouts
 
@@ -525,3 +525,14 @@ def test_a_small_manifest_takes_no_more_memory_than_it_has_bytes(tmp_path: Path)
 def test_a_manifest_too_large_to_be_one_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest_format, "MAX_MANIFEST_BYTES", 64)
     assert look(commit(tmp_path / "step-100")) == ("Invalid", "manifest.json is too large")
+
+
+@pytest.mark.parametrize(
+    ("path", "elsewhere"), [("/c/team/step-5", True), ("/c/team/other/step-5", True), ("/c/team/mine/step-5", False)]
+)
+def test_a_runs_own_one_directory_within_the_one_it_starts_from_is_its_own(path: str, elsewhere: bool) -> None:
+    settings = Settings(
+        "https://x", "ns", "one", "u", 0, 1, "pod", ("true",), tiers={"shared": Tier("shared", "/c/team/mine", 0.0)},
+        start_root="/c/team", fenced=True,
+    )  # fmt: skip
+    assert is_elsewhere(settings, path) is elsewhere

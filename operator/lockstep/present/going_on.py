@@ -290,7 +290,9 @@ def _is_instead(start: Json, run: RunView, checkpoint: object) -> bool:
     did. Where it has no times held against what was saved, that is meant. What a retry began from a retry wrote, not
     its user: that a manifest differs from it says nothing."""
     end = find(run.status, ConditionType.FINISHED)
-    if end is None or end.reason != StopReason.NO_VALID_CHECKPOINT or run.status.previous:
+    if end is None or end.reason != StopReason.NO_VALID_CHECKPOINT:
+        return False
+    if names.ANNOTATION_PREVIOUS in run.annotations:
         return False
     before = run.spec.checkpoint.start if run.spec is not None and run.spec.checkpoint is not None else None
     known = (before.run or "", before.path or "") if before is not None else ("", "")

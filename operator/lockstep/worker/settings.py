@@ -114,8 +114,12 @@ def places_of(environ: Mapping[str, str], options: Mapping[str, Any]) -> Sequenc
 
 def is_elsewhere(settings: Settings, path: str) -> bool:
     """In the directory that the run may start from, and not its own."""
-    root = settings.start_root
-    return bool(root) and path.startswith(root + "/") and settings.run_uid not in path.split("/")
+    root, tier = settings.start_root, settings.tiers.get(SHARED)
+    if not root or not path.startswith(root + "/") or settings.run_uid in path.split("/"):
+        return False
+    # Its own one directory may lie within that.
+    own = settings.fenced and tier is not None and tier.root.startswith(root + "/")
+    return not (own and tier is not None and path.startswith(tier.root + "/"))
 
 
 def attempt_directory(settings: Settings, name: str, attempt: int) -> str:

@@ -12,7 +12,7 @@ from lockstep.core.model.assignment import ranked_slots
 from lockstep.core.model.predecessor import predecessor
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import RunSnapshot, RunView
-from lockstep.core.model.worker_report import CheckpointReport
+from lockstep.core.model.worker_report import CheckpointReport, Verdict
 
 
 def rank_view(snapshot: RunSnapshot, status: TrainingRunStatus) -> RankView:
@@ -95,8 +95,9 @@ def _whom_it_goes_on_from(view: RankView, run: RunView, status: TrainingRunStatu
 
 
 def uids_there(view: RankView) -> frozenset[str]:
-    """UIDs of the runs whose checkpoints the ranks see, of formats that say so."""
-    return frozenset(row.run_uid for report in view.reports.values() for row in report.inventory)
+    """UIDs of the runs of which the ranks see something that may be whole, of formats that say so."""
+    rows = (row for report in view.reports.values() for row in report.inventory)
+    return frozenset(row.run_uid for row in rows if row.verdict is not Verdict.INVALID)
 
 
 def _part_of(snapshot: RunSnapshot, status: TrainingRunStatus, *, foreign: bool) -> RankView:

@@ -349,7 +349,7 @@ def _environment(
         tiers["layout"] = checkpoint.layout
     if resolved.start_root:
         in_place = "layout" in tiers and resolved.start_root == tiers["shared"]
-        before = predecessor(run.status) if in_place and not resolved.start_run_uid else None
+        before = predecessor(run.status) if in_place else None
         uid = before.uid if before is not None else resolved.start_run_uid
         tiers["start"] = {"root": resolved.start_root, "runUid": uid}
         if checkpoint is not None and checkpoint.start.step is not None:

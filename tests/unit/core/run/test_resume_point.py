@@ -419,6 +419,14 @@ def test_one_whose_record_is_from_before_it_saved_counts_by_what_is_there() -> N
     assert [each.step for each in foreign_candidates(plan.snapshot, status)] == [900]
 
 
+def test_a_torn_save_of_the_last_one_does_not_stand_for_what_the_one_before_it_saved() -> None:
+    w = in_place(theirs(1010, Verdict.INVALID, run_uid="uid-x"), theirs(1000, run_uid="uid-w"))
+    plan = w.plan("two")
+    before = (PreviousRun(name="two", uid="uid-x"), PreviousRun(name="two", uid="uid-w", saved=1000))
+    status = changed(plan.status, previous=before)
+    assert [each.step for each in foreign_candidates(plan.snapshot, status)] == [1000]
+
+
 BEFORE = [
     {"name": "two", "uid": "uid-saved-nothing"},
     {"name": "two", "uid": "uid-before", "saved": 100},
