@@ -14,6 +14,7 @@ from harness.training import TrainingRun, TrainingSite
 from support.ray import MISSING, STEPS, VENV, driver, let_go, lose, processes, said, train, wait_until_held
 
 pytestmark = [pytest.mark.nodes, pytest.mark.skipif(not (VENV / "bin" / "ray").exists(), reason=MISSING)]
+TIER = {"shared": {"claimName": "checkpoints"}}  # the format is seen
 nightly = pytest.mark.nightly  # one after the other they take more than every run has
 
 RESTART = {"onNodeLoss": "Restart"}
@@ -194,7 +195,7 @@ def wait_until_reported(run: TrainingRun, step: int) -> None:
 
 @nightly
 def test_ray_train_goes_on_from_its_last_checkpoint_once_another_node_has_joined(site: TrainingSite) -> None:
-    run = train(site, "ray-train", spareNodes=1, program=programs_of_the_page()[1])
+    run = train(site, "ray-train", spareNodes=1, program=programs_of_the_page()[1], checkpoint=TIER)
     wait_until_reported(run, 60)
     run.wait("the spare is ready", lambda: run.status.get("spares") == "1/1")
     lost = run.nodes[2]
@@ -208,7 +209,7 @@ def test_ray_train_goes_on_from_its_last_checkpoint_once_another_node_has_joined
 
 @nightly
 def test_ray_train_saves_when_it_is_suspended_and_resumes_there(site: TrainingSite) -> None:
-    run = train(site, "ray-pause", 2, program=programs_of_the_page()[1])
+    run = train(site, "ray-pause", 2, program=programs_of_the_page()[1], checkpoint=TIER)
     run.wait("it trains", lambda: run.status.get("progress", {}).get("step", 0) > 25)
     run.change(suspend=True)
     run.wait("its pods are gone", lambda: run.is_true("Suspended") and not run.pods)
@@ -221,7 +222,7 @@ def test_ray_train_saves_when_it_is_suspended_and_resumes_there(site: TrainingSi
 
 @nightly
 def test_ray_train_resumes_in_a_new_attempt_from_what_it_has_reported(site: TrainingSite) -> None:
-    run = train(site, "ray-head", 2, program=programs_of_the_page()[1])
+    run = train(site, "ray-head", 2, program=programs_of_the_page()[1], checkpoint=TIER)
     wait_until_reported(run, 60)
     [killed] = processes(run, 0, "gcs_server")
     os.kill(killed, signal.SIGKILL)
