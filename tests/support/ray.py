@@ -87,6 +87,7 @@ def train(site: TrainingSite, name: str, nodes: int = 3, held_at: int = HELD_AT,
     """Its lineage is the driver's, as that of one rank."""
     program = spec.pop("program", DRIVER)
     quiet = {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0", "OMP_NUM_THREADS": "1"}
+    quiet["RAY_DEDUP_LOGS"] = "0"  # otherwise what differs by a number is one line, of any of the ranks
     path = f"{VENV / 'bin'}:/usr/local/bin:/usr/bin:/bin"
     settings = {"arguments": ["--num-cpus=1", "--object-store-memory=80000000"], **spec.pop("ray", {})}
     run = site.apply(
