@@ -50,9 +50,16 @@ def keep_torn(library: Library, scratch: Path, events: int, case: str, generatio
         try:
             library.load(tried, STEP)
         except LibraryError:
+            if not files_below(root):
+                continue  # nothing was left that could be taken for a checkpoint
             keep(library, root, case, "Invalid", f"{story}, killed before change {event} of {events}")
             return
     shutil.rmtree(FIXTURES / library.name / case, ignore_errors=True)
+
+
+def files_below(root: Path) -> list[Path]:
+    """What was saved, without the scripts that DeepSpeed adds."""
+    return sorted(path for path in root.rglob("*") if path.is_file() and path.suffix != ".py")
 
 
 def keep(library: Library, root: Path, case: str, verdict: str, story: str) -> None:
@@ -62,7 +69,7 @@ def keep(library: Library, root: Path, case: str, verdict: str, story: str) -> N
     checkpoint = LAYOUTS[library.name].checkpoint.format(step=STEP)
     left = [path.name for path in root.iterdir() if path.name.startswith(f"{checkpoint}.")]
     checkpoint = left[0] if left else checkpoint  # Orbax's name for what is not committed
-    files = sorted(path for path in root.rglob("*") if path.is_file() and path.suffix != ".py")
+    files = files_below(root)
     first = min(path.stat().st_mtime_ns for path in files)
     times = {str(path.relative_to(root)): (path.stat().st_mtime_ns - first) / 1e9 for path in files}
     provenance = {
