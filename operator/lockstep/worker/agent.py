@@ -40,6 +40,7 @@ LEAVING_MARGIN_SECONDS = 5.0  # of the pod's grace, for the worker's own end
 PREPARING, READY, RUNNING, STOPPING, EXITED = "Preparing", "Ready", "Running", "Stopping", "Exited"
 TOLD_TO_LEAVE = "SIGTERM"
 ASKED = ("StoppedForRestart", "StoppedOnRequest", "WorkerTerminated", "Fenced")  # reasons of ends that were
+WATCH_SECONDS, WATCH_BEATS = 5.0, 2.5  # between two looks for what the program has saved; the operator counts on it
 NOTHING_TRAINS: JSON = {"listens": False, "saved": ""}  # as of a program that has just started, which is then no news
 
 
@@ -370,7 +371,7 @@ class Worker:
         self._record_end(code, 0, reason, words.encode("utf-8", "replace"), 0.0)
 
     def _watch_interval(self) -> float:
-        return max(5.0, 2.5 * self.link.heartbeat)
+        return max(WATCH_SECONDS, WATCH_BEATS * self.link.heartbeat)
 
     def _watch_commits(self) -> None:
         """Tell of the child's checkpoints as they are committed; once more after its end."""

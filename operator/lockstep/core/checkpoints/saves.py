@@ -29,6 +29,8 @@ UNTIMED_STEPS = 5
 """Further steps of margin while the time of a step is only an average over the start of the program."""
 _DELIVERY_BEATS = 2
 """Heartbeats within which every worker has heard of a save, one that is just reconnecting included."""
+WATCH_SECONDS, WATCH_BEATS = 5.0, 2.5
+"""Workers look for what a program that goes on has saved each so many seconds or heartbeats, whichever is longer."""
 
 
 def ask_for_save(plan: PlanBuilder, reason: SaveReason | Recorded, deadline: float) -> bool:
@@ -84,9 +86,10 @@ def settle_save(plan: PlanBuilder) -> None:
         _conclude(
             plan, save, RequestResult.EXPIRED, f"no valid checkpoint of step {save.needs_step} or later came in time"
         )
-    elif _is_over(plan):
-        fail_save(plan, "all processes ended without it")
-    elif _is_heard(plan) and not _may_listen(plan) and not _all_exited(plan):
+    elif _all_exited(plan):
+        if _have_looked_since_exits(plan, save):
+            fail_save(plan, "all processes ended without it")
+    elif _is_heard(plan) and not _may_listen(plan) and _have_looked_since_exits(plan, save):
         fail_save(plan, "no process asks for saves any more")
 
 
@@ -272,11 +275,10 @@ def _needed_step(state: RunState) -> int:
 
 def _answer(state: RunState, save: SaveStatus) -> int | None:
     """Step of a valid checkpoint of this attempt that fulfils the request, if there is one."""
-    tier = _tier(state)
-    reports = [r for slot in _ranks(state) if (r := state.report(slot)) is not None and r.attempt == save.attempt]
-    seen = (row for report in reports for row in report.inventory)
-    if not any(row.tier == tier and row.step >= save.needs_step for row in seen):
+    if not _is_seen(state, save):
         return None  # spares the merging, which costs ranks times rows
+    tier = _tier(state)
+    reports = _of_saving_attempt(state, save)
     reached = max(save.at_step, *(report.progress.step for report in reports if report.progress is not None), 0)
     for found in candidates(state.snapshot, state.status):
         fits = found.tier == tier and found.step >= save.needs_step and (not save.at_step or found.step <= reached)
@@ -285,17 +287,33 @@ def _answer(state: RunState, save: SaveStatus) -> int | None:
     return None
 
 
+def _is_seen(state: RunState, save: SaveStatus) -> bool:
+    """Some rank sees what may answer it."""
+    tier = _tier(state)
+    rows = (row for report in _of_saving_attempt(state, save) for row in report.inventory)
+    return any(row.tier == tier and row.step >= save.needs_step for row in rows)
+
+
+def _of_saving_attempt(state: RunState, save: SaveStatus) -> list[WorkerReport]:
+    reports = (state.report(slot) for slot in _ranks(state))
+    return [report for report in reports if report is not None and report.attempt == save.attempt]
+
+
 def _tier(state: RunState) -> str:
     """A save that is asked for has to outlive its nodes, wherever that is possible."""
     checkpoint = state.spec.checkpoint
     return SHARED if checkpoint is not None and checkpoint.shared is not None else LOCAL
 
 
-def _is_over(state: RunState) -> bool:
-    """Every process has ended, and long enough ago that its worker has reported what it found afterwards."""
-    if not _all_exited(state):
-        return False
-    return state.reached(max(report.since for report in _of_attempt(state)) + 2 * state.heartbeat)
+def _have_looked_since_exits(state: RunState, save: SaveStatus) -> bool:
+    """The workers of all that has ended have reported what they found afterwards; and the others, whose programs go
+    on, where those did find something, which counts once all of them see it."""
+    exits = [report.since for report in _of_attempt(state) if report.phase is WorkerPhase.EXITED]
+    if not exits:
+        return True
+    go_on = _is_seen(state, save) and not _all_exited(state)
+    look = max(WATCH_SECONDS, WATCH_BEATS * state.heartbeat) if go_on else 0.0
+    return state.reached(max(exits) + look + _DELIVERY_BEATS * state.heartbeat)
 
 
 def _all_exited(state: RunState) -> bool:

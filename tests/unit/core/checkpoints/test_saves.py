@@ -7,12 +7,14 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import SavedCheckpoint, SaveStatus
 from lockstep.api.run_status import AssignmentStatus, StopStatus
+from lockstep.core.checkpoints import saves
 from lockstep.core.checkpoints.saves import is_settled_for, last_trained, listens, save_order, settle_save
 from lockstep.core.decide import decide
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import StopReason
 from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.worker_report import ProgressReport, TimingReport
+from lockstep.worker import agent
 from support.values import not_none
 from support.world import World, spec, training, world
 
@@ -253,6 +255,50 @@ def test_a_save_that_is_told_of_right_after_its_attempt_ended_was_made() -> None
     w.tell_of_save("one", at_step)
     w.reconcile("one")
     assert (save_of(w).outcome, save_of(w).step) == ("Saved", at_step)
+
+
+@pytest.fixture
+def driven() -> World:
+    """A save is asked for, and rank 0 ends, which alone listened: Ray's driver, or a batch script."""
+    w = training()
+    w.saves_succeed = False
+    w.request("one", checkpoint_request="a")
+    w.exit_child("one", 0, 0)
+    w.listens = False
+    w.work_reports_only()
+    w.reconcile("one")
+    return w
+
+
+def later(w: World, seconds: float) -> str:
+    """What has become of the save by then."""
+    w.now += seconds
+    w.work_reports_only()
+    w.reconcile("one")
+    return save_of(w).outcome
+
+
+def test_who_listened_and_has_ended_may_have_saved_while_the_others_go_on(driven: World) -> None:
+    assert save_of(driven).outcome == ""
+    driven.tell_of_save("one", save_of(driven).at_step)
+    driven.reconcile("one")
+    assert (save_of(driven).outcome, save_of(driven).step) == ("Saved", save_of(driven).at_step)
+
+
+def test_who_listened_and_has_ended_without_a_save_is_waited_for_until_its_worker_has_looked(driven: World) -> None:
+    assert later(driven, 3.9) == ""
+    assert later(driven, 0.1) == "Failed"
+
+
+def test_what_only_the_worker_of_who_has_ended_sees_waits_for_the_next_look_of_the_others(driven: World) -> None:
+    driven.tell_of_save("one", save_of(driven).at_step)
+    not_none(driven.worker("one", 1)).inventory = ()
+    assert later(driven, 8.9) == ""
+    assert later(driven, 0.1) == "Failed"
+
+
+def test_workers_look_for_saves_as_often_as_the_operator_counts_on() -> None:
+    assert (saves.WATCH_SECONDS, saves.WATCH_BEATS) == (agent.WATCH_SECONDS, agent.WATCH_BEATS)
 
 
 def test_an_id_is_never_used_again_even_within_a_second_and_after_status_was_lost() -> None:
