@@ -149,7 +149,7 @@ def test_a_rank_below_torchrun_that_is_killed_is_the_cause_and_all_go_on_in_thei
 def test_a_script_with_torchrun_that_is_suspended_saves_first_and_resumes_there(
     site: TrainingSite, program: Path
 ) -> None:
-    run = train(site, "torchrun-paused", program, "--listen", "--step-delay=0.3")
+    run = train(site, "torchrun-paused", program, "--listen", "--step-delay=0.3", "--save-every=50")
     run.wait_until_step(1, 12, SECONDS)
     run.change(suspend=True)
     run.wait("its pods are gone", lambda: run.is_true("Suspended") and not run.pods)
@@ -175,7 +175,7 @@ def test_a_cluster_of_ray_is_started_by_sruns_in_a_loop(login: BatchSite) -> Non
     variables = {
         "PATH": f"{RAY / 'bin'}:/usr/local/bin:/usr/bin:/bin", "OMP_NUM_THREADS": "1",
         "RAY_OPTIONS": "--num-cpus=1 --object-store-memory=80000000", "RAY_enable_worker_prestart": "0",
-        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled",  # whatever lies in the home directory
     }  # fmt: skip
     login.make_queue("ray", env=[{"name": name, "value": value} for name, value in variables.items()])
     job = login.submit(CLUSTER, "--partition=ray")

