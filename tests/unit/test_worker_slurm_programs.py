@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Any
 
 import pytest
@@ -16,7 +19,7 @@ from harness.running_worker import until
 from lockstep.worker.launchers import slurm
 from lockstep.worker.steps.place import VARIABLE
 from lockstep.worker.steps.programs import SHIMS
-from lockstep.worker.steps.slurm import registry
+from lockstep.worker.steps.slurm import registry, sbcast
 from support.slurm_gang import SlurmGang
 
 pytestmark = pytest.mark.process
@@ -366,10 +369,22 @@ def test_squeue_and_sacct_know_this_job_and_its_steps(gang: SlurmGang) -> None:
 def test_sbcast_brings_a_file_to_every_node_and_spares_one_that_is_there(shared: SlurmGang) -> None:
     (shared.folder / "program").write_bytes(bytes(range(256)) * 4096)
     (shared.folder / "program").chmod(0o755)
-    ran = shared.run("sbcast -p program copy && stat -c %a copy && cmp program copy && sbcast program copy")
+    ran = shared.run("sbcast -fp program copy && stat -c %a copy && cmp program copy && sbcast program copy")
     assert (ran.stdout, ran.returncode) == ("755\n", 1)
     assert ran.stderr.splitlines()[0] == "sbcast: error: copy: File exists"
     assert shared.run("sbcast program copy -f").returncode == 0
+
+
+def test_sbcast_to_a_folder_that_nodes_share_gets_through_where_their_process_ids_are_the_same(tmp_path: Path) -> None:
+    as_in_containers = f"import os; os.getpid = lambda: 7\n{sbcast.TAKE}"
+    command = [sys.executable, "-c", as_in_containers, "copy", "1", str(0o640), "", ""]
+    with contextlib.ExitStack() as stack:
+        nodes = [stack.enter_context(Popen(command, cwd=tmp_path, stdin=PIPE)) for _ in range(2)]
+        until(lambda: len(list(tmp_path.iterdir())) == 2)  # both have begun
+        for node in nodes:
+            node.communicate(b"same", timeout=10)
+    assert [node.returncode for node in nodes] == [0, 0]
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("copy", b"same")]
 
 
 def test_module_says_once_that_it_does_nothing(gang: SlurmGang) -> None:

@@ -19,28 +19,30 @@ OPTIONS = options("""
     verbose/v version/V no-allocation/Z:
 """)
 FAILED = 1
-_TAKE = """
-import os, shutil, sys
+TAKE = """
+import os, shutil, sys, tempfile
 path, force, mode, accessed, modified = sys.argv[1:]
 if os.path.isdir(path):
     sys.exit("sbcast: error: %s: Is a directory" % path)
 if force != "1" and os.path.lexists(path):
     sys.exit("sbcast: error: %s: File exists" % path)
-beside = "%s.sbcast-%d" % (path, os.getpid())
+beside = None
 try:
-    with open(beside, "wb") as stream:
+    # nodes may share the folder, and their containers have the same process ids
+    descriptor, beside = tempfile.mkstemp(prefix=os.path.basename(path) + ".sbcast-", dir=os.path.dirname(path) or ".")
+    with open(descriptor, "wb") as stream:
         shutil.copyfileobj(sys.stdin.buffer, stream)
     os.chmod(beside, int(mode))
     if modified:
         os.utime(beside, ns=(int(accessed), int(modified)))
     os.rename(beside, path)
 except OSError as error:
-    try:
+    if beside is not None and os.path.lexists(beside):
         os.unlink(beside)
-    except OSError:
-        pass
     sys.exit("sbcast: error: %s: %s" % (path, error.strerror))
 """
+"""The program of each node: PATH FORCE(0|1) MODE and, to be kept, ATIME MTIME (ns) or two empty words; the file is
+its stdin."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -66,7 +68,7 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(descriptor, 0)
         times = [str(about.st_atime_ns), str(about.st_mtime_ns)] if "preserve" in said else ["", ""]
         command = [
-            sys.executable, "-ISB", "-c", _TAKE, path, str(int("force" in said)), str(stat.S_IMODE(about.st_mode)),
+            sys.executable, "-ISB", "-c", TAKE, path, str(int("force" in said)), str(stat.S_IMODE(about.st_mode)),
             *times,
         ]  # fmt: skip
         parts = [ShimPart(rank, [ShimTask(rank)], argv=command) for rank in range(len(here.job.nodes))]
