@@ -24,14 +24,19 @@ def wait_for(
     """Poll until ``look()`` is truthy; its value.
 
     Raises WaitedInVain after ``seconds``, with ``what`` was waited for and what ``last_seen()`` tells then.
-    Errors of ``look`` are not caught: a condition that cannot be evaluated is no condition.
+    A KeyError of ``look`` is a field that the object does not have yet. Its other errors are not caught: a condition
+    that cannot be evaluated is no condition.
     """
     begun = time.monotonic()
     while True:
-        value = look()
+        missing = ""
+        try:
+            value = look()
+        except KeyError as error:
+            value, missing = None, f"no {error}"
         if value:
             return value
         if time.monotonic() - begun >= seconds:
-            seen = last_seen()
+            seen = ", ".join(filter(None, [missing, str(last_seen())]))
             raise WaitedInVain(f"waited {seconds:g} s in vain: {what}" + (f"; last seen: {seen}" if seen else ""))
         time.sleep(every)
