@@ -147,7 +147,9 @@ async def test_pages_and_streamed_lists_agree(kube: KubeClient, namespace: str, 
         for informer in (pages.pods, pages.others, pages.nodes, pages.namespaces):
             informer._streams_lists = False  # type: ignore[attr-defined]
         async with pages:
-            assert set(pages.store.pods_of(gang)) == set(streamed.store.pods_of(gang))
+            assert {pod.uid for pod in pages.store.pods_of(gang)} == {pod.uid for pod in streamed.store.pods_of(gang)}
+            # and in all else, once both have heard the scheduler
+            await until(lambda: set(pages.store.pods_of(gang)) == set(streamed.store.pods_of(gang)))
 
 
 async def test_informers_survive_a_restart_of_the_api_server_and_miss_no_deletion(
