@@ -90,7 +90,7 @@ def outcome(script: BatchScript, folder: Path, code: int, words: Mapping[str, Se
     def alike(text: str) -> str:
         for word, texts in words.items():
             any_text = "|".join(map(re.escape, texts))
-            text = re.sub(rf"(?<![0-9A-Za-z.])(?:{any_text})(?![0-9A-Za-z])", word, text)
+            text = re.sub(rf"(?<![0-9A-Za-z])(?<![0-9]\.)(?:{any_text})(?![0-9A-Za-z])", word, text)
         return DATE.sub("DATE", text)
 
     given = {folder / name for name in (script.name, *script.files)}
