@@ -21,6 +21,7 @@ ABOUT_THE_REPOSITORY = ("test_docs_links.py", "test_version.py", "test_workflows
 def test_the_quick_unit_tests_pass_on_the_interpreter_and_libraries_of_the_image(kind: KindCluster) -> None:
     image = images.tests(kind.docker, images.base(kind.docker, kind.folder, print), print)
     alone = ["docker", "run", "--rm", "--network=none", "--workdir=/source", f"--volume={REPOSITORY}:/source:ro"]
+    alone += ["--cpu-shares=128"]  # `make e2e` trains beside it
     left_out = [f"--ignore=tests/unit/{name}" for name in ABOUT_THE_REPOSITORY]
     tests = ["python3", "-m", "pytest", "tests/unit", *QUICK, *left_out, "--numprocesses=2", "--quiet"]
     environment = {**os.environ, **kind.docker.environment}
