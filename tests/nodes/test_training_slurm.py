@@ -120,7 +120,7 @@ def test_a_check_of_the_nodes_comes_before_the_training(login: BatchSite) -> Non
 
 def test_steps_in_the_background_run_beside_each_other(login: BatchSite) -> None:
     job = login.submit(scripts.SWEEP).is_done()
-    assert sorted(job.output(f"step.{index}").strip() for index in range(3)) == ["0", "1", "2"]
+    assert sorted(job.lines("steps")) == ["0", "1", "2"]
     assert len(job.lines("sweep.out")) == 1
 
 

@@ -63,7 +63,7 @@ else:
 BESIDE = """
 touch here.$1
 until [ -e here.0 -a -e here.1 -a -e here.2 ]; do sleep 0.1; done
-echo $SLURM_STEP_ID > step.$1
+echo $SLURM_STEP_ID >> steps
 """
 """Ends once all three of it run."""
 
