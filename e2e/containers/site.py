@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from containers.any_cluster import TORCH_TRAINER, Cluster, ClusterSite, Json, api_of
 from harness.training import NAMESPACE, TRAINER, TrainingRun
@@ -65,10 +66,18 @@ class KindSite(ClusterSite):
 
         Neither the worker, which is process 1 of its container, nor torchrun is one.
         """
-        listing = self.kind.inside(node, "ps", "-eo", "pid=,args=")
-        lines = (line.split(None, 1) for line in listing.splitlines())
-        programs = ((int(pid), words) for pid, words in lines if not re.search(r"/lockstep/worker|torchrun", words))
+        programs = [
+            (pid, words) for pid, words in self._running(node) if not re.search(r"/lockstep/worker|torchrun", words)
+        ]
         return [pid for pid, words in programs if TRAINER.name in words or TORCH_TRAINER.name in words]
+
+    def processes(self, node: str, *programs: str) -> list[int]:
+        """Pids in the node of whatever runs one of these programs, by their names."""
+        return [pid for pid, words in self._running(node) if Path(words.split()[0]).name in programs]
+
+    def _running(self, node: str) -> list[tuple[int, str]]:
+        lines = (line.split(None, 1) for line in self.kind.inside(node, "ps", "-eo", "pid=,args=").splitlines())
+        return [(int(pid), words) for pid, words in lines]
 
     def kill_inside(self, node: str, pid: int) -> None:
         """SIGKILL to a process of a node, as its kernel might."""
