@@ -135,7 +135,13 @@ def test_a_killed_leader_takes_no_run_with_it_and_no_report_that_matters(site: R
     assert (calm.heard.attempts(), failing.heard.attempts()) == ([1], [1, 2])
 
 
-@pytest.mark.parametrize("answered", [False, True], ids=["with-the-answer-on-its-way", "before-its-next-write"])
+@pytest.mark.parametrize(
+    "answered",
+    [
+        pytest.param(False, id="with-the-answer-on-its-way"),
+        pytest.param(True, id="before-its-next-write", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_leader_that_dies_amid_a_launch_a_recovery_or_a_stop_leaves_the_rest_of_it_to_the_other(
     site: ReplicaSite, namespace: str, answered: bool
 ) -> None:

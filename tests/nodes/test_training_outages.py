@@ -69,7 +69,8 @@ def test_a_gang_trains_on_while_the_api_server_is_down(site: TrainingSite) -> No
     assert_trained_on(run, pods)
 
 
-@pytest.mark.parametrize("number", [1, pytest.param(2, marks=pytest.mark.nightly)])
+@pytest.mark.nightly  # tests/cluster/test_crashes.py has every write
+@pytest.mark.parametrize("number", [1, 2])
 def test_kill_minus_nine_of_the_operator_at_random_moments_changes_nothing(site: TrainingSite, number: int) -> None:
     """Launch, training, the loss of a node, recovery and the end: nowhere does its death make a difference."""
     seed = secrets.randbits(32)
