@@ -140,13 +140,17 @@ def test_what_was_killed_is_cleared_away_by_the_next_which_may_be_ended_while_it
 
 @pytest.mark.nightly
 def test_the_tutorial_does_what_it_says_when_it_is_typed_and_takes_no_longer(tmp_path: Path) -> None:
+    home, checkout = tmp_path / "home", tmp_path / "checkout"
+    for folder in (home / "first-hour", checkout):
+        folder.mkdir(parents=True)
     for name, text in files_on(PAGE).items():
-        (tmp_path / name).write_text(text)
+        (home / "first-hour" / name).write_text(text)
     first, *rest = typed_on(PAGE)
     assert first.command == "make playground"
-    (tmp_path / ".build").symlink_to(build_dir())
+    (checkout / ".build").symlink_to(build_dir())
     over = time.monotonic() + TUTORIAL_SECONDS
     with started(tmp_path) as playground:
         playground.wait_until_up()
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        type_all(rest, tmp_path, environment, over - time.monotonic())
+        environment["HOME"] = str(home)
+        type_all(rest, checkout, environment, over - time.monotonic())

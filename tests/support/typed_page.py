@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,10 +47,11 @@ def typed_on(page: Path) -> list[Typed]:
 
 
 def type_all(commands: list[Typed], folder: Path, environment: Mapping[str, str], seconds: float) -> list[str]:
-    """Type them into one shell, until one fails or shows something else; what each of them put out. Raises
-    AssertionError, with the transcript."""
-    script = "".join(
-        f'{{ {each.command}\n}} >{number}.out 2>&1 </dev/null || {{ echo "exit code $?" >>{number}.out; exit 1; }}\n'
+    """Type them into one shell, which begins in ``folder``, until one fails or shows something else; what each of them
+    put out. Raises AssertionError, with the transcript."""
+    script = f"typed={shlex.quote(str(folder))}\n" + "".join(
+        f'{{ {each.command}\n}} >"$typed/{number}.out" 2>&1 </dev/null '
+        f'|| {{ echo "exit code $?" >>"$typed/{number}.out"; exit 1; }}\n'
         for number, each in enumerate(commands)
     )
     (folder / "typed.sh").write_text(script)

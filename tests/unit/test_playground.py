@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import socket
 import urllib.request
 from collections import Counter
@@ -22,7 +24,7 @@ from playground import doors
 from playground.__main__ import REAL, SAMPLES, SIMULATED
 from playground.doors import Doors, rights_or_reenter
 from playground.guide import Guide
-from support.typed_page import Typed, files_on, typed_on
+from support.typed_page import Typed, files_on, type_all, typed_on
 
 SHOWN = [document for file in SAMPLES for document in yaml.safe_load_all(file.read_text())]
 RUNS = [each for each in SHOWN if each["kind"] == "TrainingRun"]
@@ -127,6 +129,20 @@ def test_the_tutorial_is_found_whole() -> None:
     assert len(typed_on(page)) == text.count("\n$ ")
     named = {word for each in typed_on(page) for word in each.command.split() if word.endswith((".py", ".yaml"))}
     assert {word.rpartition("=")[2] for word in named} == files_on(page).keys()
+
+
+@pytest.mark.process
+def test_the_folder_that_the_tutorial_takes_along_is_its_own_and_not_the_checkout(tmp_path: Path) -> None:
+    page, home, checkout = ROOT / "docs" / "first-hour.md", tmp_path / "home", tmp_path / "checkout"
+    home.mkdir()
+    (checkout / ".build" / "playground").mkdir(parents=True)
+    (checkout / ".build" / "playground" / "env").write_text("lockstep() { :; }; kubectl() { :; }\n")
+    first, *rest = [Typed(each.command, ()) for each in typed_on(page)]
+    assert first.command == "make playground"
+    before = [*itertools.takewhile(lambda each: "--code ." not in each.command, rest)]
+    assert before != rest
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    assert type_all([*before, Typed("pwd", ())], checkout, environment, 60)[-1] == f"{home / 'first-hour'}\n"
 
 
 @pytest.mark.parametrize(
