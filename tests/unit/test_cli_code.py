@@ -16,6 +16,7 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.cli.errors import CliError, UsageError
 from lockstep.cli.main import main
 from lockstep.cli.submission import code, packing
+from lockstep.cli.submission.flags import Flags
 from lockstep.cli.submission.packing import IN_A_CONFIG_MAP, pack
 from support.cli_server import CliServer
 
@@ -117,6 +118,34 @@ def test_a_path_is_not_mounted_twice(program: Path) -> None:
     spec = {"volumes": [{"name": "x", "mountPath": "/code/"}]}
     with pytest.raises(UsageError, match="both want /code"):
         code.mount(spec, pack(str(program)), "x")
+
+
+def test_a_volume_of_another_that_is_called_as_the_one_for_code_is_refused_and_not_dropped(program: Path) -> None:
+    run = manifest()
+    mine = {"name": "code", "mountPath": "/workspace", "persistentVolumeClaim": {"claimName": "mine"}}
+    run["spec"]["volumes"] = [mine]
+    with pytest.raises(UsageError, match=r"spec\.volumes has another one of that name"):
+        code.packed_for([run], str(program))
+    assert run["spec"]["volumes"] == [mine]
+
+
+def test_a_claim_called_code_is_mounted_beside_the_code(program: Path) -> None:
+    run = Flags(image="X", volumes=["code:/data"], command=["true"]).manifest("hello")
+    packed = code.packed_for([run], str(program))
+    with code.sent_along(CliServer(), run, packed, dry_run=False, keep=True):
+        mine, carried = run["spec"]["volumes"]
+    assert (mine["mountPath"], mine["persistentVolumeClaim"]) == ("/data", {"claimName": "code"})
+    assert carried["mountPath"] == "/code"
+    assert mine["name"] != carried["name"]
+
+
+def test_volumes_that_make_no_sense_are_left_for_others_to_refuse(program: Path) -> None:
+    for volumes in (["data", {"mountPath": "/data"}], "data"):
+        run = manifest()
+        run["spec"]["volumes"] = volumes
+        packed = code.packed_for([run], str(program))
+        with code.sent_along(CliServer(), run, packed, dry_run=False, keep=True):
+            assert run["spec"]["volumes"][: len(volumes)] == volumes
 
 
 def test_a_client_dry_run_prints_what_kubectl_would_apply(program: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,6 @@ from lockstep.api.base import names
 from lockstep.core.pods.pod_template import items, section
 
 LABEL = f"{names.GROUP}/code"
-VOLUME = "code"
 _NAME = re.compile(r"[a-z0-9][-a-z0-9.]*-code-[a-z0-9]{5}")
 
 
@@ -25,7 +24,7 @@ def maps_of(volume: Mapping[str, Any]) -> Iterator[str]:
     """The same of one volume."""
     for source in items(section(volume, "projected"), "sources"):
         name = section(source, "configMap").get("name")
-        if volume.get("name") == VOLUME and isinstance(name, str) and _NAME.fullmatch(name):
+        if volume.get("name") == names.CODE_VOLUME and isinstance(name, str) and _NAME.fullmatch(name):
             yield name
 
 

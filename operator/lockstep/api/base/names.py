@@ -85,6 +85,7 @@ TOKEN_AUDIENCE = "lockstep"
 TOKEN_SECONDS = 3600
 LOCAL_CHECKPOINTS_MOUNT = "/local-checkpoints"
 LOCAL_VOLUME = "lockstep-local"
+CODE_VOLUME = "code"  # of what --code takes along; users name theirs otherwise
 SHARED_CHECKPOINTS_MOUNT = "/shared-checkpoints"
 
 TAINT_SUSPECT = f"{GROUP}/suspect"

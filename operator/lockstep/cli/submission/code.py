@@ -64,7 +64,10 @@ def mount(spec: Json, packed: Packed, config_map_name: str) -> None:
     refuse."""
     if any(str(volume.get("mountPath")).rstrip("/") == MOUNT for volume in items(spec, "volumes")):
         raise UsageError(f"--code and --volume both want {MOUNT}", f"mount the volume elsewhere than {MOUNT}")
-    volume: Json = {"name": code_maps.VOLUME, "mountPath": MOUNT}
+    if any(map(_has_its_name, items(spec, "volumes"))):
+        words = f"--code mounts a volume called {names.CODE_VOLUME}, and spec.volumes has another one of that name"
+        raise UsageError(words, "give that one another name")
+    volume: Json = {"name": names.CODE_VOLUME, "mountPath": MOUNT}
     if packed.to is None:
         paths = [{"key": _key(index), "path": path} for index, (path, _) in enumerate(packed.files)]
         source = {"defaultMode": 0o555, "sources": [{"configMap": {"name": config_map_name, "items": paths}}]}
@@ -127,7 +130,8 @@ def sent_along(cluster: Cluster, manifest: Json, packed: Packed | None, *, dry_r
         return
     name = send(cluster, packed, _stem(manifest), dry_run=dry_run)
     spec = _run_spec(manifest)
-    spec["volumes"] = [volume for volume in spec["volumes"] if volume["name"] != code_maps.VOLUME]
+    if isinstance(volumes := spec.get("volumes"), list):
+        spec["volumes"] = [volume for volume in volumes if not _has_its_name(volume)]
     mount(spec, packed, name)
     try:
         yield sent
@@ -191,10 +195,14 @@ def _forget(manifest: Json) -> None:
 
 
 def _is_carried(volume: object) -> bool:
-    if not isinstance(volume, Mapping):
+    if not isinstance(volume, Mapping) or not _has_its_name(volume):
         return False
     copied = "persistentVolumeClaim" in volume and claim_copies.is_copy(str(volume.get("subPath")))
-    return volume.get("name") == code_maps.VOLUME and (copied or any(code_maps.maps_of(volume)))
+    return copied or any(code_maps.maps_of(volume))
+
+
+def _has_its_name(volume: object) -> bool:
+    return isinstance(volume, Mapping) and volume.get("name") == names.CODE_VOLUME
 
 
 def _name_to_be(manifest: Json) -> str:

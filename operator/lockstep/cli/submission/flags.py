@@ -194,7 +194,7 @@ def mounted(volumes: Sequence[str]) -> list[Json]:
         if not claim or not path.startswith("/") or mode not in ("", "ro", "rw"):
             raise UsageError(f"--volume {text} is no claim and path", "write CLAIM:/data, or CLAIM:/data:ro")
         name = re.sub("[^a-z0-9]+", "-", claim.lower()).strip("-")[:48].strip("-") or "claim"
-        name = f"claim-{name}" if name.startswith("lockstep") else name
+        name = f"claim-{name}" if name.startswith("lockstep") or name == names.CODE_VOLUME else name
         taken = {volume["name"] for volume in made}
         name = name if name not in taken else f"{name}-{len(made) + 1}"
         volume: Json = {"name": name, "mountPath": path, "persistentVolumeClaim": {"claimName": claim}}
