@@ -171,6 +171,38 @@ def test_of_a_run_that_began_before_as_much_counts_as_lies_within(
     assert row["goodput"] == (pytest.approx(4000 / 4400, abs=0.01) if hours else None)
 
 
+@pytest.mark.parametrize(
+    ("attempts", "starts", "hours"),
+    [
+        ([attempt("1", 2, 29, 1)], 1, 100.0),
+        ([attempt("1", 1, 50, 40), attempt("1", 3, 40, 20, 2)], 2, 40.0),
+        ([failure("1", 1, "NodeLost", 35), attempt("1", 2, 29, 1)], 1, 100.0),
+        ([failure("1", 2, "NodeLost", 35), attempt("1", 3, 29, 1)], 2, 100 * 29 / 59),
+        ([attempt("1", 2, 29, 1)], 2, 100 * 29 / 59),
+    ],
+    ids=["the first", "between", "recorded", "forgotten too", "of one forgotten"],
+)
+def test_a_number_that_a_launch_took_which_failed_is_no_attempt_that_nobody_knows(
+    attempts: list[str], starts: int, hours: float
+) -> None:
+    uses = past(*attempts, end("1", **LONG, totals={"attempts": starts})).ended()
+    told = summed(uses, "user", SINCE, NOW, ())
+    assert told.total.figures()["gpuHours"] == pytest.approx(hours, abs=0.01)
+    assert any("Not all attempts" in note for note in told.notes) == (hours not in (100.0, 40.0))
+
+
+@pytest.mark.parametrize("totals", ["3", {"attempts": "x"}, {"attempts": [1]}])
+def test_a_record_whose_totals_are_none_is_passed_over(totals: Any) -> None:
+    assert past(end("1", totals=totals)).ended() == []
+
+
+def test_a_run_that_is_there_tells_itself_how_many_attempts_began() -> None:
+    status = {"attempts": [{"number": 2, "startedAt": sample.at(60), "nodes": 1}], "totals": {"attempts": 1}}
+    assert use_of(runs.view(sample.run(status=status)), NOW).is_remembered
+    status["totals"] = {"attempts": 2}
+    assert not use_of(runs.view(sample.run(status=status)), NOW).is_remembered
+
+
 def test_a_run_that_still_trains_counts_from_then_on_until_now() -> None:
     begun = to_rfc3339(NOW - 40 * DAY)
     status = {

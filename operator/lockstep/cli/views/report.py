@@ -51,8 +51,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What one run used. Times are Unix seconds; ``ended`` is None while it has not. ``attempts``, by number, are
-    those that somebody remembers."""
+    """What one run used. Times are Unix seconds; ``ended`` is None while it has not. ``starts``: attempts that
+    began, 0 if nobody counted. ``attempts``, by number, are those that somebody remembers."""
 
     namespace: str
     uid: str
@@ -65,6 +65,7 @@ class Use:
     gpu_hours: float
     seconds: Mapping[Bucket, int]
     failures: int
+    starts: int
     attempts: Mapping[int, Attempt]
 
     @property
@@ -74,9 +75,14 @@ class Use:
 
     @property
     def is_remembered(self) -> bool:
-        """Every attempt is, with its times."""
-        known = all(each.began is not None for each in self.attempts.values())
-        return known and bool(self.attempts) and set(self.attempts) == {*range(1, max(self.attempts) + 1)}
+        """Every attempt is that began, with its times. Numbers alone do not tell: a launch that fails takes one."""
+        began = len(self.trained)
+        return began > 0 and (began == self.starts or set(self.attempts) == {*range(1, max(self.attempts) + 1)})
+
+    @property
+    def trained(self) -> Sequence[Attempt]:
+        """Those that began."""
+        return [each for each in self.attempts.values() if each.began is not None]
 
 
 @dataclass(slots=True)
@@ -189,9 +195,8 @@ def summed(uses: Iterable[Use], by: By, since: float, now: float, sources: Seque
 
 def within(use: Use, since: float, now: float) -> Use:
     """What a run used that was made before ``since``, from then on. It has waited for as long as it has."""
-    attempts = use.attempts.values()
     if use.is_remembered:
-        parts = [_parts(each.began or 0.0, each.ended, each.nodes, since, now) for each in attempts]
+        parts = [_parts(each.began or 0.0, each.ended, each.nodes, since, now) for each in use.trained]
     else:
         parts = [_parts(use.created, use.ended, 1, since, now)]
     inside, whole = (sum(part) for part in zip(*parts, strict=True))
@@ -229,7 +234,8 @@ def use_of(run: RunView, now: float) -> Use:
         for entry in status.attempts
     }
     nodes = status.resolved.nodes or (run.spec.nodes if run.spec is not None else 0)
-    use = _use(namespace, run.uid, user, queue, outcome, run.created_at, ended, nodes, status.goodput, attempts)
+    starts = status.totals.attempts
+    use = _use(namespace, run.uid, user, queue, outcome, run.created_at, ended, nodes, status.goodput, starts, attempts)
     if ended is not None or any(is_true(status, each) for each in (ConditionType.ADMITTED, ConditionType.SUSPENDED)):
         return use
     since = status.goodput.time or run.created_at
@@ -358,6 +364,7 @@ def _use_of_record(record: Json, attempts: Mapping[int, Attempt]) -> Use:
         to_unix(record["recordedAt"]),
         int(record.get("nodes") or 0),
         GoodputStatus.load(record["goodput"]),
+        int((record.get("totals") or {}).get("attempts") or 0),
         attempts,
     )
 
@@ -372,11 +379,13 @@ def _use(
     ended: float | None,
     nodes: int,
     goodput: GoodputStatus,
+    starts: int,
     attempts: Mapping[int, Attempt],
 ) -> Use:
     seconds = {bucket: int(getattr(goodput.buckets, bucket.value)) for bucket in Bucket}
     hours = _number(goodput.gpu_hours)
-    return Use(namespace, uid, user, queue, outcome, created, ended, nodes, hours, seconds, goodput.failures, attempts)
+    failures = goodput.failures
+    return Use(namespace, uid, user, queue, outcome, created, ended, nodes, hours, seconds, failures, starts, attempts)
 
 
 def _number(text: str) -> float:
