@@ -117,11 +117,22 @@ def test_a_run_without_a_name_is_named_after_its_script(command: list[str], stem
         ),
         (["train.py"], Flags(nodes=2), "no --image is given to run train.py in"),
         (["true"], Flags(image="X", env=["A"]), "--env A has no value"),
+        (["true"], Flags(image="X", exclude_nodes="gpu-[4-1]"), r"--exclude gpu-\[4-1\]: \[4-1\] is no range"),
+        (["true"], Flags(image="X", only_nodes="gpu-[1-4"), r"--nodelist gpu-\[1-4: .* has a bracket"),
+        (["true"], Flags(image="X", exclude_nodes="gpu-1,GPU_2"), "--exclude gpu-1,GPU_2: GPU_2 is no name of a node"),
     ],
 )
 def test_a_command_line_that_makes_no_sense_is_a_usage_error(arguments: list[str], flags: Flags, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         manifests_of(arguments, flags, None)
+
+
+def test_nodes_are_named_as_the_queue_shows_them() -> None:
+    said = Flags(image="X", only_nodes="gpu-[1-3,07],m.example, n2", exclude_nodes="gpu-[09-10]").fields()
+    assert said["placement"] == {
+        "nodes": ["gpu-1", "gpu-2", "gpu-3", "gpu-07", "m.example", "n2"],
+        "excludeNodes": ["gpu-09", "gpu-10"],
+    }
 
 
 @pytest.mark.parametrize(

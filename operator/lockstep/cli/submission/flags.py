@@ -13,8 +13,10 @@ from lockstep.cli.client import Json
 from lockstep.cli.errors import UsageError
 from lockstep.cli.options import ObjectOutput, flag
 from lockstep.cli.submission import array_manifests, slurm_syntax
+from lockstep.slurm import hostlist
 
 _LISTS = {"env": "name", "volumes": "mountPath"}
+_NODE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _DEPENDENCIES = "afterok:RUN[:RUN], afterany, afternotok, after, singleton=WORD; of arrays aftercorr:NAME."
 
 
@@ -49,8 +51,8 @@ class Flags:
     workdir: Annotated[str | None, flag("--workdir PATH", "Where the command starts, in the container.")] = None
     shm_size: Annotated[str | None, flag("--shm-size SIZE", "E.g. 200Gi.")] = None
     env: Annotated[list[str] | None, flag("--env NAME=VALUE", "May be repeated.")] = None
-    only_nodes: Annotated[str | None, flag("--nodelist -w NODES", "Only these nodes, by comma.")] = None
-    exclude_nodes: Annotated[str | None, flag("--exclude -x NODES", "Not these nodes, by comma.")] = None
+    only_nodes: Annotated[str | None, flag("--nodelist -w NODES", "Only these nodes: n1,n2 or n[1-3,7].")] = None
+    exclude_nodes: Annotated[str | None, flag("--exclude -x NODES", "Not these nodes: n1,n2 or n[1-3,7].")] = None
     command: Sequence[str] = ()
 
     def manifest(self, name: str | None) -> Json:
@@ -66,7 +68,9 @@ class Flags:
     def fields(self) -> Json:
         """Fields of the spec, as far as they are said. Raises UsageError on what means nothing."""
         placement = _said(
-            gpuTypes=_listed(self.gpu_type), nodes=_listed(self.only_nodes), excludeNodes=_listed(self.exclude_nodes)
+            gpuTypes=_listed(self.gpu_type),
+            nodes=_nodes("--nodelist", self.only_nodes),
+            excludeNodes=_nodes("--exclude", self.exclude_nodes),
         )
         shared = _said(claimName=self.claim)
         return _said(
@@ -230,6 +234,18 @@ def _stem(command: Sequence[str]) -> str:
     script = next((word for word in command if word.endswith((".py", ".sh"))), command[0])
     text = re.sub("[^a-z0-9]+", "-", Path(script).stem.lower()).strip("-")
     return text[: names.MAX_RUN_NAME - 6].strip("-") or "run"
+
+
+def _nodes(flag: str, text: str | None) -> list[str]:
+    """Nodes as Slurm and ``lockstep queue`` write them. Raises UsageError on what names none, and would choose none."""
+    try:
+        found = hostlist.expand(text or "")
+    except ValueError as error:
+        raise UsageError(f"{flag} {text}: {error}", "write n1,n2 or n[1-3,7]") from error
+    wrong = next((name for name in found if not _NODE.fullmatch(name)), None)
+    if wrong is not None:
+        raise UsageError(f"{flag} {text}: {wrong} is no name of a node", "write n1,n2 or n[1-3,7]; kubectl get nodes")
+    return found
 
 
 def _listed(text: str | None) -> list[str]:
