@@ -218,6 +218,31 @@ def test_what_becomes_of_a_run_is_told_on_stderr_and_by_the_exit_code(
     assert now[0] <= verdicts.PATIENCE + 1e-6
 
 
+TOO_LARGE = status(queue={"reason": "Placement", "message": "needs 2 nodes, 0 fit"})
+CANNOT_ASK = sample.condition("ScaleUp", "False", "CannotAskForNodes", "write spec.gpusPerNode")
+
+
+@pytest.mark.parametrize(
+    ("queue", "told", "words", "code"),
+    [
+        ({"scaleUp": "Enabled"}, (), "llama waits in queue default: Placement: needs 2 nodes, 0 fit; nodes may be", 0),
+        ({"scaleUp": "Enabled"}, (CANNOT_ASK,), "llama cannot start as it is: Placement", 3),
+        ({}, (), "llama cannot start as it is: Placement", 3),
+        (None, (), "llama cannot start as it is: Placement", 3),
+        (FORBIDDEN, (), "llama cannot start as it is: Placement", 3),
+    ],
+    ids=["asks", "cannot ask", "asks for none", "no queue", "may not be read"],
+)
+def test_a_run_for_which_nodes_may_be_made_waits_for_them(
+    queue: Any, told: Sequence[dict[str, Any]], words: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = sample.run("llama", status=TOO_LARGE | {"conditions": [*TOO_LARGE["conditions"], *told]})
+    about = {"metadata": sample.run("default")["metadata"], "spec": queue}
+    there = about if isinstance(queue, dict) else queue
+    assert tell_verdicts(CliServer({"trainingruns/llama": raw, "trainingqueues/default": there}), [raw]) == code
+    assert words in capsys.readouterr().err
+
+
 def array(**fields: Any) -> dict[str, Any]:
     made = sample.run("sweep", status=fields.pop("status", {}))
     spec = {"indices": "7,3-5", "template": {"spec": GOOD}} | fields

@@ -6,16 +6,17 @@ import contextlib
 import time
 from collections.abc import Sequence
 
+from lockstep.api.base import names
 from lockstep.api.base.indices import parse_indices
 from lockstep.cli import arrays, output
-from lockstep.cli.client import Cluster, Json, runs_path
+from lockstep.cli.client import Cluster, Json, resource_path, runs_path
 from lockstep.cli.errors import ApiServerError, CliError, ExitCode
 from lockstep.cli.submission.array_manifests import is_set
 from lockstep.core.arrays.members import run_name
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.conditions import find
-from lockstep.core.model.own_objects import parse_run, parse_run_set
-from lockstep.core.model.reasons import NAMED_IN_VAIN, ConditionType, WaitReason
+from lockstep.core.model.own_objects import parse_queue, parse_run, parse_run_set
+from lockstep.core.model.reasons import NAMED_IN_VAIN, ConditionReason, ConditionType, WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.amounts import plural
 from lockstep.present.runs import queue_of
@@ -77,19 +78,19 @@ def _of_first_run(cluster: Cluster, raw: Json, namespace: str, deadline: float) 
 def _awaited(cluster: Cluster, path: str, raw: Json | None, deadline: float, ends: str = "") -> tuple[str, ExitCode]:
     """What can be said of an object by ``deadline``; empty: nothing. With ``raw`` None it need not be there yet."""
     pause, may_come = _FIRST_LOOK, raw is None
-    words, code = _words(raw, ends) if raw is not None else ("", ExitCode.OK)
+    words, code = _words(cluster, raw, ends) if raw is not None else ("", ExitCode.OK)
     while not words and (left := deadline - time.monotonic()) > 0:
         time.sleep(min(pause, left))
         pause = min(2 * pause, _LONGEST_PAUSE)
         try:
-            words, code = _words(cluster.get(path), ends)
+            words, code = _words(cluster, cluster.get(path), ends)
         except ApiServerError as error:
             if error.status != 404 or not may_come:
                 raise
     return words, code
 
 
-def _words(raw: Json, ends: str = "") -> tuple[str, ExitCode]:
+def _words(cluster: Cluster, raw: Json, ends: str = "") -> tuple[str, ExitCode]:
     """``ends``: what is cancelled to end it, where that is not the run itself. Empty: nothing is decided yet."""
     view = parse_run_set(raw) if is_set(raw) else parse_run(raw)
     name, accepted = view.name, find(view.status, ConditionType.ACCEPTED)
@@ -98,7 +99,7 @@ def _words(raw: Json, ends: str = "") -> tuple[str, ExitCode]:
     if accepted is None or accepted.status != "True":
         return "", ExitCode.OK
     if isinstance(view, RunView):
-        return _place(view, ends)
+        return _place(cluster, view, ends)
     return _held(name) if view.spec is not None and view.spec.suspend else _accepted(name), ExitCode.OK
 
 
@@ -115,7 +116,7 @@ def _refused(name: str, why: str, ends: str) -> tuple[str, ExitCode]:
     return f"{name} is refused: {why}{stays}", ExitCode.REFUSED
 
 
-def _place(run: RunView, ends: str) -> tuple[str, ExitCode]:
+def _place(cluster: Cluster, run: RunView, ends: str) -> tuple[str, ExitCode]:
     name, status = run.name, run.status
     if is_held(status.assignment) or status.attempt:
         return f"{name} has {plural(len(status.assignment.nodes), 'node')}, and starts", ExitCode.OK
@@ -127,7 +128,20 @@ def _place(run: RunView, ends: str) -> tuple[str, ExitCode]:
     if told.reason in NAMED_IN_VAIN:  # its Accepted=False is about to be written
         return _refused(name, told.message, ends)
     why = f"{told.reason}{f': {told.message}' if told.message else ''}"
-    if told.reason in NOT_BY_WAITING:
+    may_be_made = told.reason == WaitReason.PLACEMENT and _may_have_nodes_made(cluster, run)
+    if told.reason in NOT_BY_WAITING and not may_be_made:
         return f"{name} cannot start as it is: {why}", ExitCode.REFUSED
+    why += "; nodes may be made for it" if may_be_made else ""
     where = f" at position {told.position}" if told.position else ""
     return f"{name} waits in queue {queue_of(run)}{where}: {why}", ExitCode.OK
+
+
+def _may_have_nodes_made(cluster: Cluster, run: RunView) -> bool:
+    """Its queue has an autoscaler asked for nodes, and the run may ask. Not known where queues may not be read."""
+    told = find(run.status, ConditionType.SCALE_UP)
+    if told is not None and told.reason == ConditionReason.CANNOT_ASK_FOR_NODES:
+        return False
+    with contextlib.suppress(CliError):
+        path = resource_path(f"/apis/{names.API_VERSION}", None, names.QUEUES, queue_of(run))
+        return parse_queue(cluster.get(path)).spec.scale_up == "Enabled"
+    return False

@@ -53,6 +53,16 @@ def ask_for_nodes(
             _withdraw(row)
 
 
+def may_be_made(row: RunRow, wait: Wait, cycle: CycleState) -> bool:
+    """Nodes that do not exist may be made for one that only asks when it would start, were it next in its queue."""
+    view = cycle.snapshot.queues.get(row.queue)
+    if view is None or view.spec.scale_up != "Enabled":
+        return False
+    asking = _Asking(cycle, {row.queue: view.spec})
+    wanted = next(asking.types(row), None)  # whoever has the quota now gives it back
+    return not asking.problem(row, wanted) and not asking.comes_anyway(row, wait)
+
+
 class _Asking:
     """The runs that ask, in their order: whoever comes later has what they leave."""
 
@@ -74,14 +84,14 @@ class _Asking:
             _withdraw(row)
             return
         gpu_type = self._gpu_type(row)
-        problem = self._problem(row, gpu_type)
+        problem = self.problem(row, gpu_type)
         if problem:
             self._closed.add(row.queue)
             _withdraw(row)
             self._tell(row, problem)
             return
         if row.run.status.scale_up is None:
-            comes_anyway = self._comes_anyway(row, wait)
+            comes_anyway = self.comes_anyway(row, wait)
             if comes_anyway or self._is_early(row):
                 self._closed.add(row.queue)
                 strict = any(rule.mode == "Required" for rule in row.entry.spec.placement.topology)
@@ -116,10 +126,10 @@ class _Asking:
     def _gpu_type(self, row: RunRow) -> str | None:
         """The GPU type whose nodes are asked for, "" for any; None: the quotas leave no room for any that would do."""
         spec = row.entry.spec
-        found = list(self._types(row))
+        found = list(self.types(row))
         return next((each for each in found if self._quotas.refusal(row.queue, each, spec.nodes) is None), None)
 
-    def _types(self, row: RunRow) -> Iterator[str]:
+    def types(self, row: RunRow) -> Iterator[str]:
         """Those that would do, the most wanted first."""
         spec, known = row.entry.spec, self._cycle.tunables.gpu_types
         if spec.placement.gpu_types:
@@ -156,7 +166,7 @@ class _Asking:
             self._book = QuotaBook(self._cycle.quotas, self._cycle.now, running_jobs(self._cycle))
         return self._book
 
-    def _problem(self, row: RunRow, gpu_type: str | None) -> str:
+    def problem(self, row: RunRow, gpu_type: str | None) -> str:
         """Why the run cannot ask although it is next; empty: it can."""
         spec, settings = row.entry.spec, self._settings
         if spec.placement.nodes:
@@ -164,7 +174,7 @@ class _Asking:
         if self._cycle.requirements(row.entry, row.terms)[-1].gpus.count is None:
             return "how many GPUs a node has that does not exist nobody knows; write spec.gpusPerNode, 0 for none"
         if gpu_type is None:
-            types = list(self._types(row))
+            types = list(self.types(row))
             refusal = self._quotas.refusal(row.queue, types[0], spec.nodes) if types else None
             return (
                 quota_words(refusal, spec.nodes)
@@ -187,7 +197,7 @@ class _Asking:
             )
         return ""
 
-    def _comes_anyway(self, row: RunRow, wait: Wait) -> bool:
+    def comes_anyway(self, row: RunRow, wait: Wait) -> bool:
         """Nodes that are there will do: they are free again in a moment, or at a time that is known."""
         cycle, entry = self._cycle, row.entry
         if wait.start is not None and wait.start - cycle.now <= SOON:

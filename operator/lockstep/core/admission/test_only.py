@@ -6,7 +6,13 @@ from dataclasses import replace
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import QueueStatus, TrialStatus
 from lockstep.core.admission.cache.entry import Entry, PendingReason
-from lockstep.core.admission.cache.pending_reasons import ASSUMPTION, LONGEST_MESSAGE, UNKNOWN_ASSUMPTION, reason_of
+from lockstep.core.admission.cache.pending_reasons import (
+    ASSUMPTION,
+    LONGEST_MESSAGE,
+    NODES_TO_BE_MADE,
+    UNKNOWN_ASSUMPTION,
+    reason_of,
+)
 from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.engine.cycle_result import Wait
 from lockstep.core.admission.engine.jobs import NO_LIMIT, Job
@@ -17,6 +23,7 @@ from lockstep.core.admission.queueing.dependencies import Namespaces, judge
 from lockstep.core.admission.queueing.holds import hold_of, queue_spec
 from lockstep.core.admission.queueing.order import Order, order_key, share_key
 from lockstep.core.admission.reservations import Reservations
+from lockstep.core.admission.scale_up import may_be_made
 from lockstep.core.admission.scheduling import CycleSchedule, StillPending
 from lockstep.core.model.limits import can_be_asked, notice_of
 from lockstep.core.model.plural import plural
@@ -97,6 +104,9 @@ class TestOnlyAnswers:
             reason.word = beyond
         reason.start = found.start if found.known else None
         reason.assumption = "" if found.start is None else ASSUMPTION if found.known else UNKNOWN_ASSUMPTION
+        row = self._cycle.run_index.rows[entry.run.uid]
+        if found.start is None and beyond == WaitReason.PLACEMENT and may_be_made(row, found.wait, self._cycle):
+            reason.assumption = NODES_TO_BE_MADE
         return reason
 
     def _hold(self, entry: Entry) -> PendingReason | None:

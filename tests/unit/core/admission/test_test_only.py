@@ -114,6 +114,32 @@ def test_why_it_would_not_start_at_all_is_said(
     assert words in told.message
 
 
+PLACEHOLDERS = {"lockstep-placeholder": -10}
+
+
+@pytest.mark.parametrize(
+    ("spec", "queue", "classes", "may"),
+    [
+        ({"gpusPerNode": 0}, {}, PLACEHOLDERS, True),
+        ({"gpusPerNode": 0}, {"quotas": [{"gpuType": "Any", "nominalNodes": 9}]}, PLACEHOLDERS, True),
+        ({"gpusPerNode": 0}, {"scaleUp": "Disabled"}, PLACEHOLDERS, False),
+        ({"gpusPerNode": 0}, {}, {}, False),
+        ({}, {}, PLACEHOLDERS, False),
+        ({"gpusPerNode": 0, "placement": {"nodes": ["x"]}}, {}, PLACEHOLDERS, False),
+        ({"gpusPerNode": 0, "nodes": 999}, {}, PLACEHOLDERS, False),
+    ],
+    ids=["asks", "with quota", "asks for none", "without the class", "of any GPUs", "of these nodes", "too many"],
+)
+def test_one_for_which_nodes_may_be_made_starts_when_nobody_knows_and_not_never(
+    spec: dict[str, Any], queue: dict[str, Any], classes: dict[str, int], may: bool
+) -> None:
+    asked = trial(**{"nodes": 9, "queue": "q", **spec})
+    snapshot = world([asked, run("old", 9, queue="q")], queues={"q": {"scaleUp": "Enabled", **queue}}, classes=classes)
+    told = answer(snapshot)
+    assert (told.reason, told.start) == ("Placement", None)
+    assert told.assumption == ("not known: it rests on nodes that an autoscaler may make for it" if may else "")
+
+
 def test_a_begin_time_is_kept() -> None:
     told = answer(world([trial(notBefore="1970-01-01T01:00:00Z")]))
     assert (told.reason, told.start, told.nodes) == ("BeginTime", HOUR, ("n0",))

@@ -19,6 +19,7 @@ _NAMED = 3
 _MOST_BLOCKERS = 8
 ASSUMPTION = "every run uses its whole time limit, and nobody more urgent comes"
 UNKNOWN_ASSUMPTION = "not known: it rests on the end of a run that has no time limit"
+NODES_TO_BE_MADE = "not known: it rests on nodes that an autoscaler may make for it"
 
 
 def reason_of(
