@@ -12,13 +12,13 @@ import pytest
 
 from lockstep.api.base import names
 from lockstep.cli import arrays, runs
-from lockstep.cli.actions import change
+from lockstep.cli.actions import change, hold
 from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.cli.main import main
 from lockstep.cli.options import Chosen
 from lockstep.cli.submission import refusals
 from lockstep.cli.submission.taken_names import refuse_taken
-from lockstep.cli.views import array_status, queue
+from lockstep.cli.views import array_status, explain, queue
 from lockstep.core.model.own_objects import parse_run_set
 from lockstep.present.arrays import folded
 from support import sample_runs as sample
@@ -129,6 +129,53 @@ def test_a_run_that_its_user_holds_has_a_row_of_its_own() -> None:
     single, [pending] = folded([runs.view(of_sweep(held, 43))], [parse_run_set(sweep(AT_WORK))])
     assert [run.name for run in single] == ["sweep-43"]
     assert 43 not in pending.indices
+
+
+def with_run(own: bool, **spec: Any) -> CliServer:
+    """The set, and one of its runs, which its user holds or not."""
+    run = RUNS[3] | {"spec": RUNS[3]["spec"] | {"suspend": own}}
+    return CliServer({"trainingrunsets/sweep": sweep(AT_WORK, **spec), "trainingruns/sweep-45": run})
+
+
+@pytest.mark.parametrize(
+    ("own", "spec", "words"),
+    [
+        (False, {"suspend": True}, "by suspend: true of its set sweep. Next: it waits for lockstep resume sweep."),
+        (True, {"suspend": True}, "suspended. Next: it waits for lockstep resume sweep-45 (suspend: false)."),
+        (False, {"indices": "x"}, "as the spec of its set sweep cannot be read. Next: it waits for that to be"),
+    ],
+)
+def test_a_run_that_its_array_suspends_is_explained_so_and_does_not_start_next(
+    own: bool, spec: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    explain.show(with_run(own, **spec), "sweep-45", "text", "lockstep-system")
+    said = capsys.readouterr().out
+    assert words in said
+    assert "Computed now" not in said
+
+
+@pytest.mark.parametrize("verb", ["resume", "release"])
+def test_a_run_that_goes_on_only_with_its_array_is_not_said_to_go_on(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def act(server: CliServer) -> None:
+        chosen = Chosen(["sweep-45"])
+        if verb == "resume":
+            change.apply(server, chosen, change.RESUME)
+        else:
+            hold.release(server, chosen, by_queue=False)
+
+    server = with_run(False, suspend=True)
+    with pytest.raises(CliError, match="sweep-45 is suspended with its array sweep") as raised:
+        act(server)
+    assert raised.value.remedy == f"lockstep {verb} sweep has all its runs go on"
+    assert not server.patches
+    held = with_run(True, suspend=True)
+    act(held)
+    assert held.patches == [("trainingruns/sweep-45", {"spec": {"suspend": False}})]
+    assert f"suspended with its array sweep; lockstep {verb} sweep has" in capsys.readouterr().err
+    act(with_run(False))
+    assert "sweep-45 is not" in capsys.readouterr().err
 
 
 def test_a_status_that_is_no_ranges_spoils_nobodys_queue() -> None:

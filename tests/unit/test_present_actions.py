@@ -71,6 +71,7 @@ HELD = with_spec(sample_runs.pending(), suspend=True)
         (UNSAVED, "suspend cancel"),
         (parse_run(sample_runs.pending()), "suspend cancel"),
         (HELD, "resume cancel"),
+        (replace(HELD, set_says="suspend: true of its set sweep"), "cancel"),  # the set alone has it go on
         (with_spec(sample_runs.running(), suspend=True), "resume cancel"),  # it is stopped just now
         (parse_run(sample_runs.recovering()), "suspend cancel"),
         (with_spec(sample_runs.running(), cancel=True), ""),

@@ -12,12 +12,13 @@ from lockstep.cli import arrays, output
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
 from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.cli.options import Chosen
+from lockstep.core.arrays.members import governed, is_member, is_suspended_by_set
 from lockstep.core.batch.submission import NumberedJob
 from lockstep.core.model import assignment as slots
 from lockstep.core.model import reservation as kept
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import is_true
-from lockstep.core.model.own_objects import parse_run
+from lockstep.core.model.own_objects import parse_run, parse_run_set
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.run.way_back import begins, retry_of
@@ -78,6 +79,15 @@ view = parse_run
 """The run as the core sees it."""
 
 
+def governed_view(cluster: Cluster, raw: Json) -> RunView:
+    """The run as its array has it, which may suspend or cancel it; where that may not be read, as it is by itself."""
+    run = view(raw)
+    owner = arrays.fetch_if_allowed(cluster, run.set_name) if run.set_uid and run.set_name else None
+    run_set = parse_run_set(owner) if owner is not None else None
+    is_its = run_set is not None and run_set.uid == run.set_uid and is_member(run, run_set)
+    return governed(run, run_set if is_its else None)
+
+
 def whole(cluster: Cluster, run: RunView) -> RunView:
     """The run with its assignment, also where that is too large for status and lies in a ConfigMap."""
     assignment = run.status.assignment
@@ -115,6 +125,15 @@ def has_finished(view: RunView | RunSetView) -> bool:
         remedy = f"{retry_of(view)} would {begins(view, view.status)[0]}." if isinstance(view, RunView) else ""
         output.note(f"{view.name} has finished already ({view.status.reason}); nothing to change. {remedy}".rstrip())
     return finished
+
+
+def held_by_set(cluster: Cluster, raw: Json, verb: str) -> CliError | None:
+    """Why a run does not go on whatever its own ``suspend`` says: ``verb`` is for its whole array then."""
+    run = governed_view(cluster, raw | {"spec": raw["spec"] | {"suspend": False}})
+    if not is_suspended_by_set(run):
+        return None
+    words = f"{run.name} is suspended with its array {run.set_name}"
+    return CliError(words, f"lockstep {verb} {run.set_name} has all its runs go on")
 
 
 def named(cluster: Cluster, chosen: Chosen) -> Iterator[str]:

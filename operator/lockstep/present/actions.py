@@ -51,7 +51,11 @@ def open_to(run: RunView) -> tuple[Deed, ...]:
     if phase is Phase.FINISHED or (spec is not None and spec.cancel):
         return ()
     saves = phase is Phase.RUNNING and spec is not None and spec.checkpoint is not None and not suspends
-    found = ((Deed.CHECKPOINT,) if saves else ()) + ((Deed.RESUME,) if suspends else (Deed.SUSPEND,))
+    found = (Deed.CHECKPOINT,) if saves else ()
+    if not suspends:
+        found = (*found, Deed.SUSPEND)
+    elif not run.set_says:  # else its set has it suspended, whatever is said of the run alone
+        found = (*found, Deed.RESUME)
     return (*found, Deed.CANCEL)
 
 

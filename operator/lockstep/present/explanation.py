@@ -9,6 +9,7 @@ from lockstep.api.checkpoint_status import SavedCheckpoint
 from lockstep.api.queue import QueueLimits
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import QueueStatus, TrainingRunStatus
+from lockstep.core.arrays.members import is_suspended_by_set
 from lockstep.core.checkpoints.unknown_saves import HOW_TO_BE_KNOWN, REMEDY, named
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
@@ -348,7 +349,12 @@ def _next(run: RunView, phase: Phase, limits: QueueLimits, now: float, everythin
         case Phase.SUSPENDED:
             verb = "release" if status.reason == ConditionReason.HELD else "resume"
             why = "held" if verb == "release" else "suspended"
-            yield f"It is {why}. Next: it waits for lockstep {verb} {run.name} (suspend: false)."
+            if not run.set_says:
+                yield f"It is {why}. Next: it waits for lockstep {verb} {run.name} (suspend: false)."
+            elif is_suspended_by_set(run):
+                yield f"It is {why}, by {run.set_says}. Next: it waits for lockstep {verb} {run.set_name}."
+            else:
+                yield f"It is {why}, as {run.set_says}. Next: it waits for that to be corrected."
         case Phase.LAUNCHING | Phase.RECOVERING:
             if gang is not None and gang.message:
                 yield f"The gang gathers: {status.nodes_ready} are ready; {gang.message}"

@@ -86,6 +86,7 @@ def _apply_to(cluster: Cluster, name: str, change: Change, form: str) -> None:
             change_array.change_set(cluster, array, change.spec, change.done, form)
             return
     if not runs.has_finished(runs.view(raw)):
+        held = runs.held_by_set(cluster, raw, "resume") if change is RESUME else None
         if any((raw["spec"].get(field) or False) != value for field, value in change.spec.items()):
             try:
                 raw = cluster.merge_patch(runs_path(cluster.namespace, name), {"spec": dict(change.spec)})
@@ -94,7 +95,11 @@ def _apply_to(cluster: Cluster, name: str, change: Change, form: str) -> None:
                     return  # meanwhile
                 raise
             output.print_done(raw, form, change.done)
+            if held is not None:
+                output.note(f"{held}; {held.remedy}")
             return
+        if held is not None:
+            raise held
         output.note(f"{name} {change.already}.")
     if form != "name":
         output.print_object(raw, form)

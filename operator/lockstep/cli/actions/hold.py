@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from functools import partial
 
 from lockstep.api.base import names
 from lockstep.cli import arrays, output, runs
@@ -35,7 +36,7 @@ def release(cluster: Cluster, chosen: Chosen, *, by_queue: bool) -> None:
     if by_queue:
         _change_held(cluster, chosen, _without, "holds {key} no longer")
     else:
-        _change(cluster, chosen, _released, "released", lambda view: {"suspend": False})
+        _change(cluster, chosen, partial(_released, cluster), "released", lambda view: {"suspend": False})
 
 
 def requeue(cluster: Cluster, chosen: Chosen) -> None:
@@ -58,14 +59,19 @@ def _suspended(run: RunView, raw: Json) -> Json | None:
     return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}, "spec": {"suspend": True}}
 
 
-def _released(run: RunView, raw: Json) -> Json | None:
+def _released(cluster: Cluster, run: RunView, raw: Json) -> Json | None:
+    held = runs.held_by_set(cluster, raw, "release")
     if run.spec is not None and run.spec.suspend:
+        if held is not None:
+            output.note(f"{held}; {held.remedy}")
         return {"spec": {"suspend": False}}
     if run.status.queue.reason == WaitReason.HELD_BY_ADMINISTRATOR:
         raise CliError(
             f"an administrator holds {run.name} back: {run.status.queue.message}",
             f"ask for lockstep release {run.name} -n {run.namespace} --queue",
         )
+    if held is not None:
+        raise held
     output.note(f"{run.name} is not held.")
     return None
 

@@ -18,7 +18,7 @@ def show(cluster: Cluster, name: str, form: str, operator_namespace: str, *, eve
     if form != "text":
         output.print_object(raw, form)
         return
-    run, now = runs.view(raw), time.time()
+    run, now = runs.governed_view(cluster, raw), time.time()
     found: LiveAdmission | NotLive | None = None
     if waits_for_nodes(run):
         try:

@@ -21,6 +21,7 @@ from lockstep.core.model.ranges import parse_ranges
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 
+_SUSPENDED_BY = "suspend: true of its set "
 _NAMED = re.compile(rf"(?<!\$){re.escape(INDEX_VARIABLE)}")
 
 
@@ -71,6 +72,11 @@ def governed(run: RunView, owner: RunSetView | None) -> RunView:
     return replace(run, spec=spec, own_spec=own, set_says=words)
 
 
+def is_suspended_by_set(run: RunView) -> bool:
+    """Its set has it suspended by its spec, and nothing that is said of the run alone would have it go on."""
+    return run.set_says.startswith(_SUSPENDED_BY)
+
+
 def governance(run_set: RunSetView | None) -> object:
     """All of a set that ``governed`` reads: while it is equal, nothing changes for its runs."""
     if run_set is None or run_set.spec is None:
@@ -91,7 +97,7 @@ def _set_by_owner(
     if not own.cancel and (words := _cancelled_by(run, owner)):
         return "cancel", words
     if not own.suspend and owner.spec.suspend:
-        return "suspend", f"suspend: true of its set {owner.name}"
+        return "suspend", f"{_SUSPENDED_BY}{owner.name}"
     return "", ""
 
 
