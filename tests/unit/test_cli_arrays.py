@@ -131,6 +131,14 @@ def test_a_run_that_its_user_holds_has_a_row_of_its_own() -> None:
     assert 43 not in pending.indices
 
 
+@pytest.mark.parametrize(("raw", "reason"), [(sample.pending(), "Held"), (sample.running(), "Suspended")])
+def test_an_array_is_held_and_not_suspended_while_none_of_its_runs_has_begun(raw: dict[str, Any], reason: str) -> None:
+    view = parse_run_set(sweep({"indices": {"active": "0"}, "counts": {"total": 100, "pending": 100}}, suspend=True))
+    _, [pending] = folded([runs.view(of_sweep(raw, 0))], [view])
+    assert pending.state == ("Suspended", reason)
+    assert folded([], [parse_run_set(sweep(AT_WORK, suspend=True))])[1][0].state == ("Suspended", "Suspended")
+
+
 def with_run(own: bool, **spec: Any) -> CliServer:
     """The set, and one of its runs, which its user holds or not."""
     run = RUNS[3] | {"spec": RUNS[3]["spec"] | {"suspend": own}}

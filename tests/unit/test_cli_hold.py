@@ -151,8 +151,23 @@ def test_an_array_is_held_and_released_whole(
     assert capsys.readouterr().out == f"trainingrunset.lockstep.dev/sweep {word}\n"
 
 
-def test_an_array_that_has_begun_is_not_stopped_by_hold() -> None:
-    server = with_array(state="Running", indices={"active": "0-3"})
+def run_of_the_array(server: CliServer, raw: dict[str, Any]) -> None:
+    owner = {"apiVersion": names.API_VERSION, "kind": names.RUN_SET_KIND, "name": "sweep", "uid": sample.UID}
+    about = {"name": "sweep-0", "uid": "u", "labels": {names.LABEL_SET: "sweep"}, "ownerReferences": [owner]}
+    server.objects["trainingruns/sweep-0"] = raw | {"metadata": raw["metadata"] | about}
+
+
+def test_an_array_whose_runs_all_wait_is_held() -> None:
+    server = with_array(state="Pending", indices={"active": "0-3"})
+    run_of_the_array(server, sample.pending())
+    hold.hold(server, Chosen(["sweep"]), by_queue=False)
+    assert patches(server) == [{"spec": {"suspend": True}}]
+
+
+@pytest.mark.parametrize(("running", "raw"), [(1, sample.pending()), (0, sample.running())])
+def test_an_array_that_has_begun_is_not_stopped_by_hold(running: int, raw: dict[str, Any]) -> None:
+    server = with_array(state="Running", indices={"active": "0-3"}, counts={"running": running})
+    run_of_the_array(server, raw)
     with pytest.raises(CliError, match="have begun: hold would stop them") as refused:
         hold.hold(server, Chosen(["sweep"]), by_queue=False)
     assert "maxRunning: 0" in refused.value.remedy

@@ -10,8 +10,9 @@ from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.core.arrays.members import split_run_name
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import is_true
-from lockstep.core.model.own_objects import parse_run_set
+from lockstep.core.model.own_objects import parse_run, parse_run_set
 from lockstep.core.model.reasons import ConditionType
+from lockstep.core.model.snapshot import RunView
 from lockstep.present.arrays import OUTCOMES, indices_of
 
 
@@ -44,6 +45,12 @@ def fetch(cluster: Cluster, name: str, absent: tuple[int, ...] = (404,)) -> Json
 def fetch_if_allowed(cluster: Cluster, name: str) -> Json | None:
     """The same for a name that need not be an array's: rights on arrays that lack are then nobody's concern."""
     return fetch(cluster, name, (403, 404))
+
+
+def members(cluster: Cluster, view: RunSetView) -> list[RunView]:
+    """The runs of a set."""
+    found = cluster.list(runs_path(view.namespace), labelSelector=f"{names.LABEL_SET}={view.name}")["items"]
+    return [run for run in map(parse_run, found) if run.set_uid == view.uid]
 
 
 def selected(cluster: Cluster, selector: str) -> list[Json]:

@@ -21,11 +21,13 @@ OUTCOMES = ("succeeded", "failed", "cancelled", "running", "pending")
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """The pending part of a set: its indices without nodes, and the runs of those that have one, the next one first."""
+    """The pending part of a set: its indices without nodes, and the runs of those that have one, the next one first.
+    ``begun``: a run of the set has or had nodes."""
 
     view: RunSetView
     indices: frozenset[int]
     waiting: tuple[RunView, ...]
+    begun: bool = False
 
     @property
     def name(self) -> str:
@@ -39,7 +41,7 @@ class Pending:
         spec, status = self.view.spec, self.view.status
         if spec is not None and spec.suspend:
             which = indices_of(self.view)
-            begun = any(which[word] for word in ("succeeded", "failed", "running"))
+            begun = self.begun or status.counts.running or which["succeeded"] or which["failed"]
             return Phase.SUSPENDED, SetReason.SUSPENDED if begun else ConditionReason.HELD
         if self.waiting:
             return state_of(self.waiting[0])
@@ -57,6 +59,7 @@ def set_state(view: RunSetView) -> tuple[str, str]:
 def folded(views: Sequence[RunView], sets: Iterable[RunSetView]) -> tuple[list[RunView], list[Pending]]:
     """Runs to be shown each by itself, and the pending part of each set."""
     by_uid = {view.uid: view for view in sets}
+    begun = {run.set_uid for run in views if run.status.attempt}
     single: list[RunView] = []
     waiting: dict[str, list[RunView]] = {uid: [] for uid in by_uid}
     for run in views:
@@ -73,7 +76,7 @@ def folded(views: Sequence[RunView], sets: Iterable[RunSetView]) -> tuple[list[R
         line = sorted(waiting[uid], key=lambda run: (run.status.queue.position or 10**9, index_of(run) or 0))
         left |= {index for run in line if (index := index_of(run)) is not None}
         if left:
-            rows.append(Pending(view, frozenset(left), tuple(line)))
+            rows.append(Pending(view, frozenset(left), tuple(line), uid in begun))
     return single, rows
 
 

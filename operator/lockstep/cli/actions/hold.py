@@ -12,12 +12,12 @@ from lockstep.cli.actions import change, change_array
 from lockstep.cli.client import Cluster, Json, resource_path, retried, runs_path
 from lockstep.cli.errors import ApiServerError, CliError, if_forbidden
 from lockstep.cli.options import Chosen
+from lockstep.core.arrays.members import holds_nodes
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.own_objects import parse_run_set
 from lockstep.core.model.reasons import ConditionReason, WaitReason
 from lockstep.core.model.snapshot import RunView
-from lockstep.present.arrays import indices_of
 from lockstep.present.runs import current_phase, queue_of
 
 _WAITING = (Phase.PENDING, Phase.SUSPENDED)
@@ -28,7 +28,7 @@ def hold(cluster: Cluster, chosen: Chosen, *, by_queue: bool) -> None:
     if by_queue:
         _change_held(cluster, chosen, lambda held, key: None if key in held else [*held, key], "holds {key}")
     else:
-        _change(cluster, chosen, _suspended, "held", _suspended_set)
+        _change(cluster, chosen, _suspended, "held", partial(_suspended_set, cluster))
 
 
 def release(cluster: Cluster, chosen: Chosen, *, by_queue: bool) -> None:
@@ -76,8 +76,8 @@ def _released(cluster: Cluster, run: RunView, raw: Json) -> Json | None:
     return None
 
 
-def _suspended_set(view: RunSetView) -> Json:
-    if indices_of(view)["running"]:
+def _suspended_set(cluster: Cluster, view: RunSetView) -> Json:
+    if view.status.counts.running or any(map(holds_nodes, arrays.members(cluster, view))):
         raise CliError(
             f"runs of {view.name} have begun: hold would stop them",
             f"lockstep suspend {view.name} has them save and stop; spec.maxRunning: 0 lets them go on alone",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lockstep.api.base import names
-from lockstep.cli import output, runs
-from lockstep.cli.client import Cluster, Json, runs_path
+from lockstep.cli import arrays, output
+from lockstep.cli.client import Cluster, Json
 from lockstep.core.arrays.members import index_of
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import is_true
@@ -24,10 +23,7 @@ def show(cluster: Cluster, raw: Json, form: str) -> None:
         output.print_object(raw, form)
         return
     view = parse_run_set(raw)
-    selector = f"{names.LABEL_SET}={view.name}"
-    found = cluster.list(runs_path(view.namespace), labelSelector=selector)["items"]
-    own = [run for run in map(runs.view, found) if run.set_uid == view.uid]
-    output.print_lines(page(view, own))
+    output.print_lines(page(view, arrays.members(cluster, view)))
 
 
 def page(view: RunSetView, own: Sequence[RunView]) -> Iterator[str]:
