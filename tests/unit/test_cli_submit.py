@@ -128,7 +128,7 @@ def test_a_command_line_that_makes_no_sense_is_a_usage_error(arguments: list[str
 
 
 def test_nodes_are_named_as_the_queue_shows_them() -> None:
-    said = Flags(image="X", only_nodes="gpu-[1-3,07],m.example, n2", exclude_nodes="gpu-[09-10]").fields()
+    said = Flags(image="X", only_nodes="gpu-[1-3,07],m.example, n2,gpu-2", exclude_nodes="gpu-[09-10]").fields()
     assert said["placement"] == {
         "nodes": ["gpu-1", "gpu-2", "gpu-3", "gpu-07", "m.example", "n2"],
         "excludeNodes": ["gpu-09", "gpu-10"],

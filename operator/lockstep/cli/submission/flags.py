@@ -245,7 +245,7 @@ def _nodes(flag: str, text: str | None) -> list[str]:
     wrong = next((name for name in found if not _NODE.fullmatch(name)), None)
     if wrong is not None:
         raise UsageError(f"{flag} {text}: {wrong} is no name of a node", "write n1,n2 or n[1-3,7]; kubectl get nodes")
-    return found
+    return [*dict.fromkeys(found)]
 
 
 def _listed(text: str | None) -> list[str]:
