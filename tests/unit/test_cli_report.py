@@ -66,7 +66,8 @@ def test_runs_are_summed_by_who_made_them_by_queue_and_by_namespace() -> None:
         end("1"), end("2", user="grace", queue="batch"), end("4", outcome="Failed", reason="Cancelled"),
         end("3", namespace="cv", outcome="Failed", reason="NoProgress"),
     )  # fmt: skip
-    by_user = figures(*lines)
+    by_user = figures(*lines, end("5", user="root", outcome="Cancelled", reason="Deleted"))
+    assert by_user["root"]["cancelled"] == 1
     assert [by_user["ada"][name] for name in FIELDS[:6]] == [3, 1, 1, 1, 0, 30.0]
     assert [by_user["grace"][name] for name in FIELDS[:6]] == [1, 1, 0, 0, 0, 10.0]
     assert {name: row["runs"] for name, row in figures(*lines, by="queue").items()} == {"research": 3, "batch": 1}

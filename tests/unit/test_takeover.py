@@ -1,4 +1,4 @@
-"""A replica that has just got the lease, before it acts."""
+"""A replica that has just got the lease, before it acts, and what only the one that acts writes down."""
 
 import asyncio
 
@@ -8,6 +8,7 @@ from lockstep.config import OperatorConfig
 from lockstep.controller.kube.errors import ApiError
 from lockstep.controller.operator import Operator
 from support.manual_clock import ManualClock
+from support.stored_runs import run
 
 
 async def test_a_list_that_fails_at_a_takeover_is_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -27,3 +28,17 @@ async def test_a_list_that_fails_at_a_takeover_is_asked_for_again(caplog: pytest
     await reading
     assert asked == 3
     assert "the server is busy" in caplog.text
+
+
+@pytest.mark.parametrize(("leads", "acts", "kinds"), [(True, True, ["run"]), (True, False, []), (False, True, [])])
+def test_the_one_that_leads_writes_down_that_a_run_was_deleted(
+    leads: bool, acts: bool, kinds: list[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator = Operator(OperatorConfig(), None)
+    operator.acts = acts
+    monkeypatch.setattr(operator.election, "is_leading", lambda: leads)
+    operator.store.runs.apply(run(10))
+    with caplog.at_level("INFO", "lockstep.history"):
+        operator.store.runs.hear_gone("u1", 11)
+        operator.store.runs.hear_gone("u1", 12)
+    assert [record.history["kind"] for record in caplog.records if record.name == "lockstep.history"] == kinds  # type: ignore[attr-defined]

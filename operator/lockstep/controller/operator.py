@@ -61,6 +61,7 @@ from lockstep.controller.workers.worker_archive import worker_archive
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.pod_group_settings import PodGroupSettings
 from lockstep.core.model.settings import ScaleUpSettings
+from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.pods.gang import ca_config_map
 
@@ -108,6 +109,7 @@ class Operator:
         self.recoveries = Recoveries(self.clock, self.book.reports, self.tallies, self.tracer)
         self.tunables = Tunables()
         self.history = History(config.history.path, config.history.max_bytes, self.clock, self.tallies.drop_history)
+        self.store.run_gone = self._record_deleted
         pace = RunPace(self.clock, self.tallies, ProcessorTime(), config.progress_write_interval)
         job_ids = JobIds(self.kube, self.store, config.namespace)
         nodes = NodeMarker(self.kube, self.store, self.clock, lambda: self.tunables)
@@ -321,6 +323,10 @@ class Operator:
 
     def _acts_as_leader(self) -> bool:
         return self.acts and self.election.is_leading()
+
+    def _record_deleted(self, run: RunView) -> None:
+        if self._acts_as_leader():  # each replica hears of it
+            self.history.run_gone(run, self.tunables)
 
     def _informer_ages(self) -> Mapping[str, float]:
         now = self.clock.monotonic()

@@ -26,6 +26,7 @@ from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.reasons import ConditionType, Outcome
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.test_only import is_test_only
+from lockstep.core.run.history_records import DELETED
 from lockstep.present.amounts import duration, local_time, plural
 
 By = Literal["user", "queue", "namespace"]
@@ -157,7 +158,8 @@ def show(
     report = summed([*ended, *live], by, since, now, _sources(paths, cluster is not None))
     endless = past.without_end(namespace, since, there)
     if endless:
-        fate = "deleted before it" if cluster is not None else "deleted before it, or go on still"
+        fate = "deleted while no operator led"
+        fate += "" if cluster is not None else ", or go on still"
         words = f"Of {plural(endless, 'run')} the history has attempts and no end, and nothing is counted: {fate}."
         report = replace(report, notes=[*report.notes, words])
     if form == "json":
@@ -400,7 +402,7 @@ def _number(text: str) -> float:
 def _outcome(succeeded: bool, reason: str) -> str:
     if succeeded:
         return Outcome.SUCCEEDED.value
-    return Outcome.CANCELLED.value if reason == Outcome.CANCELLED.value else Outcome.FAILED.value
+    return Outcome.CANCELLED.value if reason in (Outcome.CANCELLED.value, DELETED) else Outcome.FAILED.value
 
 
 def _sources(paths: Sequence[str], live: bool) -> list[str]:

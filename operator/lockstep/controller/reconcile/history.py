@@ -8,14 +8,16 @@ import json
 import logging
 import queue
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
+from typing import Any
 
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.runtime.clock import Clock
 from lockstep.core.model.snapshot import RunView
-from lockstep.core.run.history_records import records
+from lockstep.core.model.tunables import Tunables
+from lockstep.core.run.history_records import records, records_of_deleted
 
 log = logging.getLogger("lockstep.history")
 QUEUED = 10_000
@@ -39,7 +41,14 @@ class History:
 
     def status_written(self, run: RunView, after: TrainingRunStatus) -> None:
         """``after`` has taken the place of the run's status."""
-        for record in records(run, after, self._clock.now()):
+        self._write(run, records(run, after, self._clock.now()))
+
+    def run_gone(self, run: RunView, tunables: Tunables) -> None:
+        """The run was deleted, and this was the last of it."""
+        self._write(run, records_of_deleted(run, tunables, self._clock.now()))
+
+    def _write(self, run: RunView, made: Iterable[dict[str, Any]]) -> None:
+        for record in made:
             log.info("%s %s ended", record["kind"], run.key, extra={"history": record})
             if self._file is not None:
                 line = json.dumps(record, separators=(",", ":"))

@@ -105,6 +105,8 @@ class Store:
         self.node_flaps = NodeFlaps(clock)
         self.placed: Callable[[str, float], None] = lambda namespace, seconds: None
         """Told after how long kube-scheduler has placed a pod of a gang, against which it never had anything."""
+        self.run_gone: Callable[[RunView], None] = lambda run: None
+        """Told the last that was known of a run that is gone."""
         self.job_id_of: Callable[[str], int] = lambda uid: 0  # a number that was taken for a run or array
         self.refusals = Refusals(clock)
         self._nodes_by_name: dict[str, NodeView] = {}
@@ -365,6 +367,8 @@ class Store:
         self._queue.add(run_key(run.namespace, run.name))
         if old is None or new is None or _admission_differs(old, new):
             self._queue.add(CLUSTER_KEY)
+        if new is None:
+            self.run_gone(run)
 
     def _governed(self, run: RunView) -> RunView:
         return governed(run, self.run_sets.owner_of(run))

@@ -43,7 +43,9 @@ from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason
-from lockstep.core.model.run_state import RunState
+from lockstep.core.model.run_state import RunContext, RunState
+from lockstep.core.model.snapshot import Leadership, RunSnapshot, RunView
+from lockstep.core.model.tunables import Tunables
 
 _RUNS = (GoodputStage.INIT, GoodputStage.LOADING, GoodputStage.STEPS)
 
@@ -86,6 +88,14 @@ def book_of(state: RunState) -> Book:
     """The book as status has it, with GPU time counted up to now."""
     book = _book(state)
     return replace(book, usage=book.usage.until(state.now))
+
+
+def account_of_deleted(run: RunView, tunables: Tunables, now: float) -> GoodputStatus:
+    """Of a run that is gone: the account that its status had, closed at ``now``."""
+    state = RunState(RunContext(RunSnapshot(run, (), {}, {}, Leadership(now)), tunables, now))
+    book = book_of(state)
+    ended = Ended(state.stamp, committed_step(state.snapshot, state.status))
+    return _published(state, replace(book, account=after(book.account, ended)))
 
 
 def over_budget(state: RunState) -> bool:

@@ -1,22 +1,29 @@
 """What outlives a run: one record for each attempt that ended, and one for the run's own end.
 
 Records are made of status writes that succeeded, so that a crash repeats some and loses none that matters: who
-reads them takes the last one of each key.
+reads them takes the last one of each key. Of a run that is deleted before its end nothing is written any more: its
+records are made of what its status was.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
+from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import Condition, TrainingRunStatus
+from lockstep.core.accounting.account import account_of_deleted
 from lockstep.core.admission.queueing.order import share_key
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Outcome
 from lockstep.core.model.reasons import ConditionType, StopReason
 from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.test_only import is_test_only
+from lockstep.core.model.tunables import Tunables
 
 SCHEMA = "lockstep.dev/history/1"
+DELETED = "Deleted"
+"""Reason of a run's end, and cause of its last attempt's, where the run was deleted before its end."""
 
 
 def records(run: RunView, after: TrainingRunStatus, now: float) -> Iterator[dict[str, Any]]:
@@ -26,7 +33,20 @@ def records(run: RunView, after: TrainingRunStatus, now: float) -> Iterator[dict
         if entry.ended_at is not None and entry != before.get(entry.number):
             yield _attempt(run, after, entry, now)
     if is_true(after, ConditionType.FINISHED) and not is_true(run.status, ConditionType.FINISHED):
-        yield _end(run, after, now)
+        succeeded = find(after, ConditionType.SUCCEEDED)
+        assert succeeded is not None
+        yield _end(run, after, _outcome(succeeded), succeeded.reason, succeeded.message, now)
+
+
+def records_of_deleted(run: RunView, tunables: Tunables, now: float) -> Iterator[dict[str, Any]]:
+    """Of a run that was found to be gone at ``now``: as of one that was cancelled then. None where it had ended."""
+    if is_true(run.status, ConditionType.FINISHED) or is_test_only(run):
+        return
+    status = changed(run.status, goodput=account_of_deleted(run, tunables, now))
+    for entry in status.attempts:
+        if entry.ended_at is None and entry.started_at is not None:
+            yield _attempt(run, status, changed(entry, ended_at=float(int(now)), cause=DELETED), now)
+    yield _end(run, status, Outcome.CANCELLED, DELETED, "the run was deleted before its end", now)
 
 
 def _common(run: RunView, kind: str, now: float) -> dict[str, Any]:
@@ -53,16 +73,16 @@ def _outcome(succeeded: Condition) -> Outcome:
     return Outcome.CANCELLED if succeeded.reason == StopReason.CANCELLED else Outcome.FAILED
 
 
-def _end(run: RunView, after: TrainingRunStatus, now: float) -> dict[str, Any]:
-    succeeded = find(after, ConditionType.SUCCEEDED)
-    assert succeeded is not None
+def _end(
+    run: RunView, after: TrainingRunStatus, outcome: Outcome, reason: str, message: str, now: float
+) -> dict[str, Any]:
     goodput = after.goodput.dump()
     goodput.pop("state", None)  # of use to a running account only
     return _common(run, "run", now) | {
         "attempt": after.attempt,
-        "outcome": _outcome(succeeded).value,
-        "reason": succeeded.reason,
-        "message": succeeded.message,
+        "outcome": outcome.value,
+        "reason": reason,
+        "message": message,
         "createdAt": to_rfc3339(run.created_at),
         "queue": run.spec.queue if run.spec is not None else "",
         "user": share_key(run)[2],

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.base.changes import changed
+from lockstep.api.base.times import to_rfc3339
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import Condition, TrainingRunStatus
 from lockstep.cli.errors import CliError
@@ -16,7 +17,8 @@ from lockstep.cli.views.history import recorded, show_recorded
 from lockstep.controller.reconcile.history import History
 from lockstep.core.model.conditions import with_condition
 from lockstep.core.model.snapshot import RunView
-from lockstep.core.run.history_records import records
+from lockstep.core.model.tunables import Tunables
+from lockstep.core.run.history_records import records, records_of_deleted
 from support.manual_clock import ManualClock
 from support.world import spec, world
 
@@ -87,6 +89,37 @@ def test_the_outcome_of_a_run_is_that_of_its_state(value: Any, reason: str, outc
     conditions.append(Condition(type="Succeeded", status=value, reason=reason, last_transition_time=NOW))
     made = list(records(run_with(ENDED), changed(over, conditions=tuple(conditions)), NOW))
     assert [record["outcome"] for record in made] == [outcome]
+
+
+def test_a_run_that_is_deleted_while_it_trains_is_written_down_with_what_it_has_used() -> None:
+    w = world(2, now=NOW)
+    w.apply("one", spec(2, gpusPerNode=8))
+    w.settle()
+    w.pass_time(1800)
+    run = w.runs["one"]
+    attempt, end = records_of_deleted(run, w.tunables, NOW + 3600)
+    assert (attempt["kind"], attempt["attempt"], attempt["cause"]) == ("attempt", 1, "Deleted")
+    assert attempt["endedAt"] == end["recordedAt"] == to_rfc3339(NOW + 3600)
+    assert (end["kind"], end["outcome"], end["reason"]) == ("run", "Cancelled", "Deleted")
+    assert float(end["goodput"]["gpuHours"]) == pytest.approx(16, abs=0.1)
+    assert sum(end["goodput"]["buckets"].values()) == 3600
+    assert json.dumps([attempt, end])
+
+
+def test_a_run_that_is_deleted_while_it_waits_has_waited_until_then() -> None:
+    w = world(1, now=NOW)
+    w.apply("one", spec(2))
+    w.settle()
+    (end,) = records_of_deleted(w.runs["one"], w.tunables, NOW + 60)
+    assert (end["attempt"], end["goodput"]["gpuHours"]) == (0, "0.00")
+    assert end["goodput"]["buckets"]["queue"] == 60
+
+
+def test_of_a_run_that_had_ended_or_only_asked_nothing_is_written_down_once_it_is_deleted() -> None:
+    ended = replace(run_with(), status=status(ENDED, finished=True))
+    asked = replace(run_with(), annotations={"lockstep.dev/test-only": "true"})
+    for run in (ended, asked):
+        assert list(records_of_deleted(run, Tunables(), NOW)) == []
 
 
 def test_lines_reach_the_file_and_are_found_again_when_the_run_is_gone(
