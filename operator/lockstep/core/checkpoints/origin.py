@@ -3,6 +3,8 @@
 Resolved before the run gets nodes, and in status from then on: the other run may be deleted, what it saved stays.
 """
 
+import re
+
 from lockstep.api.base import names
 from lockstep.api.checkpoint_spec import CheckpointSpec
 from lockstep.api.run_status import TrainingRunStatus
@@ -17,6 +19,8 @@ ASK_AGAIN_AFTER = 60.0
 """Seconds after which a run that was not there is looked for again."""
 _RUN = "spec.checkpoint.start.run"
 _STEP = "spec.checkpoint.start.step"
+_PATH = "spec.checkpoint.shared.path"
+_ATTEMPT = re.compile(r"a\d{1,9}")  # the worker's name of it
 
 
 def resolve_origin(plan: PlanBuilder) -> Problem | None:
@@ -42,6 +46,12 @@ def resolve_origin(plan: PlanBuilder) -> Problem | None:
         if checkpoint.start.step is not None and in_place:
             words = "would be gone back to by each attempt, as all save in the directory where it lies (layout: Shared)"
             return Problem(_STEP, f"{words}; leave it out, or save in another checkpoint.shared.path")
+        own = directory_of(plan.run)
+        if _is_of_an_attempt(own, root) and checkpoint.layout == "Shared" and not has_begun(plan.status):
+            # What lies there is neither the run's own nor elsewhere: an older save would be the newest to start from.
+            own = own.removeprefix(f"{names.SHARED_CHECKPOINTS_MOUNT}/")
+            words = f"is the directory of an attempt of what it starts from; to go on there: start: {{path: {own}}}"
+            return Problem(_PATH, f"{words}; else save in another path")
     if (root, name, uid) != (resolved.start_root, resolved.start_run, resolved.start_run_uid):
         plan.status = record_origin(plan.status, root, name, uid)
     return None
@@ -76,6 +86,12 @@ def directory_of(origin: RunView) -> str:
     root = f"{names.SHARED_CHECKPOINTS_MOUNT}/{origin.status.resolved.shared_path or shared_path(origin)}"
     checkpoint = origin.spec.checkpoint if origin.spec is not None else None
     return root if checkpoint is not None and checkpoint.layout == "Shared" else f"{root}/{origin.uid}"
+
+
+def _is_of_an_attempt(directory: str, root: str) -> bool:
+    """Workers look there for what a run may start from whose ``root`` it is in."""
+    above, _, name = directory.rpartition("/")
+    return above == root and _ATTEMPT.fullmatch(name) is not None
 
 
 def has_begun(status: TrainingRunStatus) -> bool:

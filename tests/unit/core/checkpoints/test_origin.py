@@ -98,3 +98,28 @@ def test_in_the_directory_that_all_attempts_save_in_no_single_step_is_started_fr
     assert (problem is not None) == refused
     if problem is not None:
         assert (problem.field, "checkpoint.shared.path" in problem.message) == ("spec.checkpoint.start.step", True)
+
+
+@pytest.mark.parametrize(
+    ("own", "layout", "begun", "refused"),
+    [
+        ("ns/base/uid-base/a3", "Shared", False, True),
+        ("ns/base/uid-base/a3", "Shared", True, False),  # an older operator let it start
+        ("ns/base/uid-base/a3", "PerAttempt", False, False),
+        ("ns/base/uid-base/a3/mine", "Shared", False, False),
+        ("ns/base/uid-base", "Shared", False, False),
+        ("ns/base/uid-base/mine", "Shared", False, False),
+    ],
+)
+def test_no_run_saves_in_the_directory_of_an_attempt_that_it_is_to_start_from(
+    own: str, layout: str, begun: bool, refused: bool
+) -> None:
+    shared = {"claimName": "lustre", "path": own}
+    for start in ({"run": "base"}, {"path": "ns/base/uid-base"}):
+        w = world_of(start, {"shared": SHARED}, shared=shared, layout=layout)
+        w.amend("one", totals=changed(w.status("one").totals, attempts=int(begun)))
+        problem = resolve_origin(w.plan("one"))
+        assert (problem is not None) == refused
+        if problem is not None:
+            assert problem.field == "spec.checkpoint.shared.path"
+            assert "to go on there: start: {path: ns/base/uid-base/a3}" in problem.message
