@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import socket
 import subprocess
@@ -57,6 +58,7 @@ WITHOUT_A_CLUSTER = {("checkpoint", "verify"), ("ui",)}
 MORE: list[list[str]] = [
     ["queue", "-A", "--finished"],
     ["queue", "--start"],
+    ["queue", "--watch"],
     ["queue", "-l", "a=b", "-o", "json"],
     ["cancel", "-l", "a=b"],
     ["submit", HELLO, "--test-only"],
@@ -123,6 +125,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("lockstep.cli.submission.verdicts.PATIENCE", 0.0)
     monkeypatch.setattr("lockstep.cli.actions.wait._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("lockstep.cli.views.queue._AT_LEAST_SECONDS", 0.0)
     monkeypatch.setattr("lockstep.cli.submission.test_only._ANSWER_SECONDS", 0.5)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -153,6 +156,32 @@ def test_whatever_answers_in_place_of_an_api_server(
     with answering(answer) as server:
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", server)))
         for words in TYPED:
+            code, said = typed(words, capsys)
+            assert_clear(code, said, remedies, words)
+
+
+def of_a_watch(*changes: Any) -> Answer:
+    return says(200, b"".join(json.dumps(change).encode() + b"\n" for change in changes))
+
+
+CHANGES: dict[str, tuple[Answer, tuple[str, ...]]] = {
+    "a change of nothing": (of_a_watch({"type": "MODIFIED", "object": {}}), ("no API server",)),
+    "a change without a version": (of_a_watch({"type": "ADDED", "object": {"metadata": {}}}), ("no API server",)),
+    "a change that is a word": (of_a_watch({"type": "ADDED", "object": "llama"}), ("no API server",)),
+    "an error without words": (of_a_watch({"type": "ERROR", "object": {}}), ("500",)),
+}
+
+
+@pytest.mark.parametrize("what", [*ANSWERS, *CHANGES])
+def test_whatever_answers_once_it_is_watched(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer, remedies = (ANSWERS | CHANGES)[what]
+    listed = has(sample.running())
+    with answering(lambda request: (answer if "watch=" in request.path else listed)(request)) as server:
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", server)))
+        for more in ([], ["-A", "--finished"], ["-o", "json"]):
+            words = ["queue", "--watch", *more]
             code, said = typed(words, capsys)
             assert_clear(code, said, remedies, words)
 

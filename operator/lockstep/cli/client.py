@@ -102,7 +102,11 @@ class Cluster:
                 kind = str(change.get("type"))
                 if kind == "ERROR":
                     raise _api_error(change["object"].get("code", 500), change["object"])
+                if "resourceVersion" not in (change["object"].get("metadata") or ()):
+                    raise self._no_api_server()
                 yield kind, change["object"]
+        if buffer.strip():
+            raise self._no_api_server()  # whose answers end in whole lines
 
     def stream(self, path: str, *, read_timeout: float | None = None, **query: Query) -> Iterator[bytes]:
         """The body of an answer as it comes."""

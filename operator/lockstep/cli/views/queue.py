@@ -44,6 +44,7 @@ COLUMNS = (
 WIDE_COLUMNS = ("PRIORITY", "ATTEMPT", "LOSS", "PACE", "DONE-IN", "SAVED", "BLOCKED-BY", "MESSAGE")
 START_COLUMNS = ("NAME", "QUEUE", "POSITION", "PRIORITY", "START", "NODES", "REASON", "BLOCKED-BY")
 _WATCH_SECONDS = 300.0
+_AT_LEAST_SECONDS = 1.0  # from one watch to the next, where an API server or a proxy ends each at once
 _USER, _NODELIST = 20, 32
 """Characters of them, where there is not room for more."""
 
@@ -213,6 +214,7 @@ def _priority(queue: QueueStatus) -> str:
 
 def _changes(cluster: Cluster, path: str, query: dict[str, str], version: str) -> Iterator[Json]:
     while True:
+        begun = time.monotonic()
         try:
             for kind, raw in cluster.watch(path, seconds=_WATCH_SECONDS, resourceVersion=version, **query):
                 version = raw["metadata"]["resourceVersion"]
@@ -224,3 +226,4 @@ def _changes(cluster: Cluster, path: str, query: dict[str, str], version: str) -
             found = cluster.list(path, **query)  # what changed meanwhile shows as it is now
             version = found["metadata"]["resourceVersion"]
             yield from found["items"]
+        time.sleep(max(0.0, begun + _AT_LEAST_SECONDS - time.monotonic()))
