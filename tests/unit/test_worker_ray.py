@@ -104,7 +104,7 @@ def test_the_command_starts_once_all_nodes_have_joined(fake: FakeRay) -> None:
     fake.start(1)
     out, err = head.communicate(timeout=SECONDS)
     assert (head.returncode, out) == (0, "driven\n"), err
-    assert "all 2 nodes have joined Ray" in err
+    assert "Ray has all nodes of 2" in err
 
 
 def test_each_node_starts_ray_at_the_attempts_ports_with_its_token(fake: FakeRay) -> None:

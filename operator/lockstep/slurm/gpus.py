@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from lockstep.slurm.layout import LayoutError
+from lockstep.slurm.sizes import plural
 
 
 class GpusAsked(NamedTuple):
@@ -26,7 +27,7 @@ class GpusAsked(NamedTuple):
         each = self.total // nodes
         if self.per_node not in (None, each):
             raise LayoutError(
-                f"--gpus={self.total} is {each} on each of {nodes} nodes, and --gpus-per-node or --gres says "
+                f"--gpus={self.total} is {each} on each of {plural(nodes, 'node')}, and --gpus-per-node or --gres says "
                 f"{self.per_node}; keep one of them"
             )
         return each
@@ -55,9 +56,12 @@ class GpusAsked(NamedTuple):
         for gpus, count in zip(found, counts):  # noqa: B905, strict is younger than Python 3.8
             needed = self._least(count)
             if needed > gpus:
-                raise LayoutError(f"Unable to create step: its {count} tasks on a node need {needed} GPUs, not {gpus}")
+                need = "needs" if count == 1 else "need"
+                words = f"its {plural(count, 'task')} on a node {need} {plural(needed, 'GPU')}, not {gpus}"
+                raise LayoutError(f"Unable to create step: {words}")
             if gpus > have:
-                raise LayoutError(f"Unable to create step: {gpus} GPUs of a node are asked for, and each has {have}")
+                words = f"{plural(gpus, 'GPU')} of a node {'is' if gpus == 1 else 'are'} asked for, and each has {have}"
+                raise LayoutError(f"Unable to create step: {words}")
         return found
 
     def _least(self, tasks: int) -> int:

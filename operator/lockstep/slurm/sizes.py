@@ -50,3 +50,8 @@ def gpus_of(text: str, option: str) -> Optional[Tuple[int, str]]:
 
 def _nodes(digits: str, unit: str) -> int:
     return int(digits) * {"": 1, "k": 1024, "m": 1024 * 1024}[unit.lower()]
+
+
+def plural(count: int, word: str) -> str:
+    """``1 node``, ``2 nodes``."""
+    return f"{count} {word}{'' if count == 1 else 's'}"

@@ -23,6 +23,7 @@ from lockstep.core.admission.reservations import Reservations
 from lockstep.core.admission.scheduling import CycleSchedule, StillPending
 from lockstep.core.model.accelerators import says
 from lockstep.core.model.conditions import find, with_condition, without_condition
+from lockstep.core.model.plural import plural
 from lockstep.core.model.reasons import ConditionReason, ConditionType, WaitReason
 from lockstep.core.model.scale_up_record import record_scale_up, withdraw_scale_up
 from lockstep.core.placement.node_pool import CandidateNodes
@@ -184,7 +185,7 @@ class _Asking:
         if self._asked + spec.nodes > settings.max_nodes:
             others = ", and others ask already" if self._asked else ""
             return (
-                f"it needs {spec.nodes} nodes{others}; scaleUp.maxNodes of the operator's configuration is "
+                f"it needs {plural(spec.nodes, 'node')}{others}; scaleUp.maxNodes of the operator's configuration is "
                 f"{settings.max_nodes}"
             )
         by = row.run.status.scale_up.by if row.run.status.scale_up is not None else settings.by

@@ -8,6 +8,7 @@ from lockstep.core.failures.actions import ONE_DAY
 from lockstep.core.failures.recovery_record import exclude_node, forget_refusals, keep_excluded
 from lockstep.core.failures.signs import UNHEALTHY_DEVICE
 from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.plural import plural
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import NodeView
 
@@ -46,7 +47,8 @@ def excluded_enough(state: RunState, more: int = 1) -> str:
     if recent + more <= most:
         return ""
     these = f", and these would be {more}" if more > 1 else ""
-    return f"{recent} nodes were excluded within an hour, and {most} are the most{these}"
+    were = "was" if recent == 1 else "were"
+    return f"{plural(recent, 'node')} {were} excluded within an hour, and {most} are the most{these}"
 
 
 def exclude(plan: PlanBuilder, node: str, reason: str, seconds: float, condition: str = "") -> None:

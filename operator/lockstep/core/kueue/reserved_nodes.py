@@ -9,6 +9,7 @@ from lockstep.core.model.kueue import api_names
 from lockstep.core.model.kueue.topology_assignment import TopologyAssignment
 from lockstep.core.model.kueue.workload import Admission, ConflictError, PodSetUpdate, merged
 from lockstep.core.model.node_set import NodeSet
+from lockstep.core.model.plural import plural
 from lockstep.core.model.snapshot import NodeView
 from lockstep.core.placement.node_fit import Requirement, summary
 from lockstep.core.placement.node_pool import CandidateNodes
@@ -193,7 +194,7 @@ def given(
     topology = admission.topology
     count = topology.count if topology is not None else admission.count
     if count != wanted:
-        raise NotGivenError(f"for {count} pods instead of {wanted}")
+        raise NotGivenError(f"for {plural(count, 'pod')} instead of {wanted}")
     try:
         update = merged(updates)
     except ConflictError as conflict:

@@ -13,6 +13,7 @@ from lockstep.api.base import nesting
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import AssignmentStatus, StartMembers, TrainingRunStatus
 from lockstep.core.model.plan import EnsureConfigMap
+from lockstep.core.model.plural import plural
 from lockstep.core.model.ranges import format_order, format_ranges
 from lockstep.core.model.spilled_config_map import immutable_config_map
 
@@ -37,7 +38,8 @@ def damage(assignment: AssignmentStatus) -> str:
         emptied = has_slots or (bool(assignment.hash) and assignment.hash != _hash(assignment))
         return "status.assignment has lost its nodes" if emptied and not assignment.config_map else ""
     if len(assignment.incarnations) < len(nodes):
-        return f"status.assignment has {len(nodes)} nodes and {len(assignment.incarnations)} incarnations"
+        incarnations = plural(len(assignment.incarnations), "incarnation")
+        return f"status.assignment has {plural(len(nodes), 'node')} and {incarnations}"
     if len(set(named)) < len(named):
         return "status.assignment.nodes names a node twice"
     for field, listed in (("vacant", assignment.vacant), ("rankToSlot", assignment.rank_to_slot)):

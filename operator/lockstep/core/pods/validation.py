@@ -16,6 +16,7 @@ from lockstep.api.base.quantities import parse_quantity
 from lockstep.api.run_spec import MOST_GPUS, TrainingRunSpec
 from lockstep.core.model.accelerators import gpu_request
 from lockstep.core.model.near_names import suggestion
+from lockstep.core.model.plural import plural
 from lockstep.core.model.problems import Problem, lockstep_mounts, reserved_variable
 from lockstep.core.model.settings import PodPolicy
 from lockstep.core.model.tunables import Tunables
@@ -148,7 +149,7 @@ def _placement(spec: TrainingRunSpec) -> Iterator[Problem]:
     if named and len(usable) < spec.nodes:
         yield Problem(
             "spec.placement.nodes",
-            f"leaves {len(usable)} of {spec.nodes} nodes after excludeNodes; name more or exclude fewer",
+            f"leaves {len(usable)} of {plural(spec.nodes, 'node')} after excludeNodes; name more or exclude fewer",
         )
     for index, rule in enumerate(spec.placement.topology):
         if rule.policy == "Any" and rule.mode == "Required" and rule.max_nodes is None:

@@ -242,7 +242,8 @@ def _report_size(plan: PlanBuilder, why_not: str) -> None:
     if plan.world == plan.spec.nodes and not why_not:
         plan.status = without_condition(plan.status, ConditionType.AT_FULL_SIZE)
         return
-    words = f"{plan.world} of {plan.spec.nodes} nodes train"
+    train = "trains" if plan.world == 1 else "train"
+    words = f"{plan.world} of {plural(plan.spec.nodes, 'node')} {train}"
     plan.condition(
         ConditionType.AT_FULL_SIZE,
         False,

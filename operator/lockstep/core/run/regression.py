@@ -19,6 +19,7 @@ from lockstep.core.failures.silence import rejoins_within
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true, without_condition
 from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.plural import plural
 from lockstep.core.model.quantities import are_quantities
 from lockstep.core.model.ranges import parse_order, parse_ranges
 from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionType, EventReason, StopReason
@@ -52,7 +53,8 @@ def hold_or_rebuild(plan: PlanBuilder) -> bool:
     if not doubt:
         plan.event(
             EventReason.STATUS_REBUILT,
-            f"{why}; status was rebuilt from {len(newest)} pods and their workers, attempt {plan.status.attempt}",
+            f"{why}; status was rebuilt from {plural(len(newest), 'pod')} and what runs there, "
+            f"attempt {plan.status.attempt}",
             action=ActionWord.REBUILD_STATUS,
             warning=True,
         )
@@ -196,8 +198,11 @@ def _newer_than_status(state: RunState, live: Mapping[str, PodView]) -> str | No
         ahead += max(report.attempt, report.ready_for) > status.attempt
     for record, count in started.most_common(1):
         if count >= most:
-            return f"{count} workers were started with attempt {record.attempt}, but status knows {known}"
-    return f"{ahead} workers are at a later attempt than {status.attempt}, as status has it" if ahead >= most else None
+            were = "was" if count == 1 else "were"
+            return f"{plural(count, 'worker')} {were} started with attempt {record.attempt}, but status knows {known}"
+    are = "is" if ahead == 1 else "are"
+    words = f"{plural(ahead, 'worker')} {are} at a later attempt than {status.attempt}, as status has it"
+    return words if ahead >= most else None
 
 
 def _proves_something(state: RunState, pod: PodView) -> bool:

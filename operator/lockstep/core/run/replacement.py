@@ -26,6 +26,7 @@ from lockstep.core.failures.signs import Reading, read_pod
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.plural import plural
 from lockstep.core.model.reasons import (
     ActionWord,
     AttemptCause,
@@ -78,7 +79,8 @@ def replace_before_start(plan: PlanBuilder, lost: Sequence[Loss]) -> None:
     streak = plan.status.recovery.consecutive_no_progress + 1
     plan.status = count_attempts_without_progress(plan.status, streak)
     if streak >= allowed_without_progress(plan.spec, plan.status):
-        words = f"{spoilt[0].message}; {streak} nodes were given up in a row, so it is the run"
+        were = "was" if streak == 1 else "were"
+        words = f"{spoilt[0].message}; {plural(streak, 'node')} {were} given up in a row, so it is the run"
         begin_stop(plan, StopReason.LAUNCH_FAILED, words)
 
 
@@ -176,7 +178,7 @@ def _count_refusals(plan: PlanBuilder, lost: Sequence[Loss], may_not_avoid: str)
     left = sum(map(bool, plan.status.assignment.nodes))
     may_shrink = elastic is not None and left >= elastic.min
     if lost and refusals is not None and refusals.waits and not may_shrink and plan.status.stop is None:
-        which = f"{len(refusals.nodes)} nodes refused its pods in a row: {named_nodes(refusals.nodes)}"
+        which = f"{plural(len(refusals.nodes), 'node')} refused its pods in a row: {named_nodes(refusals.nodes)}"
         begin_stop(plan, StopReason.NODES_LOST, f"{lost[-1].message}; {which}")
 
 

@@ -13,7 +13,7 @@ from lockstep.slurm.handling import HOLDS, IGNORED, MAPPED, REFUSED
 from lockstep.slurm.hostlist import expand, of_file
 from lockstep.slurm.layout import MOST_TASKS_OF_NODE
 from lockstep.slurm.signals import Notice, notice
-from lockstep.slurm.sizes import gpus_of, mebibytes, node_count
+from lockstep.slurm.sizes import gpus_of, mebibytes, node_count, plural
 from lockstep.slurm.submission.dependencies import Dependencies, dependencies
 from lockstep.slurm.submission.directives import Directives
 from lockstep.slurm.submission.options import ENVIRONMENT, HANDLING, OPTIONS, known
@@ -199,7 +199,7 @@ def _completed(request: BatchRequest, rows: List[OptionOutcome]) -> BatchRequest
         request = replace(request, ntasks=per_node * request.nodes)
     most = request.nodes * MOST_TASKS_OF_NODE
     if request.ntasks is not None and request.ntasks > most:
-        here = _plural(request.nodes, "node")
+        here = plural(request.nodes, "node")
         words = f"at most {most} tasks run on {here}, {MOST_TASKS_OF_NODE} each; write a larger -N"
         option = next((name for name in _TASKS if request.as_typed(name)), _TASKS[0])
         rows.append(OptionOutcome(f"--{option}", request.as_typed(option), REFUSED, words))
@@ -228,7 +228,12 @@ def _with_tasks_per_gpu(request: BatchRequest, rows: List[OptionOutcome]) -> Bat
     if not words and request.ntasks is None and gpus:
         total = nodes * gpus * per_gpu
         rows.append(
-            OptionOutcome(option, str(per_gpu), MAPPED, f"{total} tasks, {per_gpu} for each of {nodes * gpus} GPUs")
+            OptionOutcome(
+                option,
+                str(per_gpu),
+                MAPPED,
+                f"{plural(total, 'task')}, {per_gpu} for each of {plural(nodes * gpus, 'GPU')}",
+            )
         )
         return replace(request, ntasks=total)
     if not words and request.ntasks is not None:
@@ -237,16 +242,12 @@ def _with_tasks_per_gpu(request: BatchRequest, rows: List[OptionOutcome]) -> Bat
             return replace(request, gpus_per_node=needed // nodes)
         if gpus is not None and needed <= gpus * nodes:
             return request
-        here = f"{_plural(request.ntasks, 'task')} on {_plural(nodes, 'node')}"
-        words = f"{here} need {_plural(needed, 'GPU')}; write --gpus-per-node so that they fit"
+        here = f"{plural(request.ntasks, 'task')} on {plural(nodes, 'node')}"
+        words = f"{here} need {plural(needed, 'GPU')}; write --gpus-per-node so that they fit"
     rows.append(
         OptionOutcome(option, str(per_gpu), REFUSED, words or "of how many GPUs is not said: write --gpus-per-node")
     )
     return request
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _with_nodes(request: BatchRequest, rows: List[OptionOutcome]) -> BatchRequest:
@@ -258,13 +259,13 @@ def _with_nodes(request: BatchRequest, rows: List[OptionOutcome]) -> BatchReques
             rows.append(OptionOutcome("--nodes", str(request.nodes), MAPPED, words))
             request = replace(request, nodes=total, most_nodes=total)
         if request.as_typed("nodefile") and named and named != request.nodes:
-            words = f"the file names {named} nodes, and -N asks for {request.nodes}; say the same in both"
+            words = f"the file names {plural(named, 'node')}, and -N asks for {request.nodes}; say the same in both"
             rows.append(OptionOutcome("--nodefile", request.as_typed("nodefile"), REFUSED, words))
         return request
     if total is not None and per_node:
         nodes = -(-total // per_node)
         rows.append(
-            OptionOutcome("--ntasks", str(total), MAPPED, f"{_plural(nodes, 'node')} of {_plural(per_node, 'task')}")
+            OptionOutcome("--ntasks", str(total), MAPPED, f"{plural(nodes, 'node')} of {plural(per_node, 'task')}")
         )
     elif named:
         nodes = named
@@ -301,7 +302,8 @@ def _with_gpus(request: BatchRequest, rows: List[OptionOutcome]) -> BatchRequest
         count, kind = found
         if option == "gpus":
             if count % request.nodes:
-                words = f"{count} GPUs are not the same on each of {request.nodes} nodes; write --gpus-per-node"
+                given = f"{plural(count, 'GPU')} {'is' if count == 1 else 'are'}"
+                words = f"{given} not the same on each of {request.nodes} nodes; write --gpus-per-node"
                 rows.append(OptionOutcome("--gpus", text, REFUSED, words))
                 continue
             count //= request.nodes
@@ -312,7 +314,7 @@ def _with_gpus(request: BatchRequest, rows: List[OptionOutcome]) -> BatchRequest
     if len(set(counts.values())) > 1:
         option, count = list(counts.items())[-1]
         first, other = next(iter(counts.items()))
-        words = f"that is {count} GPUs on each node, but --{first} means {other}; keep one of them"
+        words = f"that is {plural(count, 'GPU')} on each node, but --{first} means {other}; keep one of them"
         rows.append(OptionOutcome(f"--{option}", request.as_typed(option), REFUSED, words))
     if len(types) > 1:
         rows.append(OptionOutcome("--gres", ",".join(types), REFUSED, "the gang gets GPUs of one type; name one"))

@@ -196,7 +196,8 @@ def end_other_processes() -> str:
             return ""
         if time.monotonic() > deadline:
             named = ", ".join(f"{process.pid} {process.name} (state {process.state})" for process in left[:3])
-            return f"{len(left)} processes of an earlier attempt do not die: {named}"
+            count = "1 process" if len(left) == 1 else f"{len(left)} processes"
+            return f"{count} of an earlier attempt {'does' if len(left) == 1 else 'do'} not die: {named}"
         time.sleep(0.02)
 
 

@@ -136,7 +136,7 @@ class RayNode:
             log_line(f"Ray is started again: {self._tail('start.log')[-300:]}")
             self._end_all()
             ray, starts = self._start_ray(), starts + 1
-        log_line(f"all {self._said['world']} nodes have joined Ray; the command starts")
+        log_line(f"Ray has all nodes of {self._said['world']}; the command starts")
         try:
             driver = self._start(self._command, {**self._environment, "RAY_ADDRESS": self._address})
         except OSError as error:

@@ -13,6 +13,7 @@ import subprocess
 import time
 from typing import List, NamedTuple, Optional, Sequence
 
+from lockstep.slurm.sizes import plural
 from lockstep.worker.checkpoints.inventory import At, at_nothing, survey
 from lockstep.worker.checkpoints.previous import previous_saves
 from lockstep.worker.checkpoints.removal import free_space as free_local_space
@@ -117,10 +118,10 @@ def gpu_problem(settings: Settings) -> str:
         if used is None:
             devices = len([name for name in os.listdir("/dev") if re.match(r"nvidia\d+$", name)])
             if devices < settings.gpus and (devices or settings.gpus_required):
-                return f"{devices} of {settings.gpus} GPUs are visible"
+                return _few_seen(devices, settings.gpus)
             return ""
         if len(used) < settings.gpus:
-            return f"{len(used)} of {settings.gpus} GPUs are visible"
+            return _few_seen(len(used), settings.gpus)
         held = [index for index, mebibytes in enumerate(used) if mebibytes > GPU_FREE_MIB]
         if not held:
             return ""
@@ -128,6 +129,10 @@ def gpu_problem(settings: Settings) -> str:
             return f"memory of GPU {held[0]} is still in use ({used[held[0]]} MiB)"
         time.sleep(1.0)
     return ""
+
+
+def _few_seen(seen: int, wanted: int) -> str:
+    return f"{seen} of {plural(wanted, 'GPU')} {'is' if wanted == 1 else 'are'} visible"
 
 
 def _gpu_memory_used() -> Optional[List[int]]:

@@ -9,6 +9,7 @@ from lockstep.slurm import images, patterns
 from lockstep.slurm.environment import SlurmJob, exported, step_environment, task_environment, without_steps
 from lockstep.slurm.layout import IDLE, MOST_TASKS_OF_NODE, InUse, Layout, LayoutError
 from lockstep.slurm.reports import label
+from lockstep.slurm.sizes import plural
 from lockstep.slurm.srun import Step, counted, placed
 from lockstep.worker.shims.request import EVERYBODY, NOBODY, ShimPart, ShimRequest, ShimTask
 
@@ -105,7 +106,9 @@ def laid_out(steps: Sequence[Step], job: SlurmJob, words: Sequence[Sequence[str]
         for index, each in zip(layouts[-1].nodes, wanted or ()):  # noqa: B905, strict is younger than Python 3.8
             held[job.nodes[index]] = held.get(job.nodes[index], 0) + each
     if used == IDLE and max(held.values(), default=0) > job.gpus:
-        raise LayoutError(f"Unable to create step: its components need more than the {job.gpus} GPUs of a node")
+        raise LayoutError(
+            f"Unable to create step: its components need more than the {plural(job.gpus, 'GPU')} of a node"
+        )
     return Laid(layouts, gpus, lines)
 
 

@@ -13,6 +13,7 @@ import signal
 import sys
 from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
+from lockstep.slurm.sizes import plural
 from lockstep.worker.steps.client import RunningStep, StepSink, TaskOutcome, forwarded_signals, new_step
 from lockstep.worker.steps.credentials import AttemptGang, CredentialError, read_gang
 from lockstep.worker.steps.place import VARIABLE
@@ -102,7 +103,7 @@ def ranks_of(options: Options, world: int) -> List[int]:
     """The ranks that are meant. Raises _UsageError."""
     nodes = world if options.nodes is None else options.nodes
     if nodes > world:
-        raise _UsageError(f"-n {nodes}: this gang has {world} nodes")
+        raise _UsageError(f"-n {nodes}: this gang has {plural(world, 'node')}")
     if options.ranks is None:
         return list(range(nodes))
     found: List[int] = []

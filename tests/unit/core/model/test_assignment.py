@@ -141,7 +141,7 @@ def test_the_clock_runs_while_a_rank_has_no_node_and_never_for_spares(
         ({"nodes": (), "config_map": "big"}, ""),
         ({"nodes": (), "hash": "", "rank_to_slot": (5,)}, "has lost its nodes"),
         ({"nodes": (), "hash": "", "vacant": (0,)}, "has lost its nodes"),
-        ({"incarnations": (1,)}, "has 3 nodes and 1 incarnations"),
+        ({"incarnations": (1,)}, "has 3 nodes and 1 incarnation"),
         ({"nodes": ("a", "a", "c")}, "names a node twice"),
         ({"nodes": ("", "", "c"), "vacant": (0, 1)}, ""),
         ({"nodes": ("a", "b", ""), "vacant": (2, 2)}, "vacant names a slot twice"),

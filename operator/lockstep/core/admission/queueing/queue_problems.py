@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import ANY_GPU_TYPE, QueueLimits, Quota
+from lockstep.core.model.plural import plural
 from lockstep.core.model.reasons import QueueReason
 from lockstep.core.model.snapshot import QueueView
 
@@ -52,7 +53,8 @@ def _of_quota(quota: Quota, gpu_types: Collection[str]) -> Iterator[QueueProblem
             QueueReason.UNKNOWN_GPU_TYPE, f"{words} of these, or add the type to gpuTypes of its configuration"
         )
     if quota.lending_limit is not None and quota.lending_limit > quota.nominal_nodes:
-        words = f"spec.quotas[{kind}].lendingLimit: {quota.lending_limit} is more than the {quota.nominal_nodes} nodes"
+        nodes = plural(quota.nominal_nodes, "node")
+        words = f"spec.quotas[{kind}].lendingLimit: {quota.lending_limit} is more than the {nodes}"
         yield QueueProblem(
             QueueReason.LENDING_LIMIT_TOO_HIGH, f"{words} of nominalNodes; lower it, or leave it out to lend all"
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep.core.model.kueue import api_names
+from lockstep.core.model.plural import plural
 
 MOST_PODS = 100_000
 """Pods of one assignment; more than any gang has is nobody's intent, and would only fill the memory."""
@@ -69,7 +70,7 @@ def _slice(raw: Mapping[str, Any], levels: int, path: str) -> Sequence[Domain]:
         raise ValueError(f"{path}.domainCount is {count!r}, not a number of domains")
     per_level = _list(raw.get("valuesPerLevel"))
     if len(per_level) != levels:
-        raise ValueError(f"{path}.valuesPerLevel has {len(per_level)} entries for {levels} levels")
+        raise ValueError(f"{path}.valuesPerLevel has {plural(len(per_level), 'element')} for {plural(levels, 'level')}")
     values = [_values(entry, count, f"{path}.valuesPerLevel[{at}]") for at, entry in enumerate(per_level)]
     pods = _pod_counts(raw.get("podCounts"), count, f"{path}.podCounts")
     return [Domain(tuple(column), pods[index]) for index, column in enumerate(zip(*values, strict=True))]
@@ -83,7 +84,7 @@ def _values(entry: Any, count: int, path: str) -> Sequence[str]:
         raise ValueError(f"{path}.individual is no object")
     roots = _list(individual.get("roots"))
     if len(roots) != count:
-        raise ValueError(f"{path}.individual.roots has {len(roots)} entries for {count} domains")
+        raise ValueError(f"{path}.individual.roots has {plural(len(roots), 'element')} for {plural(count, 'domain')}")
     prefix, suffix = individual.get("prefix") or "", individual.get("suffix") or ""
     return [f"{prefix}{root}{suffix}" for root in roots]
 
@@ -92,7 +93,7 @@ def _pod_counts(entry: Any, count: int, path: str) -> Sequence[int]:
     universal, individual = _one_of(entry, path)
     counts = [universal] * count if universal is not None else _list(individual)
     if len(counts) != count:
-        raise ValueError(f"{path}.individual has {len(counts)} entries for {count} domains")
+        raise ValueError(f"{path}.individual has {plural(len(counts), 'element')} for {plural(count, 'domain')}")
     if any(not isinstance(number, int) or isinstance(number, bool) or number < 0 for number in counts):
         raise ValueError(f"{path} has a number of pods that is none")
     return counts

@@ -9,6 +9,7 @@ from typing import Any
 
 from lockstep.api.base import names
 from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.core.model.plural import plural
 from lockstep.core.model.problems import Problem
 from lockstep.slurm.signals import NUMBERS
 
@@ -77,11 +78,12 @@ def _problems(spec: TrainingRunSpec) -> Iterator[Problem]:
     if spec.working_dir is not None and batch.directory is not None:
         yield Problem("spec.workingDir", "says the same thing as launcher.batch.directory; keep that")
     if batch.components and sum(batch.components) != spec.nodes:
-        words = f"are {sum(batch.components)} nodes together, and spec.nodes is {spec.nodes}; make them the same"
+        together = plural(sum(batch.components), "node")
+        words = f"are {together} together, and spec.nodes is {spec.nodes}; make them the same"
         yield Problem("spec.launcher.batch.components", words)
     if batch.component_tasks and len(batch.component_tasks) != len(batch.components):
-        words = f"has {len(batch.component_tasks)} numbers for {len(batch.components)} components; write one for each"
-        yield Problem("spec.launcher.batch.componentTasks", f"{words}, 0 for one that says none")
+        words = f"has {plural(len(batch.component_tasks), 'number')} for {plural(len(batch.components), 'component')}"
+        yield Problem("spec.launcher.batch.componentTasks", f"{words}; write one for each, 0 for one that says none")
     if batch.components and spec.elastic is not None:
         words = "a job of several components keeps its size; leave elastic out, or submit one component"
         yield Problem("spec.launcher.batch.components", words)

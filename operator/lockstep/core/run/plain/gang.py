@@ -125,7 +125,8 @@ def _gather(plan: PlanBuilder, known: Handover) -> Handover:
     vacant = [at for at in stages_of_ranks(plan) if at.stage is Stage.VACANT]
     if vacant:
         slow = enforce_deadlines(plan, vacant) or known.slow
-        waiting_for = f"{len(vacant)} of {plan.world} ranks wait for a node"
+        wait = "waits" if len(vacant) == 1 else "wait"
+        waiting_for = f"{len(vacant)} of {plural(plan.world, 'rank')} {wait} for a node"
         return replace(known, slow=slow, gathering=Gathering(waiting_for=waiting_for))
     waiting_for = _waits_for(plan)
     if not waiting_for:

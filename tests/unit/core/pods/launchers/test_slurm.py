@@ -67,7 +67,7 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "tasks of other components": (
         submitted(components=[1, 3], componentTasks=[4]),
         "spec.launcher.batch.componentTasks",
-        "1 numbers for 2 components; write one for each, 0 for one that says none",
+        "1 number for 2 components; write one for each, 0 for one that says none",
     ),
     "components that shrink": (
         submitted({"elastic": {"min": 2}}, components=[2, 2]),
