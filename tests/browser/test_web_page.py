@@ -387,6 +387,12 @@ async def test_the_log_of_a_rank_comes_as_it_is_written(desk: Desk) -> None:
     said = "document.querySelector('main').innerText"
     api.ended.set()
     await tab.until(f"{said}.includes('it is asked for again')")  # the run trains, so that was not the log's end
+    again = "[...document.querySelectorAll('main button')].find((one) => one.textContent === 'Ask now' && !one.hidden)"
+    asked = len(api.asked)
+    await tab.until(f"{again} && ({again}.click(), true)")
+    async with asyncio.timeout(30):
+        while len(api.asked) == asked:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
     desk.cluster.reports[run.uid][0] = replace(desk.cluster.reports[run.uid][0], phase=WorkerPhase.EXITED)
     await tab.until(f"{said}.includes('It has ended.')")
     await desk.turn_to("queue")

@@ -7,7 +7,8 @@ import { count, plural } from "./format.js";
 const MOST_LINES = 2000;
 const MOST_CHARACTERS = 4000; // of a line
 const DRAW_MILLISECONDS = 250;
-const AGAIN_SECONDS = 5;
+const AGAIN_SECONDS = 5; // twice as long each time …
+const MOST_AGAIN_SECONDS = 30; // … up to this, until it could be read for as long
 const CUT_AFTER_SECONDS = 280; // the operator ends a stream then, and it is asked for again
 
 let view = null;
@@ -21,6 +22,9 @@ export function draw(root, body, first) {
   show(view.aside, stacks(body));
   if (!body.mayRead) return say("You may not get pods/log in this namespace; ask for the role view there.", true);
   view.ended = body.ended;
+  const told = [phase, body.state, body.attempt, body.ended].join();
+  if (view.told !== told) view.wake(); // it may be there now, or have its end
+  view.told = told;
   if (view.pod === body.pod && (body.ended || !view.over)) return;
   view.over = false;
   view.pod = body.pod;
@@ -47,15 +51,22 @@ function begin(root, body) {
     location.hash = `#/logs/${encodeURIComponent(body.namespace)}/${encodeURIComponent(body.name)}/${rank}`;
   };
   const rank = h("input", { type: "number", min: 0, max: body.world - 1, value: body.rank, "aria-label": "Rank", onchange: () => rank.validity.valid && to(rank.valueAsNumber) });
-  view = { text, filter, lines: [], part: "", pod: "", dropped: 0, ended: false, over: false, timer: 0, abort: null, earlier: new Map(), title: h("div", { class: "title" }), facts: h("dl", { class: "facts" }), aside: h("div", {}), said: h("p", { class: "hint", role: "status" }) };
+  view = { text, filter, lines: [], part: "", pod: "", dropped: 0, ended: false, over: false, timer: 0, abort: null, earlier: new Map(), told: "", wake: () => {}, title: h("div", { class: "title" }), facts: h("dl", { class: "facts" }), aside: h("div", {}), said: h("p", { class: "hint", role: "status" }) };
+  view.again = h("button", { type: "button", class: "small", hidden: true, onclick: () => view?.wake() }, "Ask now");
   const tools = h("div", { class: "tools deeds" }, h("label", {}, "Rank ", rank), h("span", { class: "hint" }, `of ${plural(body.world, "rank")}`), filter);
-  show(root, view.title, view.facts, tools, view.said, text, view.aside);
+  show(root, view.title, view.facts, tools, view.said, view.again, text, view.aside);
 }
 
 async function follow(own, from, signal) {
+  let again = AGAIN_SECONDS;
   while (!signal.aborted) {
     const began = performance.now();
-    let wait = AGAIN_SECONDS;
+    let wait = 0;
+    const pause = () => {
+      if (performance.now() - began >= MOST_AGAIN_SECONDS * 1000) again = AGAIN_SECONDS;
+      wait = again;
+      again = Math.min(2 * again, MOST_AGAIN_SECONDS);
+    };
     try {
       const reader = await streamed(from, signal);
       Object.assign(own, { lines: [], part: "", dropped: 0 });
@@ -67,17 +78,33 @@ async function follow(own, from, signal) {
         later(0);
         return say("It has ended.", false);
       }
-      if (performance.now() - began < CUT_AFTER_SECONDS * 1000) say("Nothing more comes just now; it is asked for again.", false);
-      else wait = 0;
+      if (performance.now() - began < CUT_AFTER_SECONDS * 1000) {
+        say("Nothing more comes just now; it is asked for again.", false);
+        pause();
+      } else again = AGAIN_SECONDS;
     } catch (error) {
       if (signal.aborted) return;
       const words = error instanceof TypeError ? "It broke off, and is asked for again" : error.message ?? "no answer"; // of a stream
       say(`${words}.`, error.status !== 409);
       if (error.status === 403) return;
-      wait = Math.max(AGAIN_SECONDS, error.retryAfter || 0);
+      pause();
+      wait = Math.max(wait, error.retryAfter || 0);
     }
-    await new Promise((done) => setTimeout(done, wait * 1000));
+    if (wait && (await woken(own, wait, signal))) again = AGAIN_SECONDS;
   }
+}
+
+// Whether somebody asks, or there is news of the rank, before so many seconds are over.
+async function woken(own, seconds, signal) {
+  own.again.hidden = false;
+  const early = await new Promise((done) => {
+    own.wake = () => done(true);
+    signal.addEventListener("abort", () => done(false), { once: true });
+    setTimeout(() => done(false), seconds * 1000);
+  });
+  own.wake = () => {};
+  own.again.hidden = true;
+  return early;
 }
 
 function take(own, text) {
