@@ -29,6 +29,8 @@ UNTIMED_STEPS = 5
 """Further steps of margin while the time of a step is only an average over the start of the program."""
 _DELIVERY_BEATS = 2
 """Heartbeats within which every worker has heard of a save, one that is just reconnecting included."""
+FRESH_FOR = 60.0
+"""Seconds for which a save counts as one of just now, however short the grace period is: it is heard of later."""
 WATCH_SECONDS, WATCH_BEATS = 5.0, 2.5
 """Workers look for what a program that goes on has saved each so many seconds or heartbeats, whichever is longer."""
 
@@ -160,6 +162,15 @@ def is_settled_for(status: TrainingRunStatus, reason: SaveReason) -> bool:
     return (
         save is not None and save.attempt == status.attempt and bool(save.outcome) and reason in save.reason.split(", ")
     )
+
+
+def has_just_settled_for(state: RunState, reason: SaveReason) -> bool:
+    """As ``is_settled_for``, and hardly more was trained since than a save takes. An older one was for something that
+    did not come to pass, such as a drain that was taken back."""
+    save = state.status.checkpoint.save
+    if save is None or not is_settled_for(state.status, reason):
+        return False
+    return state.now - (save.time or 0.0) <= max(FRESH_FOR, 2 * grace_period(state)) + state.lag.allowance
 
 
 def save_order(status: TrainingRunStatus) -> SaveRequest | None:

@@ -8,7 +8,7 @@ charged to nobody, and keeps no node from being used again later.
 from lockstep.api.base.changes import changed
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
-from lockstep.core.checkpoints.saves import ask_for_save, grace_period, is_settled_for, last_trained
+from lockstep.core.checkpoints.saves import ask_for_save, grace_period, has_just_settled_for, last_trained
 from lockstep.core.failures.evidence import Loss, LossKind
 from lockstep.core.failures.ranks import goes_on_without
 from lockstep.core.model.lifecycle import Phase
@@ -70,8 +70,8 @@ def _why(state: RunState, node: NodeView) -> str:
 
 
 def _ensure_saved(plan: PlanBuilder) -> bool:
-    """The gang has saved for this, as well as it could; False while that is awaited."""
-    if is_settled_for(plan.status, AttemptEnd.DRAINED):
+    """The gang has saved for this just now, as well as it could; False while that is awaited."""
+    if has_just_settled_for(plan, AttemptEnd.DRAINED):
         return True
     return not ask_for_save(plan, AttemptEnd.DRAINED, plan.stamp + grace_period(plan))
 

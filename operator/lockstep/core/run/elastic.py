@@ -14,7 +14,13 @@ from lockstep.api.run_status import AssignmentStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import candidates, is_own, latest_valid
 from lockstep.core.checkpoints.resume import world_refusal
-from lockstep.core.checkpoints.saves import ask_for_save, grace_period, is_settled_for, last_trained
+from lockstep.core.checkpoints.saves import (
+    ask_for_save,
+    grace_period,
+    has_just_settled_for,
+    is_settled_for,
+    last_trained,
+)
 from lockstep.core.failures.recovery_record import record_shrink
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import without_condition
@@ -176,14 +182,13 @@ def _joined(state: RunState, more: Sequence[int]) -> list[int]:
 
 def _ensure_saved(plan: PlanBuilder) -> bool:
     """The gang has saved for this just now, or nobody would; False while that is awaited."""
-    save, grace = plan.status.checkpoint.save, grace_period(plan)
+    save = plan.status.checkpoint.save
     if save is not None and is_settled_for(plan.status, AttemptEnd.RESIZED):
-        asked = save.time or 0.0
-        if save.outcome == RequestResult.SAVED and plan.now - asked <= 2 * grace:
+        if save.outcome == RequestResult.SAVED and has_just_settled_for(plan, AttemptEnd.RESIZED):
             return True
-        if save.outcome != RequestResult.SAVED and not plan.reached(asked + ASKS_AGAIN_AFTER):
+        if save.outcome != RequestResult.SAVED and not plan.reached((save.time or 0.0) + ASKS_AGAIN_AFTER):
             return False
-    return not ask_for_save(plan, AttemptEnd.RESIZED, plan.stamp + grace)
+    return not ask_for_save(plan, AttemptEnd.RESIZED, plan.stamp + grace_period(plan))
 
 
 def _end_attempt(plan: PlanBuilder, why: str) -> None:

@@ -8,7 +8,8 @@ import pytest
 from lockstep.core.model.reasons import AttemptEnd
 from lockstep.core.model.snapshot import Taint
 from lockstep.core.run.drain import leave_drained_nodes
-from support.world import world_with_gang
+from support.values import not_none
+from support.world import training, world_with_gang
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,41 @@ def test_a_gang_that_trains_saves_first_where_it_can(listens: bool, waits: bool)
     leave_drained_nodes(plan)
     assert (plan.status.checkpoint.save is not None) is waits
     assert (plan.status.assignment.nodes[1] == "n1") is waits
+
+
+@pytest.mark.parametrize(("comes", "outcome"), [(True, "Saved"), (False, "Expired")])
+def test_what_was_saved_for_a_drain_that_was_taken_back_does_not_do_for_a_later_one(comes: bool, outcome: str) -> None:
+    w = training(checkpoint={"shared": {"claimName": "lustre"}, "gracePeriod": "2m"})
+    w.saves_succeed = False
+    w.drain("n1")
+    w.reconcile("one")
+    first = not_none(w.status("one").checkpoint.save)
+    w.drain("n1", "")
+    w.saves_succeed = comes
+    w.pass_time(150, step=5)
+    assert not_none(w.status("one").checkpoint.save).outcome == outcome
+    w.pass_time(200, step=5)
+    w.train("one", 90)
+    w.work()
+    assert w.status("one").attempt == 1
+    w.saves_succeed = True
+    w.drain("n0")
+    w.settle()
+    status = w.status("one")
+    again = not_none(status.checkpoint.save)
+    assert (again.id != first.id, again.outcome, status.attempt) == (True, "Saved", 2)
+    assert not_none(not_none(status.start).resume).step == again.step > 90
+
+
+@pytest.mark.parametrize("grace", ["0s", "1s"])
+def test_a_save_that_took_longer_than_a_short_grace_period_is_not_asked_for_again_and_again(grace: str) -> None:
+    w = training(checkpoint={"shared": {"claimName": "lustre"}, "gracePeriod": grace})
+    w.saves_succeed = False
+    w.drain("n1")
+    w.reconcile("one")
+    w.now += 20.0  # nobody was there to settle it
+    w.settle()
+    assert w.status("one").attempt == 2
 
 
 def test_while_the_cluster_looks_broken_nobody_gives_up_a_node_that_works() -> None:
