@@ -402,6 +402,18 @@ def test_a_crash_during_a_roll_back_keeps_what_was_saved_since() -> None:
     assert status(w).checkpoint.ceiling == 35
 
 
+def test_a_roll_back_asked_for_long_after_the_loss_jumped_goes_back_to_before_the_jump() -> None:
+    w = training()
+    for _ in range(3):
+        train(w, 10)  # 20, 30, 40
+    w.show(RUN, 1, "Loss:Spike", step=42)
+    for _ in range(6):
+        train(w, 10)  # 100, each save one of what had gone wrong
+    assert (status(w).attempt, is_true(status(w), "Diverging")) == (1, True)
+    w.roll_out(RUN, spec(3, recovery={"onLossSpike": "RollBack"}))
+    assert (status(w).attempts[0].cause, resumed(w)) == ("LossSpike", (30, 1))
+
+
 def test_nan_that_comes_back_each_time_ends_the_run() -> None:
     w = training()
     for _ in range(9):

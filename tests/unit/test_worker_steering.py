@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import sys
 import time
@@ -326,6 +327,17 @@ def test_a_listening_program_of_a_run_that_nobody_knows_any_more_is_ended_at_onc
 
 
 # Signs
+
+
+def test_a_loss_that_jumped_is_reported_with_the_step_at_which_it_did(
+    operator: FakeOperator, launch: LaunchWorker
+) -> None:
+    losses = [2.0] * 20 + [9.0] * 5
+    lines = [json.dumps({"step": 100 * (number + 1), "loss": loss}) for number, loss in enumerate(losses)]
+    launch("sh", "-c", f"printf '%s\\n' {shlex.join(lines)} >> $LOCKSTEP_PROGRESS_FILE; exit 1")
+    run_attempt(operator, 1)
+    (sign,) = exited(operator, 1)["signs"]
+    assert (sign["kind"], sign["step"]) == ("Loss:Spike", 2100)
 
 
 def test_signs_of_stderr_progress_and_last_words_are_reported(

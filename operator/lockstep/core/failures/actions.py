@@ -83,8 +83,8 @@ class Case:
     ``progressed``: something new was saved since. ``seen_rules`` are rules whose pattern the rank's log matched,
     ``conditions`` those of its node. ``held``: why no node may be replaced now. ``excluded_enough``: why no
     further node may be excluded, as many as are to be. ``suspects``: the nodes that the evidence speaks of together
-    with the cause's. ``diverged_step``: the first step whose loss was no number. ``outlasted``: nobody
-    reports steps, and the attempt ran longer than any start takes.
+    with the cause's. ``diverged_step``: the first step whose loss was no number, or had jumped.
+    ``outlasted``: nobody reports steps, and the attempt ran longer than any start takes.
     """
 
     now: float

@@ -6,6 +6,7 @@ from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import last_trained
 from lockstep.core.failures.actions import SAME_STEP, Case
 from lockstep.core.failures.causes import Cause
+from lockstep.core.failures.divergence import NAN, SPIKE
 from lockstep.core.failures.evidence import Loss
 from lockstep.core.failures.failure_memory import excluded_enough
 from lockstep.core.model.quarantine import Save
@@ -55,7 +56,7 @@ def case_of(state: RunState, cause: Cause, lost: Sequence[Loss], attempt: int | 
         if cause.points_at_node or cause.reading.on_node or cause.kind in MAY_LEAVE_ITS_NODE
         else "",
         suspects=frozenset(status.assignment.nodes[slot] for slot in cause.evidence.slots) - {""},
-        diverged_step=_first_bad_step(state, number),
+        diverged_step=_first_bad_step(state, number, cause.kind),
         alike_before=_diverged_alike(state, number) if cause.kind in (AttemptCause.NAN, AttemptCause.LOSS_SPIKE) else 0,
     )
 
@@ -88,6 +89,7 @@ def _last_step(state: RunState, attempt: int) -> int | None:
     return max((r.progress.step for r in reports if r.progress is not None and r.attempt == attempt), default=None)
 
 
-def _first_bad_step(state: RunState, attempt: int) -> int | None:
+def _first_bad_step(state: RunState, attempt: int, kind: AttemptCause) -> int | None:
     signs = [sign for r in state.snapshot.reports.values() if r.attempt == attempt for sign in r.signs]
-    return min((sign.step for sign in signs if sign.kind == "Loss:NaN" and sign.step), default=None)
+    wanted = SPIKE if kind is AttemptCause.LOSS_SPIKE else NAN
+    return min((sign.step for sign in signs if sign.kind == wanted and sign.step), default=None)

@@ -14,7 +14,7 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 from lockstep.worker.checkpoints.inventory import Commits, CommitWatch
 from lockstep.worker.child.control import ControlFile
 from lockstep.worker.child.loglines import LogProgress
-from lockstep.worker.child.loss import LossWatch
+from lockstep.worker.child.loss import Jump, LossWatch
 from lockstep.worker.child.process import Child, Outlets
 from lockstep.worker.child.processes import catches, catching
 from lockstep.worker.child.progress import ProgressTail, Section, is_no_number
@@ -225,14 +225,14 @@ class Training:
             if is_no_number(entry["loss"]):
                 words = f"the loss of step {entry['step']} is {entry['loss']}"
                 self.signs.add(NOT_A_NUMBER, entry["at"], words, entry["step"])
-            elif (jump := self._jump_of(entry["loss"])) is not None:
-                self.signs.add(LOSS_SPIKE, entry["at"], jump, entry["step"])
+            elif (jump := self._jump_of(entry)) is not None:
+                self.signs.add(LOSS_SPIKE, entry["at"], jump.words, jump.step)
         if newest is not None:
             self.timing.reached(newest["step"], newest["at"], now)
 
-    def _jump_of(self, loss: object) -> Optional[str]:
+    def _jump_of(self, entry: JSON) -> Optional[Jump]:
         try:
-            return self._losses.seen(float(str(loss)))
+            return self._losses.seen(entry["step"], float(str(entry["loss"])))
         except ValueError:
             return None  # none was reported, or in words
 

@@ -55,3 +55,15 @@ def test_how_many_nodes_were_excluded_is_asked_where_one_more_may_be(kind: Attem
     w.runs["one"] = replace(w.runs["one"], status=changed(known, recovery=recovery))
     case = case_of(w.plan("one"), cause(kind), ())
     assert ("2 nodes were excluded" in case.excluded_enough) is asked
+
+
+@pytest.mark.parametrize(
+    ("kind", "step"), [(AttemptCause.LOSS_SPIKE, 20), (AttemptCause.NAN, 31), (AttemptCause.APPLICATION, 31)]
+)
+def test_where_training_went_wrong_is_told_by_the_signs_of_the_cause_itself(kind: AttemptCause, step: int) -> None:
+    w = world_with_gang(2)
+    w.train("one", 40)
+    for rank, sign, at in ((0, "Loss:Spike", 24), (1, "Loss:Spike", 20), (0, "Loss:NaN", 31), (1, "Loss:NaN", 35)):
+        w.show("one", rank, sign, step=at)
+    w.work_reports_only()
+    assert case_of(w.plan("one"), cause(kind), ()).diverged_step == step
