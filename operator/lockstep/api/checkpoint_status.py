@@ -183,6 +183,8 @@ class ArchiveStatus(StatusModel):
 
     uri: str = ""
     """The archive that all of this is about."""
+    endpoint: str | None = None
+    """Its server, empty for the provider's own; null where that was not kept yet."""
     published: Annotated[tuple[ArchivedCheckpoint, ...], Field(max_length=8)] = ()
     """Checkpoints known to be published, newest first."""
     damaged: Annotated[tuple[str, ...], Field(max_length=16)] = ()

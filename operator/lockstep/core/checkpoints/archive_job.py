@@ -1,5 +1,6 @@
 """The job that copies checkpoints between the shared tier and the archive: its body, and what it says at its end."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -83,8 +84,8 @@ def _archived(entry: Mapping[str, Any]) -> ArchivedCheckpoint:
     )
 
 
-def job_name(run: RunView, action: str, attempt: int, step: int, failures: int) -> str:
-    """The one name of this work on its so-many-th try: making it twice is harmless."""
+def job_name(run: RunView, archive: ArchiveTier | None, action: str, attempt: int, step: int, failures: int) -> str:
+    """The one name of this work, in this archive, on its so-many-th try: making it twice is harmless."""
     what = {
         UPLOAD: f"archive-{attempt}-{step}",
         RESTORE: f"restore-{attempt}-{step}",
@@ -92,8 +93,14 @@ def job_name(run: RunView, action: str, attempt: int, step: int, failures: int) 
         TIDY: f"tidy-{attempt}-{step}",
     }[action]
     again = f"-{failures}" if failures else ""
-    suffix = f"-{run.uid[:5]}-{what}{again}"
+    place = f"-{_digest(archive)}" if archive is not None and action != TIDY else ""
+    suffix = f"-{run.uid[:5]}{place}-{what}{again}"
     return run.name[: _MAX_NAME - len(suffix)].rstrip("-.") + suffix
+
+
+def _digest(archive: ArchiveTier) -> str:
+    place = f"{archive.uri} {archive.endpoint or ''}"
+    return hashlib.sha256(place.encode("utf-8", "replace")).hexdigest()[:6]
 
 
 def job_body(

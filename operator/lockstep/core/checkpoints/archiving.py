@@ -88,10 +88,9 @@ def plan_archive(
     status = run.status.checkpoint.archive
     if archive is None and not _has_retention(run):
         return ArchivePlan(status)
-    if (
-        archive is not None and status.uri != archive.uri
-    ):  # what was known is of another archive; a job at work there may end as it likes
-        status = ArchiveStatus(uri=archive.uri, tidied=status.tidied)
+    if archive is not None and not is_about(status, archive):
+        # What was known is of another archive; a job at work there may end as it likes.
+        status = ArchiveStatus(uri=archive.uri, endpoint=archive.endpoint or "", tidied=status.tidied)
     events: tuple[Event, ...] = ()
     work = status.job
     if work is not None:
@@ -110,6 +109,11 @@ def plan_archive(
     return _next_job(
         run, archive, status, settings, now, events, ended=ended, restore=restore, search=search, awaited=awaited
     )
+
+
+def is_about(status: ArchiveStatus, archive: ArchiveTier) -> bool:
+    """What is known is of this archive, and of no former one of the run."""
+    return status.uri == archive.uri and status.endpoint in (None, archive.endpoint or "")
 
 
 def archive_candidates(archive: ArchiveStatus) -> tuple[Candidate, ...]:
@@ -238,7 +242,7 @@ def _next_job(
         return ArchivePlan(changed(status, message=words), events=events)
     action, attempt, step, path = work
     job = ArchiveJobStatus(
-        name=job_name(run, action, attempt, step, status.failures),
+        name=job_name(run, archive, action, attempt, step, status.failures),
         action=action,
         step=step,
         attempt=attempt,

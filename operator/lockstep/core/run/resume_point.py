@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lockstep.core.accounting.account import book_of
-from lockstep.core.checkpoints.archiving import archive_candidates, is_worth_a_search, published_as, restored_candidate
+from lockstep.core.checkpoints.archiving import (
+    archive_candidates,
+    is_about,
+    is_worth_a_search,
+    published_as,
+    restored_candidate,
+)
 from lockstep.core.checkpoints.inventory import candidates, foreign_candidates, rank_view, reached, uids_there
 from lockstep.core.checkpoints.one_directory import is_in_one_directory, starts_in_place
 from lockstep.core.checkpoints.origin import directory_of
@@ -116,7 +122,7 @@ def _from_archive(state: RunState, seen: Sequence[Candidate]) -> list[Candidate]
     """What the archive holds, and what of it was brought back and is in no inventory yet."""
     archive = state.status.checkpoint.archive
     spec = state.spec.checkpoint
-    if spec is None or spec.archive is None or spec.archive.uri != archive.uri:
+    if spec is None or spec.archive is None or not is_about(archive, spec.archive):
         return []
     found = list(archive_candidates(archive))
     back = archive.restored

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.api.checkpoint_spec import RetentionSpec
+from lockstep.api.checkpoint_spec import ArchiveTier, RetentionSpec
 from lockstep.api.checkpoint_status import ArchiveJobStatus
 from lockstep.core.checkpoints.archive_job import (
     LIST,
@@ -60,6 +60,9 @@ def test_so_many_copies_are_told_of_and_an_unknown_format_is_none() -> None:
     assert [copy.format for copy in result.published] == [""] * MAX_TOLD
 
 
+ARCHIVE = ArchiveTier(uri="s3://bucket/runs")
+
+
 def run(name: str = "one", **checkpoint: object) -> RunView:
     w = world(1)
     tiers = {"shared": {"claimName": "lustre"}, "archive": {"uri": "s3://bucket/runs"}, **checkpoint}
@@ -69,18 +72,26 @@ def run(name: str = "one", **checkpoint: object) -> RunView:
 @pytest.mark.parametrize(
     ("action", "failures", "end"),
     [
-        (UPLOAD, 0, "archive-2-7"),
-        (UPLOAD, 3, "archive-2-7-3"),
-        (RESTORE, 0, "restore-2-7"),
-        (LIST, 0, "archive-list"),
+        (UPLOAD, 0, "PLACE-archive-2-7"),
+        (UPLOAD, 3, "PLACE-archive-2-7-3"),
+        (RESTORE, 0, "PLACE-restore-2-7"),
+        (LIST, 0, "PLACE-archive-list"),
         (TIDY, 0, "tidy-2-7"),
     ],
 )
 def test_the_same_work_has_the_same_name_and_it_fits(action: str, failures: int, end: str) -> None:
-    assert job_name(run(), action, 2, 7, failures) == f"one-uid-o-{end}"
-    long = job_name(run("x" * 52 + ".y-z"), action, 2, 7, failures)
+    end = end.replace("PLACE", "9bcadf")
+    assert job_name(run(), ARCHIVE, action, 2, 7, failures) == f"one-uid-o-{end}"
+    long = job_name(run("x" * 52 + ".y-z"), ARCHIVE, action, 2, 7, failures)
     assert len(long) <= 63
     assert long.endswith(end)
+
+
+@pytest.mark.parametrize(("action", "names"), [(UPLOAD, 3), (RESTORE, 3), (LIST, 3), (TIDY, 1)])
+def test_the_same_work_for_another_archive_has_another_name(action: str, names: int) -> None:
+    moved = ArchiveTier(uri="s3://bucket/other")
+    elsewhere = ArchiveTier(uri="s3://bucket/runs", endpoint="https://minio.example")
+    assert len({job_name(run(), archive, action, 2, 7, 0) for archive in (ARCHIVE, moved, elsewhere)}) == names
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.api.base.changes import changed
-from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveStatus, QuarantinedCheckpoint
+from lockstep.api.checkpoint_spec import ArchiveTier
+from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveJobStatus, ArchiveStatus, QuarantinedCheckpoint
 from lockstep.api.checkpoint_status import SavedCheckpoint as SavedCheckpoint
 from lockstep.api.run_status import Condition
 from lockstep.archive import outcomes
@@ -80,7 +81,7 @@ def copied(attempt: int = 2, step: int = 300) -> ArchiveStatus:
 def test_the_first_valid_checkpoint_is_copied_at_once() -> None:
     plan = plan_archive(run_of(), (), SETTINGS, NOW)
     assert plan.create is not None
-    assert plan.create.name == "llama-c83fa-archive-2-300"
+    assert plan.create.name == "llama-c83fa-097bbc-archive-2-300"
     assert plan.status.job is not None
     assert plan.status.job.name == plan.create.name, "in status before it is made"
     arguments = plan.create.body["spec"]["template"]["spec"]["containers"][0]["args"]
@@ -159,7 +160,7 @@ def test_a_failed_copy_is_tried_again_later_under_another_name() -> None:
     assert [(event.type, event.reason) for event in failed.events] == [("Warning", "ArchiveJobFailed")]
     again = plan_archive(after(run, failed), [ended], SETTINGS, NOW + 60)
     assert again.create is not None
-    assert again.create.name == "llama-c83fa-archive-2-300-1"
+    assert again.create.name == "llama-c83fa-097bbc-archive-2-300-1"
 
 
 def test_back_off_grows_to_an_hour() -> None:
@@ -270,6 +271,34 @@ def test_another_uri_is_another_archive() -> None:
     assert plan.create is not None
 
 
+@pytest.mark.parametrize("phase", [JobPhase.ACTIVE, JobPhase.COMPLETE, JobPhase.FAILED])
+@pytest.mark.parametrize("moved", [{"uri": "s3://other/llama"}, {"endpoint": "https://minio.example"}])
+def test_what_a_job_did_for_another_archive_is_nothing_of_this_one(moved: dict[str, str], phase: JobPhase) -> None:
+    before = run_of(ArchiveStatus())
+    first = plan_archive(before, (), SETTINGS, NOW)
+    jobs = [job(first, phase)]
+    run = after(run_of(tier=TIER | moved), first)
+    made: set[str] = set()
+    for later in (1, 2):
+        plan = plan_archive(run, jobs, SETTINGS, NOW + later)
+        assert (plan.status.published, plan.status.failures, plan.events) == ((), 0, ())
+        assert plan.create is not None
+        made.add(plan.create.name)
+        run = after(run, plan)
+    assert len(made) == 1
+    assert made.isdisjoint({jobs[0].name})
+
+
+def test_a_job_of_before_a_name_told_the_archive_is_waited_for_and_counts() -> None:
+    work = ArchiveJobStatus(name="llama-c83fa-archive-2-300", action="Upload", step=300, attempt=2, path=PATH, time=NOW)
+    run = run_of(ArchiveStatus(uri="s3://golden/llama", job=work), tier=TIER | {"endpoint": "https://minio.example"})
+    ended = JobView("team", work.name, "uid", sample_runs.UID, JobPhase.COMPLETE, finished_at=NOW + 100)
+    running = plan_archive(run, [replace(ended, phase=JobPhase.ACTIVE)], SETTINGS, NOW + 1)
+    assert (running.create, running.status.job) == (None, work)
+    done = plan_archive(run, [ended], SETTINGS, NOW + 200)
+    assert [each.step for each in done.status.published] == [300]
+
+
 def test_retention_is_carried_out_by_the_copy_and_spares_what_the_run_rests_on() -> None:
     tier = TIER | {"retention": {"keepLast": 3, "keepEvery": 1000, "keepFor": "30d"}}
     run = run_of(tier=tier)
@@ -291,8 +320,8 @@ def test_without_an_image_the_remedy_is_said() -> None:
 
 
 def test_job_names_fit_their_label_and_still_tell_the_work_apart() -> None:
-    run = replace(run_of(), name="r" * 40)
-    names = {job_name(run, "Upload", 2, step, failures) for step in (10**15, 10**15 + 1) for failures in (0, 1)}
+    run, tier = replace(run_of(), name="r" * 40), ArchiveTier(uri="s3://golden/llama")
+    names = {job_name(run, tier, "Upload", 2, step, failures) for step in (10**15, 10**15 + 1) for failures in (0, 1)}
     assert len(names) == 4
     assert all(len(name) <= 63 for name in names)
 
@@ -541,7 +570,7 @@ def test_a_job_that_cannot_begin_is_told_of_once() -> None:
     assert (waiting.wake_at, waiting.events) == (NOW + 600, ())
     told = plan_archive(after(run, first), [stuck], SETTINGS, NOW + 600)
     assert [event.reason for event in told.events] == ["ArchiveJobIdle"]
-    assert "kubectl describe job llama-c83fa-archive-2-300" in told.status.message
+    assert "kubectl describe job llama-c83fa-097bbc-archive-2-300" in told.status.message
     assert plan_archive(after(run, told), [stuck], SETTINGS, NOW + 700).events == ()
     done = plan_archive(after(run, told), [job(first)], SETTINGS, NOW + 800)
     assert done.status.message == ""
