@@ -206,9 +206,13 @@ class ArchiveStatus(StatusModel):
     copy_seconds: int = 0
     """How long it took, waiting for its pod included."""
     failures: int = 0
-    """Jobs that failed in a row."""
+    """Uploads that failed in a row."""
     not_before: Timestamp | None = None
-    """The next job starts no earlier."""
+    """The next upload starts no earlier."""
+    restore_failures: int = 0
+    """Restores and listings, for which a gang waits, that failed in a row."""
+    restore_not_before: Timestamp | None = None
+    """The next of them starts no earlier."""
     message: str = ""
     """What went wrong last, and the remedy; empty after a success."""
 

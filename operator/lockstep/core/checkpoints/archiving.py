@@ -218,12 +218,13 @@ def _next_job(
     newest = next((saved for saved in run.status.checkpoint.latest if saved.tier == SHARED and saved.path), None)
     wanted: list[tuple[float, tuple[str, int, int, str]]] = []  # when, and what; earlier ones first
     if archive is not None:
-        earliest = status.not_before or 0.0
+        awaited_from = status.restore_not_before or 0.0
         if restore is not None:
-            wanted.append((earliest, (RESTORE, restore.attempt, restore.step, _restore_directory(run))))
+            wanted.append((awaited_from, (RESTORE, restore.attempt, restore.step, _restore_directory(run))))
         elif search and status.listed is None:
-            wanted.append((earliest, (LIST, 0, 0, "")))
+            wanted.append((awaited_from, (LIST, 0, 0, "")))
         elif newest is not None and _is_new(status, newest) and _is_trusted(run, newest):
+            earliest = status.not_before or 0.0
             if status.time is not None and not ended:
                 earliest = max(earliest, status.time + parse_duration(archive.interval))
             wanted.append((earliest, (UPLOAD, newest.attempt or 0, newest.step, newest.path)))
@@ -241,8 +242,9 @@ def _next_job(
         words = "no archive job can be made: the operator's configuration names no image for it (archive.image)"
         return ArchivePlan(changed(status, message=words), events=events)
     action, attempt, step, path = work
+    failures = status.restore_failures if action in (RESTORE, LIST) else status.failures
     job = ArchiveJobStatus(
-        name=job_name(run, archive, action, attempt, step, status.failures),
+        name=job_name(run, archive, action, attempt, step, failures),
         action=action,
         step=step,
         attempt=attempt,
@@ -306,9 +308,10 @@ def _succeeded(
         if damaged := len(result.published or ()) - len(found):
             note = f"{note}, and {damaged} that are damaged"
         message = "" if status.message.startswith(LIST) else status.message
-        status = changed(status, job=None, not_before=None, published=found, listed=at, message=message)
+        status = changed(status, job=None, restore_not_before=None, published=found, listed=at, message=message)
         return status, (_event(EventReason.ARCHIVE_LISTED, note),)
-    status = changed(status, job=None, failures=0, not_before=None, message="")
+    # The store answers: what waits for the other kind is tried at once, too.
+    status = changed(status, job=None, not_before=None, restore_failures=0, restore_not_before=None, message="")
     if work.action == RESTORE:
         assert result is not None
         back = SavedCheckpoint(tier=SHARED, step=work.step, path=result.path, attempt=work.attempt or None, time=at)
@@ -322,33 +325,40 @@ def _succeeded(
     published = _newest_first([copied, *_without_damaged(status, others)])
     note = f"step {work.step} of attempt {work.attempt} is in the archive"
     took = max(0, round(at - work.time)) if work.time is not None else 0
-    status = changed(status, published=published, time=at, copy_seconds=took)
+    status = changed(status, failures=0, published=published, time=at, copy_seconds=took)
     return status, (_event(EventReason.ARCHIVED, note),)
 
 
 def _failed(
     status: ArchiveStatus, work: ArchiveJobStatus, job: JobView, result: JobResult | None, now: float
 ) -> tuple[ArchiveStatus, tuple[Event, ...]]:
-    failures = status.failures + (work.action != TIDY)
     outcome = result.outcome if result is not None else ""
     words = result.message if result is not None and result.message else job.message or "its pods left no message"
     message = f"{work.action} of {_words(work.attempt, work.step)}" if work.step else work.action
     message = f"{message} failed: {outcome + ': ' if outcome else ''}{words}"[:512]
-    longest = BACKOFF_MAX if work.action == UPLOAD else BACKOFF_MAX_WAITING
-    wait = min(longest, BACKOFF_BASE * 2 ** min(failures - 1, 16))
-    not_before: float | None = float(int(now + wait))
+    status = changed(status, job=None, message=message)
     if work.action == TIDY:  # holds up no copy
-        status, not_before = changed(status, tidied=float(int(now))), status.not_before
-    if work.action == UPLOAD and outcome in _SPENT_SOURCE:
-        status = changed(status, refused=_words(work.attempt, work.step))
-    if work.action == RESTORE and outcome in _USELESS_COPY:
-        # No candidate any more; the choice falls on another, and what there is is asked anew.
-        kept = (each for each in status.published if (each.attempt, each.step) != (work.attempt, work.step))
-        status, not_before = changed(status, published=tuple(kept), listed=None), None
-        if outcome == ArchiveFailure.ARCHIVE_CORRUPT:  # a listing compares sizes alone, and would name it again
-            status = changed(status, damaged=(*status.damaged, _words(work.attempt, work.step))[-MAX_DAMAGED:])
-    status = changed(status, job=None, failures=failures, not_before=not_before, message=message)
+        status = changed(status, tidied=float(int(now)))
+    elif work.action == UPLOAD:
+        failures = status.failures + 1
+        status = changed(status, failures=failures, not_before=_backoff(failures, BACKOFF_MAX, now))
+        if outcome in _SPENT_SOURCE:
+            status = changed(status, refused=_words(work.attempt, work.step))
+    else:
+        failures = status.restore_failures + 1
+        not_before = _backoff(failures, BACKOFF_MAX_WAITING, now)
+        status = changed(status, restore_failures=failures, restore_not_before=not_before)
+        if work.action == RESTORE and outcome in _USELESS_COPY:
+            # No candidate any more; the choice falls on another, and what there is is asked anew.
+            kept = (each for each in status.published if (each.attempt, each.step) != (work.attempt, work.step))
+            status = changed(status, published=tuple(kept), listed=None, restore_not_before=None)
+            if outcome == ArchiveFailure.ARCHIVE_CORRUPT:  # a listing compares sizes alone, and would name it again
+                status = changed(status, damaged=(*status.damaged, _words(work.attempt, work.step))[-MAX_DAMAGED:])
     return status, (_event(EventReason.ARCHIVE_JOB_FAILED, message, warning=True),)
+
+
+def _backoff(failures: int, longest: float, now: float) -> float:
+    return float(int(now + min(longest, BACKOFF_BASE * 2 ** min(failures - 1, 16))))
 
 
 def _is_new(status: ArchiveStatus, newest: SavedCheckpoint) -> bool:

@@ -31,7 +31,7 @@ from lockstep.core.model.tiers import LOCAL, SHARED
 from lockstep.core.model.worker_report import Verdict
 
 MAX_ARCHIVE_FAILURES = 6
-"""Jobs in a row that may fail before the gang goes on without the archive."""
+"""Restores and listings in a row that may fail before the gang goes on without the archive."""
 _FROM_ARCHIVE = ("Restore", "List")
 _JOB_KEPT = 3600.0
 """Seconds beyond ``keepFinished`` for which a restored copy is not asked for again: its job may still be there."""
@@ -151,7 +151,7 @@ def _hopeless(state: RunState) -> str:
     archive = state.status.checkpoint.archive
     if not state.tunables.archive.image:
         return "the operator's configuration names no image for archive jobs (archive.image)"
-    given_up = archive.failures >= MAX_ARCHIVE_FAILURES and archive.message.startswith(_FROM_ARCHIVE)
+    given_up = archive.restore_failures >= MAX_ARCHIVE_FAILURES and archive.message.startswith(_FROM_ARCHIVE)
     return archive.message if given_up else ""
 
 

@@ -196,6 +196,39 @@ def test_a_restore_goes_before_everything_else_and_ends_with_a_path() -> None:
     assert (back.tier, back.step, back.path, back.attempt) == ("shared", 300, f"{PATH}/a0/step-300", 2)
 
 
+@pytest.mark.parametrize("action", ["Restore", "List"])
+def test_what_a_gang_waits_for_has_tries_and_a_backoff_of_its_own(action: str) -> None:
+    known = changed(copied(), failures=7, not_before=NOW + 3600, message="Upload of a2/step-400 failed: no")
+    run, now = run_of(known, saved=(2, 400)), NOW
+    wanted: dict[str, Any] = {"restore": known.published[0]} if action == "Restore" else {"search": True}
+    for wait in (60, 120, 240, 300, 300):
+        made = plan_archive(run, (), SETTINGS, now, **wanted)
+        assert made.status.job is not None, "uploads that failed hold it up no longer than those before it"
+        assert made.status.job.action == action
+        ended = job(made, JobPhase.FAILED, outcome="StoreUnavailable", message="down")
+        failed = plan_archive(after(run, made), [ended], SETTINGS, now, **wanted)
+        run, now = after(run, failed), now + wait
+        assert (failed.status.failures, failed.status.not_before) == (7, NOW + 3600)
+        assert failed.status.restore_not_before == now
+    assert run.status.checkpoint.archive.restore_failures == 5
+    upload = plan_archive(run, (), SETTINGS, NOW + 3600, ended=True)
+    assert upload.status.job is not None
+    assert upload.status.job.name.endswith("archive-2-400-7")
+    done = plan_archive(after(run, upload), [job(upload)], SETTINGS, NOW + 3700)
+    assert (done.status.failures, done.status.restore_failures, done.status.message) == (0, 0, "")
+
+
+def test_a_restore_that_succeeds_has_uploads_tried_at_once_as_the_next_of_their_tries() -> None:
+    known = changed(copied(), failures=7, not_before=NOW + 3600)
+    run = run_of(known, saved=(2, 400))
+    made = plan_archive(run, (), SETTINGS, NOW, restore=known.published[0])
+    ended = job(made, path=f"{PATH}/a0/step-300")
+    back = plan_archive(after(run, made), [ended], SETTINGS, NOW + 100)
+    next_one = plan_archive(after(run, back), [ended], SETTINGS, NOW + 101, ended=True)
+    assert next_one.status.job is not None
+    assert next_one.status.job.name.endswith("archive-2-400-7")
+
+
 def test_a_copy_that_cannot_be_restored_is_no_candidate_any_more() -> None:
     run = run_of(copied(), saved=None)
     wanted = copied().published[0]

@@ -19,6 +19,7 @@ from lockstep.core.model.tunables import Tunables
 from lockstep.core.model.worker_report import CheckpointReport, Verdict
 from lockstep.core.pods.gang import pod_body
 from lockstep.core.run.resume_point import MAX_ARCHIVE_FAILURES
+from support.values import not_none
 from support.world import World, node, spec, world_with_gang
 
 ARCHIVED = {"shared": {"claimName": "lustre"}, "archive": {"uri": "s3://golden/one", "interval": "6h"}}
@@ -91,6 +92,20 @@ def test_after_repeated_failures_the_run_stops_waiting_and_says_what_went_wrong(
     assert "CredentialsRefused: the store refuses the key" in said(w, "Finished")
     rejected = w.status("one").checkpoint.rejected
     assert any(each.tier == "archive" and "CredentialsRefused" in each.reason for each in rejected)
+
+
+def test_uploads_that_failed_before_neither_hold_up_a_restore_nor_count_as_failures_of_it() -> None:
+    w = archived()
+    known = w.status("one").checkpoint
+    archive = changed(known.archive, failures=7, not_before=w.now + 3600, message="Upload of a1/step-200 failed: no")
+    w.amend("one", checkpoint=changed(known, archive=archive))
+    w.exit_child("one", 1, 1)
+    w.pass_time(70, step=5)
+    end_job(w, "Restore", JobPhase.FAILED, outcome="StoreUnavailable", message="for a moment")
+    w.pass_time(70, step=5)
+    assert not is_true(w.status("one"), "Finished")
+    end_job(w, "Restore", outcome="Done", path=BACK)
+    assert not_none(w.status("one").checkpoint.resume).step == 100
 
 
 @pytest.mark.parametrize("seen", [None, Verdict.INVALID], ids=["nothing", "half of it"])
