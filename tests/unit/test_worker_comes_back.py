@@ -208,6 +208,30 @@ def test_a_second_look_that_fails_is_not_said_to_have_been_one(
     assert reading.barrier.report()["lookedAgain"] == 1
 
 
+def test_a_second_look_sees_what_may_be_saves_too(monkeypatch: pytest.MonkeyPatch, reading: Reading) -> None:
+    answer = reading.read()
+    assert answer is not None
+    answer()
+    reading.barrier.approach(ASKED_TO_READ)
+    reading.barrier.unrecognised = None
+    asked = ASKED_TO_READ | {"worldSize": 1, "lookAgain": True}
+    begun: list[Callable[[], Callable[[], None] | None]] = []
+    monkeypatch.setattr(reading.barrier, "_in_thread", begun.append)
+    save = {"tier": "shared", "attempt": 1, "path": "/c/ckpt.pt", "reason": ""}
+    monkeypatch.setattr(worker_barrier, "left_behind", Mock(side_effect=[[save], None, []]))
+    for told in ([save], None, []):
+        monkeypatch.setattr(reading.barrier, "_look_after", 0.0)
+        reading.barrier.approach(asked)
+        _take(begun.pop())
+        assert reading.barrier.unrecognised == told
+    reading.barrier.approach(asked | {"rank": -1})
+    assert not begun
+    monkeypatch.setattr(reading.barrier, "_look_after", 0.0)
+    reading.barrier.approach(asked | {"rank": -1})
+    _take(begun.pop())
+    assert reading.barrier.unrecognised == [], "a spare may stand there while others save"
+
+
 def _take(work: Callable[[], Callable[[], None] | None]) -> None:
     finish = work()
     assert finish is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -22,7 +23,6 @@ from lockstep.worker.checkpoints.unrecognised import (
     MOST,
     as_written,
     being_saved,
-    bounded,
     left_behind,
 )
 from lockstep.worker.settings import Settings, Tier, places_of
@@ -435,9 +435,42 @@ def test_however_much_lies_there_the_look_ends_and_the_newest_few_are_told(tmp_p
     for number in range(LOOKED_AT):
         (directory / f"log-{number}.txt").touch()
     began = time.monotonic()
-    rows = bounded(left_behind(settings(tmp_path), 0))
-    assert len(rows) <= MOST
+    rows = left_behind(settings(tmp_path), 0)
+    assert rows is None or 0 < len(rows) <= MOST
     assert time.monotonic() - began < 30.0
+
+
+BLIND = {"stale": errno.ESTALE, "broken": errno.EIO, "denied": errno.EACCES}
+NOTHING_THERE = {"gone": errno.ENOENT, "a file": errno.ENOTDIR}
+
+
+def test_a_look_that_could_not_see_all_says_nothing_unless_what_it_saw_speaks_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch_file(attempt_of(tmp_path, 1) / "ckpt.pt")
+    torch_file(tmp_path / "ns/one/beside.pt")
+    attempt_of(tmp_path, 2).mkdir()
+    scandir = os.scandir
+
+    def told(number: int, blind_to: Path) -> list[str] | None:
+        def scan(path: str) -> object:
+            if Path(path) == blind_to:
+                raise OSError(number, os.strerror(number), path)
+            return scandir(path)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("lockstep.worker.checkpoints.unrecognised.os.scandir", scan)
+            rows = left_behind(settings(tmp_path), 0)
+        return None if rows is None else names(rows)
+
+    for number in BLIND.values():
+        assert told(number, attempt_of(tmp_path, 1)) is None, "what lies beside may be anybody's"
+        assert told(number, tmp_path / "ns/one" / UID) is None
+        assert told(number, attempt_of(tmp_path, 2)) == ["ckpt.pt", "beside.pt"]
+    for number in NOTHING_THERE.values():
+        assert told(number, attempt_of(tmp_path, 1)) == ["beside.pt"]
+    monkeypatch.setattr("lockstep.worker.checkpoints.unrecognised.LOOKED_AT", 2)
+    assert told(errno.EIO, tmp_path) is None, "it ended before it came to the save"
 
 
 def test_a_look_while_it_trains_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -511,9 +544,12 @@ def test_at_the_barrier_it_is_known_of_what_the_last_attempt_was_seen_to_write(t
     torch_file(out / "ckpt_30.pt")
     seen = watch.poll(over=True).unrecognised
     (out / "ckpt_30.pt").unlink()
-    rows = as_written(left_behind(one, 0), seen, 2)
+    rows = as_written(left_behind(one, 0), seen, 2) or []
     told = {os.path.basename(row["path"]): row["attempt"] for row in rows}
     assert told == {"ckpt_10.pt": 1, "base.pt": 0, "ckpt_20.pt": 2}
+    blind = as_written(None, seen, 2) or []
+    assert {(os.path.basename(row["path"]), row["attempt"]) for row in blind} == {("ckpt_20.pt", 2), ("ckpt_30.pt", 2)}
+    assert as_written(None, [], 2) is None
 
 
 class Watched:

@@ -133,7 +133,7 @@ class State(_Wire):
     progress: Progress | None = None
     new_checkpoints: Annotated[tuple[CheckpointReport, ...], Meta(max_length=1024)] = ()
     unrecognised: Annotated[tuple[UnrecognisedReport, ...], Meta(max_length=64)] | None = None
-    """None: the worker is of a release that does not say."""
+    """None: the worker is of a release that does not say, or could not look at all."""
     previous_saves: Annotated[tuple[PreviousSavesReport, ...], Meta(max_length=64)] = ()
     verified: Annotated[tuple[VerifyReport, ...], Meta(max_length=64)] = ()
     problem: Text | None = None

@@ -220,7 +220,7 @@ class WorkerReport:
     exit: ExitReport | None = None
     progress: ProgressReport | None = None
     inventory: tuple[CheckpointReport, ...] = ()
-    unrecognised: tuple[UnrecognisedReport, ...] | None = None  # None: its release does not say
+    unrecognised: tuple[UnrecognisedReport, ...] | None = None  # None: not said
     previous_saves: tuple[PreviousSavesReport, ...] = ()  # while the run has saved nothing; newest first
     verified: tuple[VerifyReport, ...] = ()
     problem: str = ""  # the node check failed: reason in words

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 from time import monotonic
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from lockstep.worker.checkpoints.formats import nvrx, ray_train
 from lockstep.worker.checkpoints.formats.catalogue import (
@@ -55,13 +55,24 @@ class _Walk:
 
     def __init__(self, settings: Settings, since: float = 0.0, seconds: float = float("inf")) -> None:
         self._settings, self.left, self._since, self._until = settings, LOOKED_AT, since, monotonic() + seconds
+        self.is_whole = True  # all that there is was seen
+
+    @contextlib.contextmanager
+    def _passes_over_what_fails(self) -> Iterator[None]:
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # nothing is there
+        except OSError:
+            self.is_whole = False
 
     def entries(self, directory: str) -> Iterator[os.DirEntry[str]]:
-        """Files and directories, no links. Whatever cannot be listed is left out: the inventory says so."""
-        with contextlib.suppress(OSError), os.scandir(directory) as found:
+        """Files and directories, no links. Whatever cannot be listed is left out, and the look is not whole."""
+        with self._passes_over_what_fails(), os.scandir(directory) as found:
             for entry in found:
                 self.left -= 1
                 if self.left < 0 or monotonic() > self._until:
+                    self.is_whole = False
                     return
                 if entry.is_symlink() or PASSED_OVER.search(entry.name) or self._is_resumed_from(entry):
                     continue
@@ -86,7 +97,7 @@ class _Walk:
         return 0.0
 
     def _files(self, entry: os.DirEntry[str], own: bool, depth: int) -> Iterator[_File]:
-        with contextlib.suppress(OSError):
+        with self._passes_over_what_fails():
             if entry.is_dir(follow_symlinks=False):
                 if depth <= DEEPEST and is_looked_into(entry.name):
                     for each in self.entries(entry.path):
@@ -121,11 +132,16 @@ def _all(found: Iterable[_Found]) -> Iterable[_Found]:
     return found
 
 
-def left_behind(settings: Settings, rank: int) -> List[JSON]:
-    """Of earlier attempts, and, as of attempt 0, what lies where others may have put it as well."""
+def left_behind(settings: Settings, rank: int) -> Optional[List[JSON]]:
+    """Of earlier attempts, and, as of attempt 0, what lies where others may have put it as well; what a report carries.
+
+    None, which is no word of what is there: not all could be looked at, and nothing was found that speaks for itself.
+    """
     rows: List[JSON] = []
+    walks: List[_Walk] = []
     for name in _looked_into(settings, rank):
         walk, root = _Walk(settings), settings.tiers[name].root
+        walks.append(walk)
         if name == SHARED and settings.fenced:
             rows += _rows(name, 0, _in_attempt(walk, settings, name, root))
             continue
@@ -135,7 +151,9 @@ def left_behind(settings: Settings, rank: int) -> List[JSON]:
             if attempt:  # the archive restores into a0
                 rows += _rows(name, attempt, _in_attempt(walk, settings, name, path))
         rows += _rows(name, 0, _beside(settings, name, walk))
-    return rows
+    told = bounded(rows)
+    speaks = any(row["attempt"] for row in told) or all(walk.is_whole for walk in walks)
+    return told if speaks else None
 
 
 def being_saved(
@@ -286,9 +304,12 @@ def _row(tier: str, attempt: int, path: str, reason: str) -> JSON:
     return {"tier": tier, "attempt": attempt, "path": path[:MAX_PATH], "reason": reason[:256]}
 
 
-def as_written(rows: Sequence[JSON], seen: Sequence[JSON], attempt: int) -> List[JSON]:
+def as_written(rows: Optional[Sequence[JSON]], seen: Sequence[JSON], attempt: int) -> Optional[List[JSON]]:
     """``rows`` of the barrier, where what lies as others may have put it there is of the attempt that was ``seen`` to
-    write it: it may have done so last of all, and nobody have heard of it before."""
+    write it: it may have done so last of all, and nobody have heard of it before. None, where that could not be looked
+    at: what was seen before is all that is known."""
+    if rows is None:
+        return [dict(row, attempt=row["attempt"] or attempt) for row in seen] or None
     written = {(row["tier"], row["path"]) for row in seen}
     return [
         dict(row, attempt=row["attempt"] or attempt) if (row["tier"], row["path"]) in written else row for row in rows

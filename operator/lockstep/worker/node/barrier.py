@@ -13,6 +13,7 @@ from lockstep.worker.checkpoints.formats.findings import UNKNOWN, InterruptedChe
 from lockstep.worker.checkpoints.inventory import survey
 from lockstep.worker.checkpoints.pointers import PointerError, rewrite_pointers
 from lockstep.worker.checkpoints.previous import previous_saves
+from lockstep.worker.checkpoints.unrecognised import left_behind
 from lockstep.worker.child.training import InThread
 from lockstep.worker.errors import trouble
 from lockstep.worker.link.operator_link import Link
@@ -45,7 +46,8 @@ class Barrier:
         self.ready_for = 0  # the attempt that this worker stands ready for
         self.problem = ""  # why it is not ready
         self.suspicious = True  # the next time its disks are to be tried out as well
-        self.unrecognised: Sequence[JSON] = ()  # what may be saves of earlier attempts
+        # What may be saves of earlier attempts; None: it could not be looked at.
+        self.unrecognised: Optional[Sequence[JSON]] = ()
         self.previous_saves: Sequence[JSON] = ()  # what earlier runs of this name left, where this one saved nothing
         self._wanted = 0  # the attempt that the operator gathers for
         self._asked_to_look = 0  # the attempt that it was asked for to look once more …
@@ -175,27 +177,33 @@ class Barrier:
         self._preparing = True
         if asked:
             self._asked_to_look = attempt
-        known = self._link.inventory
+        known, left_before = self._link.inventory, self.unrecognised
 
         def survey_again() -> Callable[[], None]:
             previous: Sequence[JSON] = ()
-            looked = asked
+            looked, left = asked, left_before
             try:
                 found = survey(self._settings, attempt, rank, world)
+                if rank >= 0:  # a spare may stand here while others train, and is to tell nothing of their saves
+                    left = left_behind(self._settings, rank)
                 if not found and rank <= 0:
                     previous = previous_saves(self._settings)
             except Exception:  # the thread's end, as in prepare; the next look may tell more
-                found, looked = known, False
-            return functools.partial(self._take_survey, attempt, found, previous, looked)
+                found, left, looked = known, left_before, False
+            return functools.partial(self._take_survey, attempt, found, left, previous, looked)
 
         self._in_thread(survey_again)
 
-    def _take_survey(self, attempt: int, inventory: List[JSON], previous: Sequence[JSON], looked: bool) -> None:
+    def _take_survey(
+        self, attempt: int, inventory: List[JSON], left: Optional[Sequence[JSON]], previous: Sequence[JSON],
+        looked: bool,
+    ) -> None:  # fmt: skip
         self._preparing, self._look_after = False, time.monotonic() + LOOK_AGAIN_SECONDS
         if attempt != self.ready_for:
             return
         if looked:
             self._looked_again = attempt
+        self.unrecognised = left
         if inventory != self._link.inventory:
             self.previous_saves = previous
             self._link.register(inventory)

@@ -17,7 +17,7 @@ from lockstep.slurm.sizes import plural
 from lockstep.worker.checkpoints.inventory import At, at_nothing, survey
 from lockstep.worker.checkpoints.previous import previous_saves
 from lockstep.worker.checkpoints.removal import free_space as free_local_space
-from lockstep.worker.checkpoints.unrecognised import bounded, left_behind
+from lockstep.worker.checkpoints.unrecognised import left_behind
 from lockstep.worker.child.processes import end_other_processes, output_of
 from lockstep.worker.child.scratch import free_space
 from lockstep.worker.errors import trouble
@@ -41,7 +41,7 @@ class Prepared(NamedTuple):
     problem: str
     inventory: List[JSON]
     port: Optional[socket.socket]
-    unrecognised: Sequence[JSON] = ()  # what may be saves of earlier attempts, and is in no inventory
+    unrecognised: Optional[Sequence[JSON]] = ()  # what may be saves of earlier attempts, and is in no inventory
     steps_port: Optional[socket.socket] = None
     dashboard_port: Optional[socket.socket] = None
     previous_saves: Sequence[JSON] = ()  # what earlier runs of this name left, where this one saved nothing
@@ -69,14 +69,14 @@ def prepare(
             at(f"the scratch volume {settings.scratch}")
             problem = scratch_problem(settings, suspicious)
         inventory: List[JSON] = []
-        unrecognised: List[JSON] = []
+        unrecognised: Optional[List[JSON]] = []
         previous: List[JSON] = []
         if not problem:
             if LOCAL in settings.tiers:
                 at(f"the {LOCAL} checkpoint tier {settings.tiers[LOCAL].root}")
                 free_local_space(settings)
             inventory = survey(settings, attempt, rank, world, at)
-            unrecognised = bounded(left_behind(settings, rank))
+            unrecognised = left_behind(settings, rank)
             if not inventory and rank <= 0:  # all see the same tier; a spare may become the one that is asked
                 at("the saves of earlier runs of this name")
                 previous = previous_saves(settings)
