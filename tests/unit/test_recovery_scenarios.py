@@ -387,6 +387,26 @@ def test_nan_goes_back_beyond_the_newest_checkpoint_until_training_is_past_it() 
     assert status(w).recovery.roll_backs == 0
 
 
+def test_a_program_that_keeps_its_newest_save_alone_goes_back_to_that() -> None:
+    w = training()
+    for _ in range(3):
+        train(w, 10)  # 20, 30, 40
+    train(w, 2, saving=False)
+    w.saved[w.runs[RUN].uid] = [40]
+    w.show(RUN, 1, NAN, step=41)
+    w.pass_time(30, step=2)
+    assert status(w).attempts[0].action == "RollBack"
+    assert resumed(w) == (40, 1)
+    assert (status(w).checkpoint.ceiling, status(w).recovery.diverged_from) == (40, 41)
+    train(w, 1)  # 41, and nothing else is left of what was saved before
+    w.saved[w.runs[RUN].uid] = [41]
+    fail(w, 0, stderr="RuntimeError: a")
+    assert resumed(w) == (41, 2)
+    train(w, 10)
+    recovery = status(w).recovery
+    assert (status(w).checkpoint.ceiling, recovery.roll_backs, recovery.diverged_from) == (None, 0, 0)
+
+
 def test_a_crash_during_a_roll_back_keeps_what_was_saved_since() -> None:
     w = training()
     for _ in range(3):

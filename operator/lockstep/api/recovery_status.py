@@ -178,6 +178,9 @@ class RecoveryStatus(StatusModel):
     """The attempt that was rolled back last; what it and those before it saved is not trusted."""
     diverged_step: int = 0
     """A valid checkpoint of a later attempt beyond this step ends the roll-back."""
+    diverged_from: int = 0
+    """The first step that is known to have gone wrong. Where nothing is left that may be gone back to, what was saved
+    before it may be."""
     straggler: StragglerStatus | None = None
     """The slowest rank, while it stands out."""
     debug_until: Timestamp | None = None

@@ -4,7 +4,7 @@ Cheapest in seconds: the time to load it plus the time to repeat the steps since
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from lockstep.api.checkpoint_spec import StartMode
@@ -54,7 +54,9 @@ class ResumeContext:
     ``highest_step`` is the highest ever reported, ``step_seconds`` the usual time of one; ``reached`` is the highest
     that whoever saved them reported, or is to do (each 0: unknown).
     ``saved_before`` says that status knows of a step that was once committed.
-    ``ceiling`` is the highest step that may be chosen; what is in ``quarantine`` is not.
+    ``ceiling`` is the highest step that may be chosen; what is in ``quarantine`` is not. Where nothing is left up to
+    there, it is what was saved before step ``diverged_from`` (0: not known), or by attempts after ``diverged_attempt``.
+    ``may_see_more`` are ranks that list older ones if they are asked to look again.
     ``bandwidth`` is bytes per second: of the whole shared tier, of one node's local tier, and of the archive.
     ``unknown`` may be saves, and no format recognises them. ``previous`` are those of earlier runs of this name, in the
     directory of it, while no attempt of this one was ever started.
@@ -71,6 +73,9 @@ class ResumeContext:
     saved_before: bool = False
     mode: StartMode = "Auto"
     ceiling: int | None = None
+    diverged_from: int = 0
+    diverged_attempt: int = 0
+    may_see_more: tuple[int, ...] = ()
     quarantine: Quarantine = frozenset()
     probe_grace: float = 60.0
     bandwidth: Mapping[str, float] = field(default_factory=lambda: BANDWIDTH)
@@ -199,6 +204,23 @@ def choose_resume(
                 wait_until=deadline,
             )
         refused[choice] = f"could not be read within {allowed:.0f} s: {check.reason}"
+    passed_over = [each for each in candidates if each.verdict is Verdict.VALID and _is_passed_over(each, context)]
+    if passed_over and context.may_see_more and now < probe_deadline:
+        return ResumeDecision(
+            ResumeKind.WAIT,
+            ResumeReason.CHECKPOINT_UNKNOWN,
+            f"waits for ranks to look for older checkpoints: {_refusal(passed_over[0], checks, context)}",
+            rejected=_passed_over(refused, None, context),
+            look_again=context.may_see_more,
+            wait_until=probe_deadline,
+        )
+    # What the roll-back was to go to may have been removed: by the program, which keeps its newest alone.
+    less = replace(context, ceiling=None)
+    before = [e.step for e in passed_over if _is_from_before(e, context) and not _refusal(e, checks, less)]
+    if before:
+        found = choose_resume(candidates, checks, replace(context, ceiling=min(before)), now)
+        why = f", as nothing that was saved up to step {context.ceiling} is left"
+        return replace(found, message=found.message + why) if found.kind is ResumeKind.RESUME else found
     return _without_checkpoint(candidates, refused, context)
 
 
@@ -256,9 +278,7 @@ def _refusal(candidate: Candidate, checks: Mapping[tuple[str, str], Check], cont
         return refusal
     if _is_beyond(candidate, context):
         return f"is newer than step {context.ceiling}, to which the run rolls back"
-    # What is in the archive was copied from the shared tier.
-    tiers = (ARCHIVE, SHARED) if candidate.tier == ARCHIVE else (candidate.tier,)
-    if any(in_quarantine(context.quarantine, tier, candidate.step, candidate.attempt) for tier in tiers):
+    if _is_passed_over(candidate, context):
         return "is quarantined: training failed soon after it was loaded"
     if check.verdict is Verdict.INVALID:
         return check.reason
@@ -267,6 +287,21 @@ def _refusal(candidate: Candidate, checks: Mapping[tuple[str, str], Check], cont
 
 def _is_beyond(candidate: Candidate, context: ResumeContext) -> bool:
     return context.ceiling is not None and candidate.step > context.ceiling
+
+
+def _is_from_before(candidate: Candidate, context: ResumeContext) -> bool:
+    """Saved beyond the ceiling, but before training went wrong, or since by an attempt that was not rolled back."""
+    since = 0 < context.diverged_attempt < candidate.attempt
+    return _is_beyond(candidate, context) and (candidate.step < context.diverged_from or since)
+
+
+def _is_passed_over(candidate: Candidate, context: ResumeContext) -> bool:
+    """It may not be chosen however valid it is."""
+    # What is in the archive was copied from the shared tier.
+    tiers = (ARCHIVE, SHARED) if candidate.tier == ARCHIVE else (candidate.tier,)
+    return _is_beyond(candidate, context) or any(
+        in_quarantine(context.quarantine, tier, candidate.step, candidate.attempt) for tier in tiers
+    )
 
 
 def world_refusal(candidate: Candidate | CheckpointReport, world: int) -> str:

@@ -124,6 +124,11 @@ class Case:
         """Steps made since the attempt began."""
         return 0 if self.step is None else self.step - (self.resumed[1].step if self.resumed else 0)
 
+    @property
+    def went_wrong_at(self) -> int | None:
+        """What was saved at a lower step may be gone back to; None: nobody can tell."""
+        return self.diverged_step if self.diverged_step is not None else self.step
+
 
 def act(cause: Cause, case: Case) -> Action:
     """The action for ``cause``. Total: a cause of which nothing is known is treated like any failing program."""
@@ -253,7 +258,7 @@ def _may_be_one_machine(cause: Cause, case: Case) -> bool:
 
 def _roll_back(cause: Cause, case: Case) -> Action:
     """One valid checkpoint further back than necessary, the next time two, then four."""
-    diverged = case.diverged_step if case.diverged_step is not None else case.step
+    diverged = case.went_wrong_at
     earlier = [step for step in case.valid_steps if diverged is None or step < diverged]
     oldest = case.resumed is not None and earlier == [case.resumed[1].step]
     if case.roll_backs >= MOST_ROLL_BACKS:

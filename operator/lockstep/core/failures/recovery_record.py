@@ -195,10 +195,15 @@ def record_shrink(status: TrainingRunStatus, at: float | None) -> TrainingRunSta
     return _with(status, changed(status.recovery, shrunk_at=at))
 
 
-def record_roll_back(status: TrainingRunStatus, ceiling: int, diverged_step: int) -> TrainingRunStatus:
-    """The current attempt went wrong, no later than at ``diverged_step``: the run goes back to ``ceiling``."""
+def record_roll_back(
+    status: TrainingRunStatus, ceiling: int, diverged_step: int, diverged_from: int
+) -> TrainingRunStatus:
+    """The current attempt went wrong at ``diverged_from``, or between that and ``diverged_step``: the run goes back to
+    ``ceiling``."""
+    before = status.recovery.diverged_from
     recovery = changed(
         status.recovery,
+        diverged_from=min(diverged_from, before) if before else diverged_from,
         roll_backs=status.recovery.roll_backs + 1,
         diverged_attempt=status.attempt,
         diverged_step=max(diverged_step, status.recovery.diverged_step),
@@ -208,7 +213,7 @@ def record_roll_back(status: TrainingRunStatus, ceiling: int, diverged_step: int
 
 def forget_roll_backs(status: TrainingRunStatus) -> TrainingRunStatus:
     """Training is past what went wrong."""
-    return _with(status, changed(status.recovery, roll_backs=0, diverged_attempt=0, diverged_step=0))
+    return _with(status, changed(status.recovery, roll_backs=0, diverged_attempt=0, diverged_step=0, diverged_from=0))
 
 
 def _with(status: TrainingRunStatus, recovery: RecoveryStatus) -> TrainingRunStatus:

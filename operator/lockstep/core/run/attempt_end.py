@@ -102,7 +102,7 @@ def remember(plan: PlanBuilder, cause: Cause, action: Action, case: Case) -> Non
     if action.quarantine is not None:
         quarantine(plan, *action.quarantine, cause.evidence.message)
     if action.ceiling is not None:
-        roll_back(plan, action.ceiling)
+        roll_back(plan, action.ceiling, case.went_wrong_at)
     if action.alert:
         report_exclusion_limit(plan, action.alert)
 

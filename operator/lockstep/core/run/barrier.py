@@ -6,7 +6,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import RejectedCandidate, SavedCheckpoint
 from lockstep.api.run_status import StartRecord
 from lockstep.core.checkpoints.archiving import is_tidying
-from lockstep.core.checkpoints.checkpoint_record import record_no_choice, record_resume
+from lockstep.core.checkpoints.checkpoint_record import record_ceiling, record_no_choice, record_resume
 from lockstep.core.checkpoints.inventory import is_foreign, is_own
 from lockstep.core.checkpoints.local_retention import local_retention
 from lockstep.core.checkpoints.resume import Rejection, ResumeDecision, ResumeKind
@@ -176,6 +176,9 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
         cadence=from_the_start(plan.status.checkpoint.cadence),
         retention=local_retention(plan, choice),
     )
+    ceiling = status.checkpoint.ceiling
+    if choice is not None and ceiling is not None and choice.step > ceiling:  # nothing older was left
+        status = record_ceiling(status, choice.step)
     status = record_start(status, choice.step if choice is not None else None)
     plan.status = put_start(status, start)
     report_steps_lost(plan, choice.step if choice else 0, choice.attempt if choice else 0)

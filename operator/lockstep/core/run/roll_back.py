@@ -52,12 +52,16 @@ def quarantine(plan: PlanBuilder, tier: str, save: Save, reason: str) -> None:
     plan.status = lower_best_step(plan.status, saved_step(plan))
 
 
-def roll_back(plan: PlanBuilder, ceiling: int) -> None:
-    """Resume from no step beyond ``ceiling``, until a later attempt has saved something beyond what is known now."""
+def roll_back(plan: PlanBuilder, ceiling: int, went_wrong_at: int | None) -> None:
+    """Resume from no step beyond ``ceiling``, until a later attempt has saved something beyond what is known now.
+
+    ``went_wrong_at`` None: not known, and all that is known now may be of before.
+    """
     known = [found.step for found in candidates(plan.snapshot, plan.status) if not found.doubted]
     reported = [r.progress.step for r in plan.snapshot.reports.values() if r.progress is not None]
     last = max([*known, *reported, plan.status.progress.step])
-    plan.status = record_roll_back(record_ceiling(plan.status, ceiling), ceiling, last)
+    since = went_wrong_at if went_wrong_at is not None else last + 1
+    plan.status = record_roll_back(record_ceiling(plan.status, ceiling), ceiling, last, since)
 
 
 def lift_ceiling(plan: PlanBuilder) -> None:

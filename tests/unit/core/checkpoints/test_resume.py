@@ -250,6 +250,57 @@ def test_where_everything_was_saved_after_training_went_wrong_it_is_said_so() ->
     assert torn.reason == "NoValidCheckpoint"
 
 
+@pytest.mark.parametrize(
+    ("changes", "step"),
+    [
+        ({}, 108),
+        ({"mode": "Fresh"}, 108),
+        ({"mode": "Require"}, 108),
+        ({"diverged_from": 108}, None),
+        ({"diverged_from": 0}, None),
+        ({"diverged_from": 0, "diverged_attempt": 1}, 115),
+        ({"quarantine": frozenset({(SHARED, Save(108, 1))})}, 109),
+        ({"quarantine": frozenset({(SHARED, Save(108, 1)), (SHARED, Save(109, 1))})}, None),
+    ],
+)
+def test_where_nothing_is_left_up_to_the_ceiling_the_oldest_of_before_it_went_wrong_is_gone_back_to(
+    changes: dict[str, object], step: int | None
+) -> None:
+    found = [checkpoint(SHARED, each) for each in (120, 110, 109, 108)]
+    found += [checkpoint(SHARED, 115, attempt=2), checkpoint(SHARED, 90, Verdict.INVALID)]
+    decision = decide(*found, **{"ceiling": 99, "diverged_from": 110} | changes)
+    assert (decision.choice and decision.choice.step) == step
+    if step is None:
+        assert decision.reason == "NothingToGoBackTo"
+    else:
+        assert decision.kind is ResumeKind.RESUME
+        assert decision.message.endswith(", as nothing that was saved up to step 99 is left")
+
+
+def test_what_is_gone_back_to_instead_is_read_first_and_passed_over_where_that_fails() -> None:
+    older, newer = checkpoint(SHARED, 108), checkpoint(SHARED, 109)
+    context = replace(CONTEXT, ceiling=99, diverged_from=110)
+    first = choose_resume([older, newer], {}, context, DURING_GRACE)
+    assert (first.kind, first.choice) == (ResumeKind.VERIFY, older)
+    checks = {(SHARED, older.path): Check(Verdict.INVALID, "torn")}
+    second = choose_resume([older, newer], checks, context, DURING_GRACE)
+    assert (second.kind, second.choice) == (ResumeKind.VERIFY, newer)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"ceiling": 99}, {"quarantine": frozenset({(SHARED, Save(120, 1)), (SHARED, Save(110, 1))})}]
+)
+def test_before_a_run_ends_as_what_is_seen_may_not_be_chosen_ranks_look_for_older_ones(
+    changes: dict[str, object],
+) -> None:
+    found = [checkpoint(SHARED, 120), checkpoint(SHARED, 110)]
+    decision = decide(*found, may_see_more=(0, 3), **changes)
+    assert (decision.kind, decision.look_again) == (ResumeKind.WAIT, (0, 3))
+    assert decide(*found, may_see_more=(0, 3), now=AFTER_GRACE, **changes).kind is ResumeKind.BLOCKED
+    assert decide(*found, **changes).kind is ResumeKind.BLOCKED, "they have looked"
+    assert decide(*found, checkpoint(SHARED, 95), may_see_more=(0, 3), **changes).kind is ResumeKind.RESUME
+
+
 @pytest.mark.parametrize(("ceiling", "step"), [(110, 110), (109, 100)])
 def test_the_step_that_a_run_rolls_back_to_may_itself_be_resumed_from(ceiling: int, step: int) -> None:
     decision = decide(checkpoint(SHARED, 110), checkpoint(SHARED, 100), ceiling=ceiling)
@@ -438,6 +489,9 @@ any_context = st.builds(
     saved_before=st.booleans(),
     mode=st.sampled_from(["Auto", "Fresh", "Require"]),
     ceiling=st.none() | st.integers(0, 200),
+    diverged_from=st.integers(0, 200),
+    diverged_attempt=st.integers(0, 2),
+    may_see_more=st.sampled_from([(), (3,)]),
     quarantine=st.frozensets(
         st.tuples(st.sampled_from([LOCAL, SHARED]), st.builds(Save, st.integers(0, 200), st.integers(0, 3))), max_size=3
     ),
@@ -472,7 +526,9 @@ def test_only_a_valid_checkpoint_read_to_the_end_is_ever_resumed(
         bad = {save.attempt for tier, save in context.quarantine if (tier, save.step) == (choice.tier, choice.step)}
         assert not bad & {0, choice.attempt}
         assert choice.attempt or not bad
-        assert context.ceiling is None or choice.step <= context.ceiling
+        later = 0 < context.diverged_attempt < choice.attempt
+        before = context.ceiling is None or choice.step <= max(context.ceiling, context.diverged_from - 1)
+        assert before or later
         assert choice.run_uid in ("", UID)
         assert choice.world in (0, context.world)
         assert choice.step <= max(each.step for each in candidates if each.verdict is Verdict.VALID)

@@ -90,11 +90,13 @@ def test_a_start_beyond_the_best_step_is_progress_and_ends_every_wait(
 
 def test_a_roll_back_lowers_what_counts_as_progress_and_is_forgotten_as_a_whole() -> None:
     status = record.record_progress_made(NOTHING, 50)
-    back = record.record_roll_back(status, 30, 70)
+    back = record.record_roll_back(status, 30, 70, 45)
     assert (back.recovery.best_step, back.recovery.roll_backs, back.recovery.diverged_step) == (30, 1, 70)
-    assert record.record_roll_back(back, 40, 60).recovery.diverged_step == 70
+    again = record.record_roll_back(back, 40, 60, 55).recovery
+    assert (again.diverged_step, again.diverged_from) == (70, 45)
+    assert record.record_roll_back(back, 20, 60, 35).recovery.diverged_from == 35
     over = record.forget_roll_backs(back).recovery
-    assert (over.roll_backs, over.diverged_step, over.best_step) == (0, 0, 30)
+    assert (over.roll_backs, over.diverged_step, over.diverged_from, over.best_step) == (0, 0, 0, 30)
 
 
 def test_lost_pods_are_counted_by_slot_and_forgotten_at_none() -> None:

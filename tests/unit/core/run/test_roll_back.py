@@ -49,5 +49,6 @@ def test_the_ceiling_is_lifted_by_what_outlasts_the_loss_of_a_node(tier: str, ce
 
 def test_a_number_that_is_no_step_is_nothing_that_a_run_has_to_get_past() -> None:
     builder = rolled_back("shared", 20251101)
-    roll_back(builder, 10)
-    assert builder.status.recovery.diverged_step == 40
+    roll_back(builder, 10, None)
+    recovery = builder.status.recovery
+    assert (recovery.diverged_step, recovery.diverged_from) == (40, 41)
