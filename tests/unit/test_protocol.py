@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from lockstep.controller.workers.protocol import (
     decode_registration,
     decode_report,
 )
-from lockstep.core.model.plan import AskAnswer, BatchOrder, DesiredPhase, Directive, VerifyRequest
+from lockstep.core.model.plan import AskAnswer, BatchOrder, DesiredPhase, Directive, PassOver, VerifyRequest
 from lockstep.core.model.ranges import format_order, format_ranges
 from lockstep.core.model.start_record import CollectiveStart, Members, Resume
 from lockstep.core.model.worker_report import TimingReport, WorkerPhase
@@ -426,6 +427,14 @@ def test_only_the_slots_named_are_to_look_again() -> None:
     orders = Orders(directive(phase=DesiredPhase.PREPARE, start=None, nodelist=(), look_again=frozenset({1})), 1)
     assert "lookAgain" not in reply(orders, slot=0)
     assert reply(orders, slot=1)["lookAgain"] is True
+
+
+def test_what_may_not_be_chosen_is_told_at_the_barrier_alone_and_only_if_there_is_such() -> None:
+    passed_over = PassOver(490, (("shared", 300, 1),))
+    at_barrier = directive(phase=DesiredPhase.PREPARE, start=None, nodelist=(), pass_over=passed_over)
+    assert reply(Orders(at_barrier, 1))["passOver"] == {"beyond": 490, "saves": [["shared", 300, 1]]}
+    assert "passOver" not in reply(Orders(replace(at_barrier, pass_over=None), 1))
+    assert "passOver" not in reply(Orders(directive(pass_over=passed_over), 1))
 
 
 def test_the_files_to_verify_are_shared_out_by_rank() -> None:

@@ -5,6 +5,7 @@ import os
 import pickle
 import tracemalloc
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,13 @@ from lockstep.worker.checkpoints.formats import InterruptedCheckError, examinati
 from lockstep.worker.checkpoints.formats import manifest as manifest_format
 from lockstep.worker.checkpoints.formats.dcp import dcp_extents
 from lockstep.worker.checkpoints.inventory import CommitWatch, survey
-from lockstep.worker.checkpoints.tiers import ENOUGH_VALID, scan_tier
+from lockstep.worker.checkpoints.tiers import ENOUGH_VALID, NEWEST, passes_over, scan_tier
 from lockstep.worker.child.launch import contract_environment
 from lockstep.worker.limits import encoded
 from lockstep.worker.node import preflight
 from lockstep.worker.node.barrier import seen_in_words
 from lockstep.worker.node.preflight import prepare
-from lockstep.worker.settings import Settings, Tier, is_elsewhere
+from lockstep.worker.settings import JSON, Settings, Tier, is_elsewhere
 from lockstep.worker.start import Launch
 from support import checkpoint_layouts as layouts
 
@@ -151,6 +152,37 @@ def test_the_scan_ends_when_enough_valid_ones_were_found(tmp_path: Path) -> None
         commit(step_of(tmp_path, 1, f"step-{step}"), step=step)
     rows = scan_tier("shared", str(tmp_path), RUN_UID)
     assert [row["step"] for row in rows] == list(range(39, 39 - ENOUGH_VALID, -1))
+
+
+@pytest.mark.parametrize(
+    ("order", "older"),
+    [
+        ({"beyond": 20, "saves": []}, range(20, 12, -1)),
+        ({"beyond": None, "saves": [["shared", step, 1] for step in range(24, 40)]}, range(23, 15, -1)),
+        ({"beyond": 20, "saves": [["shared", 20, 0], ["local", 19, 1], ["shared", 18, 2]]}, range(19, 11, -1)),
+        ({"beyond": 3, "saves": []}, range(3, -1, -1)),
+        ({"beyond": 39, "saves": []}, ()),
+        (None, ()),
+    ],
+)
+def test_what_may_not_be_chosen_hides_nothing_older_that_may(
+    tmp_path: Path, order: JSON | None, older: Sequence[int]
+) -> None:
+    for step in range(40):
+        commit(step_of(tmp_path, 1, f"step-{step}"), step=step)
+    rows = scan_tier("shared", str(tmp_path), RUN_UID, may_not_be=passes_over(order))
+    newest = range(39, 39 - ENOUGH_VALID, -1)
+    assert [row["step"] for row in rows] == [*newest, *older]
+
+
+def test_what_is_torn_beyond_a_ceiling_leaves_room_for_what_lies_below_it(tmp_path: Path) -> None:
+    for step in range(60):
+        directory = commit(step_of(tmp_path, 1, f"step-{step}"), step=step)
+        if step > 10:
+            (directory / "manifest.json").unlink()
+    rows = scan_tier("shared", str(tmp_path), RUN_UID, may_not_be=passes_over({"beyond": 10}))
+    assert len(rows) <= NEWEST
+    assert [row["step"] for row in rows if row["verdict"] == "Valid"] == list(range(10, 2, -1))
 
 
 def test_no_directory_means_no_checkpoint_but_an_unreadable_one_means_not_knowing(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from harness.running_worker import (
 from lockstep.worker.checkpoints import inventory
 from lockstep.worker.child.launch import TOGETHER_SECONDS, start_delay
 from lockstep.worker.node import barrier as worker_barrier
+from lockstep.worker.node import preflight
 from lockstep.worker.node.barrier import Barrier
 from lockstep.worker.node.preflight import scratch_problem
 from lockstep.worker.settings import JSON, Settings, Tier
@@ -206,6 +207,31 @@ def test_a_second_look_that_fails_is_not_said_to_have_been_one(
     reading.barrier.approach(asked)
     _take(begun.pop())
     assert reading.barrier.report()["lookedAgain"] == 1
+
+
+def test_each_look_lists_what_is_older_than_what_the_operator_passes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[object] = []
+
+    def survey(*_: object, may_not_be: Callable[[str, int, int], bool], **__: object) -> list[JSON]:
+        given.append((may_not_be("shared", 490, 1), may_not_be("shared", 500, 1)))
+        return []
+
+    monkeypatch.setattr(preflight, "end_other_processes", str)
+    monkeypatch.setattr(preflight, "survey", lambda *rest: survey(may_not_be=rest[-1]))
+    monkeypatch.setattr(worker_barrier, "survey", survey)
+    settings = Settings("https://x", "team", "hello", "u", 0, 1, "pod", ("true",), scratch=str(tmp_path))
+    begun: list[Callable[[], Callable[[], None] | None]] = []
+    barrier = Barrier(settings, Mock(inventory=[]), begun.append, StepService(settings))
+    asked = {"attempt": 1, "rank": 0, "worldSize": 1, "passOver": {"beyond": 490, "saves": []}}
+    barrier.approach(asked)
+    _take(begun.pop())
+    barrier.approach(asked)
+    barrier.approach(asked | {"lookAgain": True, "passOver": {"beyond": 480, "saves": []}})
+    _take(begun.pop())
+    assert given == [(False, True), (True, True)]
+    barrier.leave()
 
 
 def test_a_second_look_sees_what_may_be_saves_too(monkeypatch: pytest.MonkeyPatch, reading: Reading) -> None:

@@ -48,6 +48,7 @@ class _Reply(Struct, rename="camel", kw_only=True):
     nodelist: Raw = Raw(b"[]")
     verify: VerifyRequest | None = None
     look_again: bool | UnsetType = UNSET
+    pass_over: Raw | UnsetType = UNSET
     stop_grace_seconds: int = 0
     save: Raw | UnsetType = UNSET
     stopping_at: float | UnsetType = UNSET
@@ -77,6 +78,7 @@ class Orders:
         "_batch",
         "_cadence",
         "_nodelist",
+        "_pass_over",
         "_retention",
         "_save",
         "_start",
@@ -103,6 +105,7 @@ class Orders:
         self._save = _raw(directive.save)
         self._cadence = _raw(directive.cadence)
         self._warm_up = _raw(directive.warm_up)
+        self._pass_over = _raw(directive.pass_over)
         self._retention = _raw(directive.retention)
         self._watch = _raw([{"name": name, "pattern": pattern} for name, pattern in directive.watch])
 
@@ -164,6 +167,7 @@ class Orders:
             if verify is not None:
                 reply.verify = msgspec.structs.replace(verify, share=reply.rank, of=self._world_size)
             reply.look_again = slot in self.directive.look_again or UNSET
+            reply.pass_over = self._pass_over
         if point is not None and point.slot == slot:  # pointers are rewritten by one elected worker
             reply.point = {"path": point.path, "step": point.step, "format": point.format}
 

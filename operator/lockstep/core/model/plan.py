@@ -236,6 +236,15 @@ class BatchOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class PassOver:
+    """Checkpoints that may not be chosen, for workers to list older ones beside them: those beyond a step, and single
+    ones by tier, step and attempt (0: not known)."""
+
+    beyond: int | None = None
+    saves: tuple[tuple[str, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Directive:
     """SetDesired: what every worker of the run is answered until the next one."""
 
@@ -253,6 +262,7 @@ class Directive:
     takes_steps: bool = False  # with PREPARE: its workers have to say at which port they take steps
     verify: VerifyRequest | None = None  # with PREPARE
     look_again: frozenset[int] = frozenset()  # with PREPARE: slots that take inventory once more
+    pass_over: PassOver | None = None  # with PREPARE, whenever inventory is taken
     stop_grace: int = 30
     save: SaveRequest | None = None  # with RUN
     stopping_at: float = 0.0  # with RUN: the gang will be stopped then at the latest, so should_stop() is true

@@ -9,7 +9,7 @@ from lockstep.core.failures.ranks import slots_to_join
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.job_ids import has_job_id
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.plan import DesiredPhase, Directive, SaveRequest
+from lockstep.core.model.plan import DesiredPhase, Directive, PassOver, SaveRequest
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.start_record import to_record
 from lockstep.core.pods.launchers import has_token, takes_steps
@@ -50,11 +50,24 @@ def _directed(state: RunState, phase: DesiredPhase, known: Handover) -> Directiv
         takes_steps=phase is DesiredPhase.PREPARE and takes_steps(state.run.spec),
         verify=gathering.verify,
         look_again=frozenset(slots.slot_of_rank(assignment, rank) for rank in gathering.look_again),
+        pass_over=_passed_over(state) if phase is DesiredPhase.PREPARE else None,
         point=gathering.point,
         warm_up=gathering.warm_up,
         stop_grace=grace_of_ranks(state),
         stacks=known.stacks,
         asked=answers(state),
+    )
+
+
+def _passed_over(state: RunState) -> PassOver | None:
+    checkpoint = state.status.checkpoint
+    if checkpoint.ceiling is None and not checkpoint.quarantined:
+        return None
+    # Where nothing up to the ceiling is left, what was saved before training went wrong may be chosen.
+    before = state.status.recovery.diverged_from - 1
+    return PassOver(
+        beyond=max(checkpoint.ceiling, before) if checkpoint.ceiling is not None else None,
+        saves=tuple((save.tier, save.step, save.attempt) for save in checkpoint.quarantined),
     )
 
 

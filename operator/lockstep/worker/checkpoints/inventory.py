@@ -17,6 +17,7 @@ from lockstep.worker.checkpoints.tiers import (
     NEWEST,
     ONE_FOR_ALL,
     PER_ATTEMPT,
+    PassesOver,
     attempt_steps,
     inventory_row,
     scan_tier,
@@ -38,12 +39,16 @@ def at_nothing(_: str) -> None:
     """Nobody wants to know."""
 
 
-def survey(settings: Settings, attempt: int, rank: int, world: int, at: At = at_nothing) -> List[JSON]:
+def survey(
+    settings: Settings, attempt: int, rank: int, world: int, at: At = at_nothing,
+    may_not_be: Optional[PassesOver] = None,
+) -> List[JSON]:  # fmt: skip
     """Take inventory of all tiers, and make the directories that the attempt saves in.
 
     They are made here, not at the start: a tier that takes no writes is found out before anybody is released.
     A shared tier that cannot be listed is not this node's fault: an UNKNOWN row of step 0 stands for what may be
-    there, and the operator sees that this rank is blind. Raises OSError for all other trouble.
+    there, and the operator sees that this rank is blind. Raises OSError for all other trouble. ``may_not_be``: as in
+    scan_tier.
     """
     rows: List[JSON] = []
     for name, root, skew in settings.tiers.values():
@@ -54,7 +59,7 @@ def survey(settings: Settings, attempt: int, rank: int, world: int, at: At = at_
         try:
             rows += scan_tier(
                 name, root, run_uid, form=form, share=share, of=of, skew=skew, layout=layout,
-                per_node=processes_per_node(settings),
+                per_node=processes_per_node(settings), may_not_be=may_not_be,
             )  # fmt: skip
         except OSError as error:
             if name != SHARED:
@@ -67,7 +72,7 @@ def survey(settings: Settings, attempt: int, rank: int, world: int, at: At = at_
     if settings.start_root and SHARED in settings.tiers:
         at(f"the checkpoints to start from, {settings.start_root}")
         known = {row["path"] for row in rows}
-        rows += [row for row in _elsewhere(settings, rank, world) if row["path"] not in known]
+        rows += [row for row in _elsewhere(settings, rank, world, may_not_be) if row["path"] not in known]
     return rows
 
 
@@ -99,7 +104,7 @@ def _make_for_all(directory: str) -> None:
             os.close(descriptor)
 
 
-def _elsewhere(settings: Settings, rank: int, world: int) -> List[JSON]:
+def _elsewhere(settings: Settings, rank: int, world: int, may_not_be: Optional[PassesOver]) -> List[JSON]:
     """What the run may start from while it has saved nothing: in the directory itself, and in those of attempts."""
     root, per_node = settings.start_root, processes_per_node(settings)
     share, of = (rank, world) if 0 <= rank < world else (0, 1)
@@ -107,7 +112,7 @@ def _elsewhere(settings: Settings, rank: int, world: int) -> List[JSON]:
         return scan_tier(
             SHARED, root, settings.start_run_uid, form=settings.checkpoint_format, share=share, of=of,
             skew=settings.tiers[SHARED].skew, layout=ANY, per_node=per_node, wanted=settings.start_step,
-            trusts_times=False if settings.start_copied else None,
+            trusts_times=False if settings.start_copied else None, may_not_be=may_not_be,
         )  # fmt: skip
     except OSError as error:
         blind = Finding(UNKNOWN, trouble(error))

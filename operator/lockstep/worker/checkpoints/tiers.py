@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from typing import Dict, Iterator, List, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from lockstep.worker.checkpoints.formats import nvrx, ray_train
 from lockstep.worker.checkpoints.formats.catalogue import AUTO, is_stranger, may_be_begun, step_of
@@ -15,7 +15,7 @@ from lockstep.worker.checkpoints.formats.megatron import MEGATRON
 from lockstep.worker.settings import JSON, LOCAL, LOCAL_SKEW
 
 NEWEST = 32  # checkpoints looked at per tier
-ENOUGH_VALID = 8  # steps: older ones than the eight newest valid ones are never the best choice
+ENOUGH_VALID = 8  # steps: older ones than the eight newest valid ones that may be chosen are never the best choice
 LOOKED_AT = 512  # everything that is named like a checkpoint, strangers included
 _STRANGERS_TOLD = 4  # that there is something, in another format than the one that was named
 PER_ATTEMPT, ONE_FOR_ALL = "PerAttempt", "Shared"  # layouts
@@ -27,10 +27,32 @@ MAX_BYTES = 1 << 62
 
 ATTEMPT_NAME = re.compile(r"^a(\d{1,9})$")
 
+PassesOver = Callable[[str, int, int], bool]
+"""Of a tier, step and attempt (0: not known): it may not be chosen, however valid it is."""
+
+
+def passes_over(order: Optional[JSON]) -> PassesOver:
+    """As the operator says at the barrier; None: it says nothing."""
+    if not order:
+        return lambda tier, step, attempt: False
+    beyond = order.get("beyond")
+    saves = order.get("saves", ())
+
+    def is_passed_over(tier: str, step: int, attempt: int) -> bool:
+        if beyond is not None and step > beyond:
+            return True
+        return any(
+            (of_tier, of_step) == (tier, step) and (by == attempt or 0 in (by, attempt))
+            for of_tier, of_step, by in saves
+        )
+
+    return is_passed_over
+
 
 def scan_tier(
     tier: str, root: str, run_uid: str, *, form: str = AUTO, share: int = 0, of: int = 1, skew: float = LOCAL_SKEW,
     layout: str = PER_ATTEMPT, per_node: int = 0, wanted: Optional[int] = None, trusts_times: Optional[bool] = None,
+    may_not_be: Optional[PassesOver] = None,
 ) -> List[JSON]:  # fmt: skip
     """The newest checkpoints under ``<root>/<run_uid>/a<N>/``, newest first, as rows of the inventory.
 
@@ -39,12 +61,14 @@ def scan_tier(
     empty: of whatever run.
     In the tier ``local`` each rank's shard is a row of its own. Of a checkpoint with very many files only every
     ``of``-th is looked at, from ``share`` on: the ranks together see all of them. ``per_node``: processes, if known.
-    ``wanted``: this step alone. Something else that ends in a number takes no checkpoint's place.
+    ``wanted``: this step alone. Something else that ends in a number takes no checkpoint's place. What ``may_not_be``
+    chosen is listed too, but hides nothing that may.
     Raises OSError when a directory that exists cannot be listed: then nothing is known, not even that there is none.
     """
     rows: List[JSON] = []
     valid: Set[int] = set()
-    strangers = theirs = 0
+    in_vain: Set[int] = set()  # valid, and may not be chosen
+    strangers = theirs = rows_in_vain = 0
     found: Iterator[Tuple[int, int, str]]
     if layout == ONE_FOR_ALL:
         found = attempt_steps(root, 0, form=form, tier=tier)
@@ -56,6 +80,9 @@ def scan_tier(
         found = step_paths(os.path.join(root, run_uid), form, tier)
     newest_first = sorted((each for each in found if wanted in (None, each[0])), reverse=True)
     for step, attempt, path in newest_first[:LOOKED_AT]:
+        is_in_vain = may_not_be is not None and may_not_be(tier, step, attempt)
+        if is_in_vain and (len(in_vain) >= ENOUGH_VALID or rows_in_vain >= NEWEST // 2):
+            continue
         for shard in shards(path, tier):
             judges_all = layout == ONE_FOR_ALL and theirs < ENOUGH_VALID
             said_of = "" if judges_all else run_uid  # then of others' no more is read than that they are
@@ -79,8 +106,9 @@ def scan_tier(
                 if theirs > ENOUGH_VALID:  # they hide none of its own
                     continue
             rows.append(inventory_row(tier, step, attempt, shard, finding, per_node))
+            rows_in_vain += is_in_vain
             if finding.verdict == VALID and not of_others:
-                valid.add(step)
+                (in_vain if is_in_vain else valid).add(step)
         if len(valid) >= ENOUGH_VALID or len(rows) >= NEWEST:
             break
     return _without_copies(rows[:NEWEST])

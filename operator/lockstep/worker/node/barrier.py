@@ -13,6 +13,7 @@ from lockstep.worker.checkpoints.formats.findings import UNKNOWN, InterruptedChe
 from lockstep.worker.checkpoints.inventory import survey
 from lockstep.worker.checkpoints.pointers import PointerError, rewrite_pointers
 from lockstep.worker.checkpoints.previous import previous_saves
+from lockstep.worker.checkpoints.tiers import passes_over
 from lockstep.worker.checkpoints.unrecognised import left_behind
 from lockstep.worker.child.training import InThread
 from lockstep.worker.errors import trouble
@@ -76,7 +77,7 @@ class Barrier:
             self._verify(desired)
             self._point(desired)
             self._warm_up(desired)
-            self._look_again(attempt, rank, world, asked=bool(desired.get("lookAgain")))
+            self._look_again(desired)
         elif self._prepared is not None and self._prepared.attempt == attempt:
             self._verify(desired)
             if not self._verifying or time.monotonic() >= self._arrive_by:
@@ -88,8 +89,9 @@ class Barrier:
             self._verified, self._warmed, self._pointed, self._pointing = {}, None, None, ()
             self._asked_to_look = self._looked_again = 0
             prepared = functools.partial(
-                prepare, self._settings, attempt, rank, world, self.suspicious, self._note_place, self._steps.wanted
-            )
+                prepare, self._settings, attempt, rank, world, self.suspicious, self._note_place, self._steps.wanted,
+                passes_over(desired.get("passOver")),
+            )  # fmt: skip
             if attempt != self._approached:
                 self._approached = attempt
                 self._verify(desired)  # a short one is done by the time that everything else is: told in one report
@@ -167,9 +169,11 @@ class Barrier:
         self._link.register(prepared.inventory)
         log_line(f"attempt={prepared.attempt} node={self._settings.node} sees {seen_in_words(prepared.inventory)}")
 
-    def _look_again(self, attempt: int, rank: int, world: int, asked: bool) -> None:
+    def _look_again(self, desired: JSON) -> None:
         """The operator waits a bounded time for what could not be read, or was saved by programs that ended later than
         this node's: tell it as soon as it can be seen."""
+        attempt, rank, world = desired["attempt"], desired.get("rank", -1), desired.get("worldSize", 0)
+        asked, may_not_be = bool(desired.get("lookAgain")), passes_over(desired.get("passOver"))
         unsure = asked or any(row["verdict"] == UNKNOWN for row in self._link.inventory)
         at_once = asked and self._asked_to_look != attempt
         if not unsure or self._preparing or (not at_once and time.monotonic() < self._look_after):
@@ -183,7 +187,7 @@ class Barrier:
             previous: Sequence[JSON] = ()
             looked, left = asked, left_before
             try:
-                found = survey(self._settings, attempt, rank, world)
+                found = survey(self._settings, attempt, rank, world, may_not_be=may_not_be)
                 if rank >= 0:  # a spare may stand here while others train, and is to tell nothing of their saves
                     left = left_behind(self._settings, rank)
                 if not found and rank <= 0:

@@ -17,6 +17,7 @@ from lockstep.slurm.sizes import plural
 from lockstep.worker.checkpoints.inventory import At, at_nothing, survey
 from lockstep.worker.checkpoints.previous import previous_saves
 from lockstep.worker.checkpoints.removal import free_space as free_local_space
+from lockstep.worker.checkpoints.tiers import PassesOver
 from lockstep.worker.checkpoints.unrecognised import left_behind
 from lockstep.worker.child.processes import end_other_processes, output_of
 from lockstep.worker.child.scratch import free_space
@@ -55,13 +56,13 @@ class Prepared(NamedTuple):
 
 def prepare(
     settings: Settings, attempt: int, rank: int, world: int, suspicious: bool = True, at: At = at_nothing,
-    steps: bool = False,
+    steps: bool = False, may_not_be: Optional[PassesOver] = None,
 ) -> Prepared:  # fmt: skip
     """End what is left of earlier attempts, check the node, take inventory, choose a port. Slow: minutes at worst.
 
     ``suspicious``: try out the checkpoint tiers and whether writes reach the disk as well, as is done at first and
     after a failure here. ``at`` is told what is looked at from then on: a mount that hangs says nothing itself.
-    ``steps``: a second port is wanted.
+    ``steps``: a second port is wanted. ``may_not_be``: what is not to be chosen.
     """
     try:
         problem = end_other_processes() or gpu_problem(settings)
@@ -75,7 +76,7 @@ def prepare(
             if LOCAL in settings.tiers:
                 at(f"the {LOCAL} checkpoint tier {settings.tiers[LOCAL].root}")
                 free_local_space(settings)
-            inventory = survey(settings, attempt, rank, world, at)
+            inventory = survey(settings, attempt, rank, world, at, may_not_be)
             unrecognised = left_behind(settings, rank)
             if not inventory and rank <= 0:  # all see the same tier; a spare may become the one that is asked
                 at("the saves of earlier runs of this name")

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from lockstep.api.base.changes import changed
-from lockstep.api.checkpoint_status import SaveStatus
+from lockstep.api.checkpoint_status import QuarantinedCheckpoint, SaveStatus
 from lockstep.api.run_status import StopStatus
-from lockstep.core.model.plan import DesiredPhase, PointRequest, VerifyRequest, WarmUpRequest
+from lockstep.core.model.plan import DesiredPhase, PassOver, PointRequest, VerifyRequest, WarmUpRequest
 from lockstep.core.model.reasons import LossReason, StopReason
 from lockstep.core.model.run_state import RunContext, RunState
 from lockstep.core.run.directive import directive_for
@@ -79,6 +79,36 @@ RAY = {"launcher": {"type": "Ray"}}
 @pytest.mark.parametrize(("fields", "has_token"), [({}, False), (MPI, False), (RAY, True)])
 def test_the_workers_of_ray_share_a_token(fields: dict[str, object], has_token: bool) -> None:
     assert not_none(directive_for(state(world_with_gang(**fields)), NOTHING)).has_token is has_token
+
+
+BAD = QuarantinedCheckpoint(tier="shared", step=300, attempt=1, reason="CUDA error")
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "diverged_from", "told"),
+    [
+        ({}, 0, None),
+        ({"ceiling": 490}, 0, PassOver(490)),
+        ({"ceiling": 490}, 505, PassOver(504)),
+        ({"ceiling": 530}, 505, PassOver(530)),
+        ({"quarantined": (BAD,)}, 0, PassOver(None, (("shared", 300, 1),))),
+        ({"ceiling": 0, "quarantined": (BAD,)}, 0, PassOver(0, (("shared", 300, 1),))),
+    ],
+)
+def test_at_the_barrier_workers_are_told_what_may_not_be_chosen(
+    checkpoint: dict[str, object], diverged_from: int, told: PassOver | None
+) -> None:
+    w = world_with_gang()
+    status = w.status("one")
+    status = changed(
+        status,
+        checkpoint=status.checkpoint.model_validate(checkpoint),
+        recovery=changed(status.recovery, diverged_from=diverged_from),
+    )
+    assert not_none(directive_for(state(w, status=status), NOTHING)).pass_over is None, "it trains"
+    status = changed(status, conditions=(), start=None)
+    at_barrier = not_none(directive_for(state(w, status=status), NOTHING))
+    assert (at_barrier.phase, at_barrier.pass_over) == (DesiredPhase.PREPARE, told)
 
 
 def test_a_gang_whose_spec_cannot_be_read_any_more_is_told_what_its_workers_say() -> None:
