@@ -66,6 +66,7 @@ def test_what_is_known_of_checkpoints_reaches_decisions_pods_and_archive_jobs(tm
         ("progressWriteInterval: 9", "progress_write_interval", 9.0),
         ("stepsStoppedAfter: 90", "steps_stopped_after", 90.0),
         ("stopGrace: 9", "stop_grace", 9),
+        ("maxDebugHold: 9", "max_debug_hold", 9),
         ("fenceSeconds: 90", "fence_seconds", 90.0),
         ("maxClockSkew: 9", "max_clock_skew", 9.0),
         ("drainTaints: [leave]", "drain_taints", ("leave",)),

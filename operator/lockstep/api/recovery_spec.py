@@ -72,7 +72,8 @@ class RecoverySpec(SpecModel):
     rules: Annotated[tuple[RecoveryRule, ...], MapList("name"), Field(max_length=MAX_RULES)] = ()
     """Your own rules, tried before the built-in ones."""
     debug_hold: Duration | None = None
-    """After a failure that ends the run, keep pods and nodes so long for a look inside."""
+    """After a failure that ends the run, keep pods and nodes so long for a look inside. The operator's maxDebugHold and
+    the time limit bound it."""
 
 
 class PreflightSpec(SpecModel):

@@ -58,13 +58,8 @@ from lockstep.core.run.requests import obey_annotations
 from lockstep.core.run.scale_up import follow_scale_up
 from lockstep.core.run.spares import promote_spares
 from lockstep.core.run.stopping import OUT_OF_SHARE, carry_out_stop, finish, stop_after_save, tell_who_leaves
-from lockstep.core.run.time_limit import (
-    end_pods_by_the_limit,
-    keep_to_limits,
-    save_by_the_limit,
-    tell_time_limit,
-    time_is_over,
-)
+from lockstep.core.run.time_left import time_is_over
+from lockstep.core.run.time_limit import end_pods_by_the_limit, keep_to_limits, save_by_the_limit, tell_time_limit
 from lockstep.core.run.undecidable import delete_pods_given_up, end_long_launch, obey_without_spec
 from lockstep.core.run.waiting import forget_when_due, give_up_waiting, leave_drained_queue, stop_for_preemption
 

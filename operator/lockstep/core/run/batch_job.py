@@ -10,7 +10,7 @@ from lockstep.core.batch.inside import CLUSTER
 from lockstep.core.model.plan import BatchOrder
 from lockstep.core.model.run_state import RunState
 from lockstep.core.pods.array_environment import array_shape
-from lockstep.core.run.time_limit import time_is_over
+from lockstep.core.run.time_left import time_is_over
 from lockstep.slurm.environment import MOST_JOB_ID, Array, SlurmJob
 
 

@@ -1,15 +1,18 @@
 """After a failure that ended the run, pods and nodes can be kept for a while, for a look inside.
 
 The run is over as far as anybody else is concerned; its workers stay as they are, without a program, and its
-nodes stay booked by its pods. A person may end it early by annotation, or by deleting the run.
+nodes stay booked by its pods: for no longer than the operator's settings and the time limit allow. A person may end
+it early by annotation, or by deleting the run.
 """
 
 from lockstep.api.base import names
 from lockstep.api.base.durations import format_duration, parse_duration
 from lockstep.core.failures.recovery_record import record_debug_hold
+from lockstep.core.model.conditions import find
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import ActionWord, EventReason
+from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason
 from lockstep.core.model.run_state import RunState
+from lockstep.core.run.time_left import time_is_over
 
 
 def hold_for_debugging(plan: PlanBuilder) -> None:
@@ -17,19 +20,28 @@ def hold_for_debugging(plan: PlanBuilder) -> None:
     wanted = plan.spec.recovery.debug_hold
     if wanted is None or not plan.live_pods:
         return
-    until = plan.stamp + parse_duration(wanted)
-    plan.status = record_debug_hold(plan.status, until)
-    plan.event(
-        EventReason.DEBUG_HOLD,
-        f"pods and nodes are kept for {format_duration(until - plan.stamp)}: kubectl exec into them; "
-        f"kubectl annotate trun {plan.run.name} {names.ANNOTATION_DEBUG_RELEASE}=now ends it",
-        action=ActionWord.HOLD,
-    )
+    until, bound = min((plan.stamp + parse_duration(wanted), "recovery.debugHold"), *_bounds(plan, plan.stamp))
+    if until <= plan.stamp:
+        message = f"pods and nodes are not kept for debugging: no time is left by {bound}"
+    else:
+        plan.status = record_debug_hold(plan.status, until)
+        message = (
+            f"pods and nodes are kept for {format_duration(until - plan.stamp)}, by {bound}: kubectl exec into them; "
+            f"kubectl annotate trun {plan.run.name} {names.ANNOTATION_DEBUG_RELEASE}=now ends it"
+        )
+    plan.event(EventReason.DEBUG_HOLD, message, action=ActionWord.HOLD)
 
 
 def held_until(state: RunState) -> float:
     """When the pods of a finished run may go, in Unix seconds; 0: at once."""
-    until = state.status.recovery.debug_until
-    if until is None or state.run.annotations.get(names.ANNOTATION_DEBUG_RELEASE):
+    until, ended = state.status.recovery.debug_until, find(state.status, ConditionType.FINISHED)
+    if until is None or ended is None or state.run.annotations.get(names.ANNOTATION_DEBUG_RELEASE):
         return 0.0
-    return until
+    return min(until, *(at for at, _ in _bounds(state, ended.last_transition_time)))
+
+
+def _bounds(state: RunState, since: float) -> list[tuple[float, str]]:
+    """Until when a run that ended at ``since`` may keep its nodes, whatever its spec says, and by what."""
+    found = [(since + state.tunables.max_debug_hold, "the operator's maxDebugHold")]
+    ends = time_is_over(state, state.status)
+    return found if ends is None else [*found, (ends, "its time limit")]

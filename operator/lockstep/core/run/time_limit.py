@@ -5,18 +5,18 @@ from math import ceil
 
 from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
-from lockstep.api.queue import QueueLimits
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import TimeLimitStatus, TrainingRunStatus
+from lockstep.api.run_status import TimeLimitStatus
 from lockstep.core.accounting.account import over_budget
 from lockstep.core.checkpoints.saves import ask_for_save, grace_period, listens
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.limits import LimitNotice, can_be_asked, grace_left, limit_in_force, notice_of
+from lockstep.core.model.limits import LimitNotice, can_be_asked, grace_left, notice_of
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import Recorded, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.pods.gang import own_grace, termination_grace
 from lockstep.core.run.stopping import begin_stop, stop_after_save, why_without_save
+from lockstep.core.run.time_left import limit_of, time_is_over
 
 
 def keep_to_limits(plan: PlanBuilder) -> bool:
@@ -29,12 +29,6 @@ def keep_to_limits(plan: PlanBuilder) -> bool:
         stop_after_save(plan, StopReason.BUDGET_SPENT, message)
         return True
     return _keep_to_time_limit(plan)
-
-
-def time_is_over(state: RunState, status: TrainingRunStatus) -> float | None:
-    """When the time of a run is over, which has nodes or had them at its end; None: nobody knows, or never."""
-    limit, since = limit_of(state, status) if state.run.spec is not None else None, status.last_admitted
-    return None if limit is None or since is None else since + limit - status.held_seconds
 
 
 def save_by_the_limit(plan: PlanBuilder) -> None:
@@ -71,14 +65,6 @@ def grace_of_ranks(state: RunState) -> int:
     if stop is None or ends is None:
         return usual
     return grace_left(ends - (stop.deadline - state.tunables.deadlines.stop), usual)
-
-
-def limit_of(state: RunState, status: TrainingRunStatus) -> int | None:
-    """Seconds of the limit in force. Where the spec cannot be read it is as it was granted."""
-    queue, granted = state.snapshot.queue, status.admission.time_limit
-    if state.run.spec_error and granted is not None:
-        return granted
-    return limit_in_force(state.spec, status, queue.spec.limits if queue is not None else QueueLimits())
 
 
 def then_at_its_limit(state: RunState) -> tuple[StopReason, str]:

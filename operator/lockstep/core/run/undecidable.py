@@ -13,6 +13,7 @@ waits: it comes to no success, and gives none back; when it stops, its pods go.
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import TypeVar
 
 from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
@@ -38,6 +39,7 @@ from lockstep.core.model.worker_report import WorkerPhase
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.pod_groups import let_go_of_group
 from lockstep.core.run.backoff import backoff
+from lockstep.core.run.debug_hold import held_until
 from lockstep.core.run.directive import directive_for
 from lockstep.core.run.handover import Handover
 from lockstep.core.run.regression import LONGEST_HOLD, anything_to_stop
@@ -51,7 +53,8 @@ from lockstep.core.run.stopping import (
     given_back,
     stop_after_save,
 )
-from lockstep.core.run.time_limit import limit_of, save_by_the_limit, then_at_its_limit
+from lockstep.core.run.time_left import limit_of
+from lockstep.core.run.time_limit import save_by_the_limit, then_at_its_limit
 from lockstep.core.run.waiting import forget_when_due
 
 WITHOUT_PODS = 15.0
@@ -68,6 +71,8 @@ _SAVED_FIRST = (
     StopReason.PREEMPTED,
 )
 """What a run that rests is stopped for after a save: for the others there is no time left, or nothing to save."""
+
+T = TypeVar("T")
 
 Wish = tuple[StopReason, str]
 """What a gang is to stop for, and the words for it."""
@@ -214,7 +219,7 @@ def _save_first(plan: PlanBuilder, wish: Wish) -> bool:
     return True
 
 
-def _answer(question: Callable[[RunState], Wish | None], state: RunState) -> Wish | None:
+def _answer(question: Callable[[RunState], T | None], state: RunState) -> T | None:
     try:
         return question(state)
     except Exception:  # it may well be what ``decide`` fails by
@@ -403,7 +408,7 @@ def _end_pods(plan: PlanBuilder) -> None:
     """Workers leave by themselves; those that don't are deleted."""
     finished = find(plan.status, ConditionType.FINISHED)
     assert finished is not None
-    since = max(plan.status.recovery.debug_until or 0.0, finished.last_transition_time)
+    since = max(_answer(held_until, plan) or 0.0, finished.last_transition_time)
     tunables, is_out_of_share = plan.tunables, finished.reason in OUT_OF_SHARE
     if plan.reached(since + (tunables.stop_grace if is_out_of_share else tunables.deadlines.registered)):
         plan.delete_live_pods("the run has finished", tunables.stop_grace if is_out_of_share else None)

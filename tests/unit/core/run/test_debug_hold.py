@@ -7,7 +7,9 @@ import pytest
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.core.model.lifecycle import Phase, phase_of
-from support.world import World, spec, world
+from lockstep.core.run.debug_hold import hold_for_debugging
+from lockstep.core.run.undecidable import without_deciding
+from support.world import World, spec, world, world_with_gang
 
 
 def failed(**recovery: object) -> World:
@@ -29,6 +31,49 @@ def test_a_failed_runs_pods_stay_and_nobody_gets_its_nodes_until_the_hold_is_ove
     w.pass_time(900, step=50)
     assert not [pod for pod in w.pods.values() if pod.run == "one" and not pod.is_terminal]
     assert set(w.status("next").assignment.nodes) == {"n0", "n1"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "limit", "held", "words"),
+    [
+        (28_800, {}, 28_800, "are kept for 8h, by the operator's maxDebugHold: "),
+        (28_800, {"timeLimit": "30d"}, 28_800, "are kept for 8h, by the operator's maxDebugHold: "),
+        (28_800, {"timeLimit": "1h"}, 3000, "are kept for 50m, by its time limit: "),
+        (600, {"timeLimit": "1h"}, 600, "are kept for 10m, by the operator's maxDebugHold: "),
+        (99_999_999, {}, 365 * 86_400, "are kept for 365d, by recovery.debugHold: "),
+        (28_800, {"timeLimit": "10m"}, None, "no time is left by its time limit"),
+        (0, {}, None, "not kept for debugging: no time is left by the operator's maxDebugHold"),
+    ],
+)
+def test_a_hold_is_no_longer_than_the_operator_and_the_time_limit_allow(
+    setting: int, limit: dict[str, str], held: int | None, words: str
+) -> None:
+    w = world_with_gang(1, recovery={"debugHold": "365d"}, **limit)
+    w.tunables = replace(w.tunables, max_debug_hold=setting)
+    w.amend("one", last_admitted=float(int(w.now)) - 600)
+    plan = w.plan("one")
+    hold_for_debugging(plan)
+    assert plan.status.recovery.debug_until == (None if held is None else plan.stamp + held)
+    assert words in plan.events[0].note
+
+
+def test_what_may_be_held_for_less_long_meanwhile_is_given_back_then() -> None:
+    w = failed(debugHold="4h")
+    w.pass_time(600, step=100)
+    assert [pod for pod in w.pods.values() if not pod.is_terminal]
+    w.tunables = replace(w.tunables, max_debug_hold=60)
+    w.pass_time(180, step=10)
+    assert not [pod for pod in w.pods.values() if not pod.is_terminal]
+
+
+def test_one_that_nothing_can_be_decided_for_is_held_no_longer_either() -> None:
+    w = failed(debugHold="4h")
+    w.now += 600
+    assert not without_deciding(w.snapshot("one"), w.tunables, w.now, "X").deletes
+    shorter = replace(w.tunables, max_debug_hold=60)
+    assert without_deciding(w.snapshot("one"), shorter, w.now, "X").deletes
+    w._store(replace(w.runs["one"], annotations={names.ANNOTATION_DEBUG_RELEASE: "now"}))
+    assert without_deciding(w.snapshot("one"), w.tunables, w.now, "X").deletes
 
 
 def test_an_annotation_ends_the_hold() -> None:

@@ -12,7 +12,7 @@ from lockstep.core.model.reasons import LossReason, StopReason
 from lockstep.core.model.run_state import RunContext, RunState
 from lockstep.core.run.directive import directive_for
 from lockstep.core.run.handover import Gathering, Handover
-from lockstep.core.run.time_limit import time_is_over
+from lockstep.core.run.time_left import time_is_over
 from support.values import not_none
 from support.world import World, world_with_gang
 

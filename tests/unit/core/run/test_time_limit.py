@@ -7,8 +7,10 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.api.queue import QueueLimits
 from lockstep.api.run_status import TimeLimitStatus
+from lockstep.core.model.limits import limit_in_force
 from lockstep.core.model.reasons import StopReason
-from lockstep.core.run.time_limit import keep_to_limits, limit_in_force, tell_time_limit, time_is_over
+from lockstep.core.run.time_left import time_is_over
+from lockstep.core.run.time_limit import keep_to_limits, tell_time_limit
 from lockstep.core.run.undecidable import obeying_alone
 from support.values import not_none
 from support.world import World, spec, world, world_with_gang
@@ -34,16 +36,6 @@ def test_the_limit_is_what_was_granted_or_less(
     asked = spec(1) if asks is None else spec(1, timeLimit=asks)
     status = changed(w.status("one"), admission=admission)
     assert limit_in_force(asked, status, QueueLimits.model_validate(limits)) == in_force
-
-
-@pytest.mark.parametrize(
-    ("limit", "had_nodes", "held", "over"),
-    [("1h", True, 0, 3600.0), ("1h", True, 600, 3000.0), ("1h", False, 0, None), (None, True, 0, None)],
-)
-def test_what_it_held_before_counts(limit: str | None, had_nodes: bool, held: int, over: float | None) -> None:
-    w = world_with_gang(1, **({} if limit is None else {"timeLimit": limit}))
-    status = changed(w.status("one"), last_admitted=0.0 if had_nodes else None, held_seconds=held)
-    assert time_is_over(w.plan("one"), status) == over
 
 
 @pytest.mark.parametrize(
