@@ -40,6 +40,7 @@ from lockstep.core.accounting.usage import (
 )
 from lockstep.core.checkpoints.inventory import committed_step, is_own
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.kept_nodes import nodes_kept
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason
@@ -56,6 +57,7 @@ def keep_account(plan: PlanBuilder) -> None:
         return
     known = _book(plan)
     if known.account.stage is GoodputStage.ENDED:
+        _count_what_is_kept(plan, known)
         return
     held = _gpus_held(plan)
     usage = known.usage.holding(held, plan.status.resolved.gpu_type, plan.stamp)
@@ -81,6 +83,18 @@ def keep_account(plan: PlanBuilder) -> None:
     if _worth_writing(plan, known, book):
         if first_step_at is not None and plan.attempt_entry(known.attempt) is not None:
             plan.put_attempt(changed(plan.attempt(known.attempt), first_step_at=first_step_at))
+        plan.status = changed(plan.status, goodput=_published(plan, book))
+
+
+def _count_what_is_kept(plan: PlanBuilder, known: Book) -> None:
+    """After its end a run pays for the nodes that are kept for debugging, as it did before, until they are given
+    back."""
+    held = _gpus_held(plan)
+    if not held and not known.usage.gpus:
+        return
+    usage = known.usage.holding(held, plan.status.resolved.gpu_type, plan.stamp)
+    book = _watch_budget(plan, replace(known, usage=usage))
+    if held != known.usage.gpus or book.warned is not known.warned:
         plan.status = changed(plan.status, goodput=_published(plan, book))
 
 
@@ -225,14 +239,16 @@ def _saves(state: RunState, book: Book) -> Iterator[Saved]:
 
 
 def _gpus_held(state: RunState) -> int:
-    if state.phase in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
+    if state.phase in (Phase.PENDING, Phase.SUSPENDED):
         return 0
+    if state.phase is Phase.FINISHED:
+        return state.status.resolved.gpus_per_node * nodes_kept(state.status)
     return state.status.resolved.gpus_per_node * sum(1 for node in state.status.assignment.nodes if node)
 
 
 def _watch_budget(plan: PlanBuilder, book: Book) -> Book:
     budget = plan.run.spec.budget if plan.run.spec is not None else None
-    if budget is None or book.account.stage is GoodputStage.ENDED:
+    if budget is None:
         return book
     for share in (MOST_SHARE, 1.0):
         due = seconds_until(book.usage, share * budget.gpu_hours)
@@ -244,7 +260,9 @@ def _watch_budget(plan: PlanBuilder, book: Book) -> Book:
         return book
     if use is not BudgetUse.WITHIN:
         words = "all" if use is BudgetUse.ALL else f"{MOST_SHARE:.0%}"
-        then = "; the run is stopped" if use is BudgetUse.ALL and budget.action == "Stop" else ""
+        is_over = book.account.stage is GoodputStage.ENDED
+        then = "; its nodes are not kept any longer" if is_over else "; the run is stopped"
+        then = then if use is BudgetUse.ALL and budget.action == "Stop" else ""
         plan.event(
             EventReason.GPU_HOURS_USED,
             f"{words} of the {budget.gpu_hours} GPU-hours of spec.budget are used{then}",

@@ -19,6 +19,7 @@ from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.admission_settings import AdmissionSettings, Backfill
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.kept_nodes import is_kept
 from lockstep.core.model.limits import asked_limit, limit_allowed
 from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.reasons import ConditionType
@@ -232,14 +233,20 @@ def other_jobs(cycle: CycleState, known: Iterable[RunningJob], now: float) -> It
 
 
 def _ended(cycle: CycleState, now: float) -> Iterator[RunningJob]:
-    """Runs that are over and whose pods still hold nodes, until those are deleted: in nobody's quota."""
+    """Runs that are over and whose pods still hold nodes, until those are deleted: in nobody's quota, unless they are
+    kept for debugging."""
     for uid, pods in cycle.memory.pods.by_run.items():
         row = cycle.run_index.rows.get(uid)
         leaving = row.run.status.leaving if row is not None else None
         if row is not None and is_true(row.run.status, ConditionType.FINISHED):
             ends = leaving.until + ENDING if leaving is not None else now + NO_LIMIT
             nodes = cycle.index.mask(pod.node for pod in pods if holds_node(pod))
-            yield RunningJob("", "", "", nodes, 0, ends, limited=leaving is not None, left_by=uid)
+            found = RunningJob("", "", "", nodes, 0, ends, limited=leaving is not None, left_by=uid)
+            status = row.run.status
+            if is_kept(status) and status.kueue is None:
+                count, gpu_type = nodes.bit_count(), status.resolved.gpu_type
+                found = replace(found, queue=row.queue, gpu_type=gpu_type, count=count)
+            yield found
 
 
 def _options(entry: Entry, cycle: CycleState, group: EquivalenceClass) -> tuple[Option, ...]:

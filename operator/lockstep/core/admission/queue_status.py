@@ -6,7 +6,7 @@ from itertools import chain
 
 from lockstep.api.base.changes import changed
 from lockstep.api.queue import QuotaUsage, TrainingQueueStatus
-from lockstep.core.admission.cache.entry import holds_nodes, is_pending
+from lockstep.core.admission.cache.entry import is_pending
 from lockstep.core.admission.cache.memory import CycleMemory, ReportedQueueStatus
 from lockstep.core.admission.cache.run_index import RunIndex, RunRow, count_held
 from lockstep.core.admission.engine.quota import QuotaRules
@@ -74,7 +74,7 @@ def queue_writes(
 def counted(queue: str, runs: Iterable[RunView]) -> TrainingQueueStatus:
     """What the runs of a queue come to that has no object, and so no status of its own."""
     there = [run for run in runs if run.spec is not None and run.spec.queue == queue]
-    sizes = [sum(map(bool, run.status.assignment.nodes)) for run in there if holds_nodes(run)]
+    sizes = [row.size for row in map(RunRow, there) if row.holds or row.size]
     return TrainingQueueStatus(pending=sum(map(is_pending, there)), running=len(sizes), nodes_in_use=sum(sizes))
 
 

@@ -1,12 +1,13 @@
 """After a failure that ended the run, pods and nodes can be kept for a while, for a look inside.
 
-The run is over as far as anybody else is concerned; its workers stay as they are, without a program, and its
-nodes stay booked by its pods: for no longer than the operator's settings and the time limit allow. A person may end
-it early by annotation, or by deleting the run.
+Nothing more is decided for the run; its workers stay as they are, without a program, and its nodes stay booked by its
+pods: for no longer than the operator's settings, the time limit and the budget allow. They count as the run's own all
+the while (``core/model/kept_nodes.py``). A person may end it early by annotation, or by deleting the run.
 """
 
 from lockstep.api.base import names
 from lockstep.api.base.durations import format_duration, parse_duration
+from lockstep.core.accounting.account import over_budget
 from lockstep.core.failures.recovery_record import record_debug_hold
 from lockstep.core.model.conditions import find
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -35,9 +36,14 @@ def hold_for_debugging(plan: PlanBuilder) -> None:
 def held_until(state: RunState) -> float:
     """When the pods of a finished run may go, in Unix seconds; 0: at once."""
     until, ended = state.status.recovery.debug_until, find(state.status, ConditionType.FINISHED)
-    if until is None or ended is None or state.run.annotations.get(names.ANNOTATION_DEBUG_RELEASE):
+    if until is None or ended is None or _is_released(state):
         return 0.0
     return min(until, *(at for at, _ in _bounds(state, ended.last_transition_time)))
+
+
+def _is_released(state: RunState) -> bool:
+    asked = bool(state.run.annotations.get(names.ANNOTATION_DEBUG_RELEASE))
+    return asked or (state.run.spec is not None and over_budget(state))
 
 
 def _bounds(state: RunState, since: float) -> list[tuple[float, str]]:

@@ -6,6 +6,7 @@ records are made of what its status was.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from lockstep.api.base.changes import changed
@@ -32,10 +33,16 @@ def records(run: RunView, after: TrainingRunStatus, now: float) -> Iterator[dict
     for entry in after.attempts:
         if entry.ended_at is not None and entry != before.get(entry.number):
             yield _attempt(run, after, entry, now)
-    if is_true(after, ConditionType.FINISHED) and not is_true(run.status, ConditionType.FINISHED):
-        succeeded = find(after, ConditionType.SUCCEEDED)
-        assert succeeded is not None
-        yield _end(run, after, _outcome(succeeded), succeeded.reason, succeeded.message, now)
+    was_over, finished = is_true(run.status, ConditionType.FINISHED), find(after, ConditionType.FINISHED)
+    if finished is None or finished.status != "True":
+        return
+    succeeded = find(after, ConditionType.SUCCEEDED)
+    assert succeeded is not None
+    end = partial(_end, run, after, _outcome(succeeded), succeeded.reason, succeeded.message)
+    if not was_over:
+        yield end(now)
+    elif after.goodput.gpu_hours != run.status.goodput.gpu_hours:  # of nodes that were kept for debugging
+        yield end(finished.last_transition_time)
 
 
 def records_of_deleted(run: RunView, tunables: Tunables, now: float) -> Iterator[dict[str, Any]]:

@@ -16,6 +16,7 @@ from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE
 from lockstep.core.kueue.kueue_record import give_up_reservation
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.admission_record import requeue
+from lockstep.core.model.kept_nodes import is_kept
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, Recorded, StopReason
@@ -25,7 +26,7 @@ from lockstep.core.model.worker_report import WorkerPhase
 from lockstep.core.pods.leftover_pods import holds_node, holds_up
 from lockstep.core.pods.pod_groups import let_go_of_group
 from lockstep.core.run.backoff import backoff
-from lockstep.core.run.debug_hold import hold_for_debugging
+from lockstep.core.run.debug_hold import held_until, hold_for_debugging
 from lockstep.core.run.fencing import keep_fence
 from lockstep.core.run.progress_record import record_saved_step
 from lockstep.core.run.stop_record import end_save_of_stop, forget_stop, record_stop, turn_stop
@@ -112,6 +113,8 @@ def carry_out_stop(plan: PlanBuilder, leaving: frozenset[int]) -> None:
     finish(plan, False, Recorded(stop.reason), stop.message)
     if _is_failure(stop.reason) and stop.reason not in OUT_OF_SHARE:
         hold_for_debugging(plan)  # what ran out of its share has nothing to show, and is to hold no node beyond it
+        if is_kept(plan.status):
+            tell_who_leaves(plan, held_until(plan))
 
 
 def finish(plan: PlanBuilder, succeeded: bool, reason: StopReason | Recorded, message: str) -> None:

@@ -52,6 +52,7 @@ from lockstep.core.run.stopping import (
     finish,
     given_back,
     stop_after_save,
+    tell_who_leaves,
 )
 from lockstep.core.run.time_left import limit_of
 from lockstep.core.run.time_limit import save_by_the_limit, then_at_its_limit
@@ -153,6 +154,8 @@ def _let_end_if_over(plan: PlanBuilder) -> bool:
         return True
     if plan.phase is Phase.FINISHED:
         _end_pods(plan)
+        if not plan.run.unread:
+            _tried(_charge, plan)
         _tried(_forget_when_due, plan)
         return True
     return False
@@ -318,6 +321,8 @@ def _finish_if_succeeded(plan: PlanBuilder) -> bool:
 
 def _charge(plan: PlanBuilder) -> bool:
     """What it used counts against its queue and its namespace all the same."""
+    if plan.phase is Phase.FINISHED and not plan.live_pods:
+        tell_who_leaves(plan, plan.stamp)
     keep_account(plan)
     return True
 

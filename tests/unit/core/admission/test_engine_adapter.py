@@ -7,7 +7,14 @@ import pytest
 
 from lockstep.api.preemption_status import PreemptionStatus, ReservationStatus
 from lockstep.api.recovery_status import ExcludedNode, RecoveryStatus
-from lockstep.api.run_status import AdmissionStatus, AssignmentStatus, KueueStatus, LeavingStatus, StopStatus
+from lockstep.api.run_status import (
+    AdmissionStatus,
+    AssignmentStatus,
+    KueueStatus,
+    LeavingStatus,
+    ResolvedStatus,
+    StopStatus,
+)
 from lockstep.core.admission.cache.entry import Entry
 from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.admission.cycle_state import CycleState
@@ -232,6 +239,14 @@ def test_a_run_that_has_ended_is_named_for_what_its_pods_hold_and_is_nobody_who_
     found = [*other_jobs(state, [], NOW)]
     assert [(each.left_by, state.index.names(each.nodes), each.ends, each.limited) for each in found] == left
     assert {(each.uid, each.queue, each.count) for each in found} <= {("", "", 0)}
+
+
+def test_what_is_kept_for_debugging_counts_in_the_quotas_of_its_queue() -> None:
+    kept = {"leaving": LEAVES, "recovery": RecoveryStatus(debug_until=NOW + 10)}
+    over = run("a", 2, status=OVER | kept | {"resolved": ResolvedStatus(gpu_type="H100")}, queue="q")
+    state = cycle(over, pods=[pod(over, 0, "n0"), pod(over, 1, "n1")])
+    (found,) = other_jobs(state, [], NOW)
+    assert (found.uid, found.queue, found.gpu_type, found.count) == ("", "q", "H100", 2)
 
 
 def test_a_deadline_is_the_latest_end_of_its_job() -> None:

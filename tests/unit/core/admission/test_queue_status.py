@@ -7,14 +7,14 @@ import pytest
 
 from lockstep.api.base.changes import changed
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
-from lockstep.api.run_status import ResolvedStatus
+from lockstep.api.run_status import LeavingStatus, ResolvedStatus
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.queue_status import counted
 from lockstep.core.model.conditions import find
 from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.snapshot import CLOSED_QUEUE, ClusterSnapshot, Lag, RunView
 from lockstep.core.model.tunables import Mode, Tunables
-from support.admission import NOW, held, node, run, world
+from support.admission import FINISHED, NOW, held, node, run, world
 from support.admission import after as runs_after
 from support.values import not_none
 
@@ -52,6 +52,16 @@ def condition(status: TrainingQueueStatus, kind: str) -> tuple[str, str]:
 
 
 class TestFigures:
+    def test_what_is_kept_for_debugging_is_in_use(self) -> None:
+        over = holding("one", "h100-0", "h100-1", queue="q")
+        kept = changed(over.status.recovery, debug_until=NOW + 9)
+        leaving = LeavingStatus(nodes=2, until=NOW + 9)
+        conditions = (*over.status.conditions, FINISHED)
+        over = replace(over, status=changed(over.status, recovery=kept, leaving=leaving, conditions=conditions))
+        status = told(passed(world([over], nodes(4), queues={"q": {}})))
+        assert (status.running, status.nodes_in_use) == (1, 2)
+        assert counted("q", [over]).nodes_in_use == 2
+
     def test_a_queue_tells_who_waits_who_runs_and_on_how_many_nodes_as_the_pass_leaves_it(self) -> None:
         runs = [run("fits", 2, queue="q"), run("waits", 3, queue="q"), run("elsewhere", 1)]
         status = told(passed(world(runs, nodes(4), queues={"q": {}})))

@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.run.debug_hold import hold_for_debugging
 from lockstep.core.run.undecidable import without_deciding
+from support.values import not_none
 from support.world import World, spec, world, world_with_gang
 
 
-def failed(**recovery: object) -> World:
+def failed(nodes: int = 2, **recovery: object) -> World:
     """A run whose program failed for good; without checkpoints the first failure is the last."""
-    w = world(2)
+    w = world(nodes)
     w.roll_out("one", spec(2, checkpoint=None, recovery=recovery))
     w.end_child("one", 1, 1)
     w.pass_time(60, step=10)
@@ -66,20 +66,60 @@ def test_what_may_be_held_for_less_long_meanwhile_is_given_back_then() -> None:
     assert not [pod for pod in w.pods.values() if not pod.is_terminal]
 
 
+def test_nodes_that_are_kept_are_paid_for_until_they_are_given_back() -> None:
+    w = failed(debugHold="1h")
+    before = float(w.status("one").goodput.gpu_hours)
+    w.pass_time(4200, step=100)
+    assert not [pod for pod in w.pods.values() if not pod.is_terminal]
+    gpus = 2 * w.status("one").resolved.gpus_per_node
+    assert float(w.status("one").goodput.gpu_hours) - before == pytest.approx(gpus, rel=0.1)
+    usage = w.status("one").goodput
+    w.pass_time(600, step=100)
+    assert w.status("one").goodput == usage
+
+
+def test_a_run_whose_budget_is_used_up_holds_its_nodes_no_longer() -> None:
+    w = world(2)
+    w.roll_out(
+        "one",
+        spec(2, gpusPerNode=8, checkpoint=None, recovery={"debugHold": "4h"}, budget={"gpuHours": 8, "action": "Stop"}),
+    )
+    w.end_child("one", 1, 1)
+    w.pass_time(1200, step=100)
+    assert [pod for pod in w.pods.values() if not pod.is_terminal]
+    w.pass_time(1200, step=100)
+    assert not [pod for pod in w.pods.values() if not pod.is_terminal]
+    assert 8 <= float(w.status("one").goodput.gpu_hours) < 10
+
+
+def test_a_hold_counts_among_the_runs_of_its_queue() -> None:
+    w = failed(4, debugHold="30m")
+    w.queue(limits={"maxRunningRuns": 1})
+    w.apply("next", spec(2))
+    w.pass_time(300, step=50)
+    assert w.status("next").assignment.nodes == ()
+    w.annotate("one", debug_release="now")
+    w.pass_time(180, step=10)
+    assert len(w.status("next").assignment.nodes) == 2
+
+
 def test_one_that_nothing_can_be_decided_for_is_held_no_longer_either() -> None:
     w = failed(debugHold="4h")
     w.now += 600
     assert not without_deciding(w.snapshot("one"), w.tunables, w.now, "X").deletes
     shorter = replace(w.tunables, max_debug_hold=60)
     assert without_deciding(w.snapshot("one"), shorter, w.now, "X").deletes
-    w._store(replace(w.runs["one"], annotations={names.ANNOTATION_DEBUG_RELEASE: "now"}))
+    w.annotate("one", debug_release="now")
     assert without_deciding(w.snapshot("one"), w.tunables, w.now, "X").deletes
+    w.pods.clear()
+    after = not_none(without_deciding(w.snapshot("one"), w.tunables, w.now, "X").status)
+    assert after.leaving is None
+    assert float(after.goodput.gpu_hours) > float(w.status("one").goodput.gpu_hours)
 
 
 def test_an_annotation_ends_the_hold() -> None:
     w = failed(debugHold="30m")
-    view = w.runs["one"]
-    w._store(replace(view, annotations={names.ANNOTATION_DEBUG_RELEASE: "now"}))
+    w.annotate("one", debug_release="now")
     w.pass_time(180, step=10)
     assert not [pod for pod in w.pods.values() if not pod.is_terminal]
 

@@ -71,6 +71,15 @@ def test_the_end_of_a_run_is_written_down_once_with_its_totals() -> None:
     assert list(records(replace(run_with(), status=over), over, NOW)) == []
 
 
+def test_the_end_of_a_run_is_told_again_as_of_then_once_what_was_kept_of_it_is_counted() -> None:
+    over = status(ENDED, finished=True)
+    counted = changed(over, goodput=changed(over.goodput, gpu_hours="16.00"))
+    (record,) = records(replace(run_with(), status=over), counted, NOW + 3600)
+    (first,) = records(run_with(ENDED), over, NOW)
+    assert (record["kind"], record["recordedAt"]) == ("run", first["recordedAt"])
+    assert record["goodput"]["gpuHours"] == "16.00"
+
+
 def test_the_end_of_a_run_says_whose_it_was_in_so_many_characters() -> None:
     for user, written in (("ada", "ada"), ("a" * 10_000, None)):
         run = replace(run_with(ENDED), annotations={"lockstep.dev/user": user})

@@ -20,6 +20,7 @@ from lockstep.core.admission.engine.jobs import Job, RunningJob
 from lockstep.core.admission.queueing.order import share_key
 from lockstep.core.admission.queueing.queue_rules import QueueRules
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.kept_nodes import nodes_kept
 from lockstep.core.model.kueue.api_names import LABEL_QUEUE
 from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.reasons import ConditionType
@@ -97,7 +98,7 @@ class RunRow:
         granted, asked = status.admission, spec.time_limit or "" if spec is not None else ""
         self.relimited = self.holds and not run.spec_error and bool(granted.asked_limit != asked or granted.limited_by)
         self.unlimited = self.holds and not run.spec_error and granted.time_limit is None
-        self.size = sum(map(bool, status.assignment.nodes)) if self.holds else 0
+        self.size = sum(map(bool, status.assignment.nodes)) if self.holds else nodes_kept(status)
         judged = status.admission.met or status.admission.failed
         self.related = self.pending and spec is not None and bool(spec.depends_on or spec.singleton or judged)
         self.named_to_kueue = status.kueue is not None or LABEL_QUEUE in run.labels
@@ -301,8 +302,8 @@ class RunIndex:
 
 
 def count_held(held: dict[tuple[str, str], HeldNodes], row: RunRow, step: int) -> None:
-    """``row`` holds nodes from now on (1), or no longer (-1)."""
-    if not row.holds:
+    """``row`` holds nodes from now on (1), or no longer (-1); be it that they are kept for debugging."""
+    if not (row.holds or row.size):
         return
     runs, nodes = held.pop((row.queue, row.gpu_type), (0, 0))
     if runs + step:

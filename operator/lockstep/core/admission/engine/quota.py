@@ -278,7 +278,7 @@ class QuotaBook:
                 alike[run.queue, run.gpu_type] = accounts
             for account in accounts:
                 count = 1 if account.counts_runs else run.count
-                by_pool.setdefault(account.pool, []).append(_Holding(run.uid, account, count, now, ends))
+                by_pool.setdefault(account.pool, []).append(_Holding(run.uid or run.left_by, account, count, now, ends))
         self._pools = {key: _Pool(now, holdings) for key, holdings in by_pool.items()}
 
     def fits(self, queue: str, gpu_type: str, count: int, start: float, end: float) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, Self
 from lockstep.core.admission.queueing.order import share_key
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.kept_nodes import nodes_kept
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 
@@ -40,13 +41,17 @@ class ChargedUsage:
 
     @classmethod
     def from_runs(cls, runs: Iterable[RunView]) -> Self:
-        """Everything that is held, spares included."""
+        """Everything that is held, spares and what is kept for debugging included."""
         nodes: dict[Key, int] = {}
         gpus: dict[str, int] = {}
         for run in runs:
-            if run.spec is None or not is_held(run.status.assignment) or is_true(run.status, ConditionType.FINISHED):
+            if run.spec is None or not is_held(run.status.assignment):
                 continue
             count = sum(1 for node in run.status.assignment.nodes if node)
+            if is_true(run.status, ConditionType.FINISHED):
+                count = nodes_kept(run.status)
+            if not count:
+                continue
             key = share_key(run)
             nodes[key] = nodes.get(key, 0) + count
             gpus[key[0]] = gpus.get(key[0], 0) + count * run.status.resolved.gpus_per_node

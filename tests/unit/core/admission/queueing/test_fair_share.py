@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.api.base import names
+from lockstep.api.recovery_status import RecoveryStatus
+from lockstep.api.run_status import LeavingStatus, ResolvedStatus
 from lockstep.core.admission.queueing.fair_share import MAX_ROWS, REST, ChargedUsage, UsageBook, shares
 from lockstep.core.admission.queueing.order import LONGEST_USER, share_key
-from support.admission import held, run
+from support.admission import ACCEPTED, FINISHED, held, run
 
 HALF_LIFE = 7 * 86_400.0
 A, B, C = ("q", "a", ""), ("q", "b", ""), ("r", "c", "")
@@ -38,6 +40,13 @@ def test_two_steps_come_to_the_same_as_one(first: float, second: float, nodes: i
     for key in at_once.rows.keys() & in_steps.rows.keys():
         assert at_once.rows[key] == pytest.approx(in_steps.rows[key], rel=1e-6, abs=2.0)
     assert at_once.gpu_hours("q") == pytest.approx(in_steps.gpu_hours("q"), rel=1e-6)
+
+
+def test_what_is_kept_for_debugging_after_the_end_is_charged_for_until_it_is_given_back() -> None:
+    status = {**held("n0", "n1", "n2"), "conditions": (ACCEPTED, FINISHED), "resolved": ResolvedStatus(gpus_per_node=8)}
+    kept = {"leaving": LeavingStatus(nodes=2, until=9.0), "recovery": RecoveryStatus(debug_until=9.0)}
+    usage = ChargedUsage.from_runs([run("a", 3, status=status | kept), run("b", 3, status=status)])
+    assert (dict(usage.nodes), dict(usage.gpus)) == ({("default", "team", ""): 2}, {"default": 16})
 
 
 def test_gpu_hours_are_those_of_the_last_day() -> None:
