@@ -38,6 +38,17 @@ def test_a_run_that_ends_while_it_is_suspended_is_told_to_have_ended(capsys: pyt
     assert "lockstep retry llama" in said
 
 
+def test_cancel_ends_the_debug_hold_of_a_run_that_has_failed_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = sample.failed()
+    kept["status"] |= {"leaving": {"nodes": 4, "until": sample.at(600)}, "recovery": {"debugUntil": sample.at(600)}}
+    server = with_run(kept)
+    change.apply(server, Chosen(["llama"]), change.SUSPEND)
+    assert patches(server) == []
+    change.apply(server, Chosen(["llama"]), change.CANCEL)
+    assert patches(server) == [{"spec": {"cancel": True}}]
+    assert capsys.readouterr().out.splitlines()[-1] == "trainingrun.lockstep.dev/llama debug hold ended"
+
+
 def do(verb: Any, server: CliServer, **more: Any) -> None:
     verb(server, Chosen(["llama"]), **more)
 

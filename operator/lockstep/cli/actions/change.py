@@ -13,6 +13,7 @@ from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import ApiServerError, CliError, Unreachable
 from lockstep.cli.options import Chosen
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.kept_nodes import nodes_kept
 from lockstep.core.model.reasons import ConditionType
 
 
@@ -85,6 +86,10 @@ def _apply_to(cluster: Cluster, name: str, change: Change, form: str) -> None:
         if array is not None:
             change_array.change_set(cluster, array, change.spec, change.done, form)
             return
+    if change is CANCEL and nodes_kept(runs.view(raw).status) and not raw["spec"].get("cancel"):
+        raw = cluster.merge_patch(runs_path(cluster.namespace, name), {"spec": dict(change.spec)})
+        output.print_done(raw, form, "debug hold ended")
+        return
     if not runs.has_finished(runs.view(raw)):
         held = runs.held_by_set(cluster, raw, "resume") if change is RESUME else None
         if any((raw["spec"].get(field) or False) != value for field, value in change.spec.items()):

@@ -2,7 +2,8 @@
 
 Nothing more is decided for the run; its workers stay as they are, without a program, and its nodes stay booked by its
 pods: for no longer than the operator's settings, the time limit and the budget allow. They count as the run's own all
-the while (``core/model/kept_nodes.py``). A person may end it early by annotation, or by deleting the run.
+the while (``core/model/kept_nodes.py``). A person may end it early by annotation, by cancelling the run, or
+by deleting it.
 """
 
 from lockstep.api.base import names
@@ -28,7 +29,7 @@ def hold_for_debugging(plan: PlanBuilder) -> None:
         plan.status = record_debug_hold(plan.status, until)
         message = (
             f"pods and nodes are kept for {format_duration(until - plan.stamp)}, by {bound}: kubectl exec into them; "
-            f"kubectl annotate trun {plan.run.name} {names.ANNOTATION_DEBUG_RELEASE}=now ends it"
+            f"kubectl annotate trun {plan.run.name} {names.ANNOTATION_DEBUG_RELEASE}=now, or cancel: true, ends it"
         )
     plan.event(EventReason.DEBUG_HOLD, message, action=ActionWord.HOLD)
 
@@ -43,7 +44,7 @@ def held_until(state: RunState) -> float:
 
 def _is_released(state: RunState) -> bool:
     asked = bool(state.run.annotations.get(names.ANNOTATION_DEBUG_RELEASE))
-    return asked or (state.run.spec is not None and over_budget(state))
+    return asked or (state.run.spec is not None and (state.spec.cancel or over_budget(state)))
 
 
 def _bounds(state: RunState, since: float) -> list[tuple[float, str]]:

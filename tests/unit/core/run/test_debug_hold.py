@@ -117,9 +117,13 @@ def test_one_that_nothing_can_be_decided_for_is_held_no_longer_either() -> None:
     assert float(after.goodput.gpu_hours) > float(w.status("one").goodput.gpu_hours)
 
 
-def test_an_annotation_ends_the_hold() -> None:
+@pytest.mark.parametrize("cancels", [False, True])
+def test_an_annotation_or_a_cancel_ends_the_hold(cancels: bool) -> None:
     w = failed(debugHold="30m")
-    w.annotate("one", debug_release="now")
+    if cancels:
+        w.apply("one", changed(w.runs["one"].spec, cancel=True))
+    else:
+        w.annotate("one", debug_release="now")
     w.pass_time(180, step=10)
     assert not [pod for pod in w.pods.values() if not pod.is_terminal]
 
