@@ -36,7 +36,7 @@ from lockstep.core.run.barrier import gather
 from lockstep.core.run.cadence_orders import follow_cadence
 from lockstep.core.run.debug_hold import held_until
 from lockstep.core.run.directive import directive_for
-from lockstep.core.run.drain import leave_drained_nodes
+from lockstep.core.run.drain import leave_drained_nodes, leave_drained_nodes_kept
 from lockstep.core.run.elastic import follow_size
 from lockstep.core.run.handover import Handover
 from lockstep.core.run.joining import take_in
@@ -116,6 +116,7 @@ def leave_the_finished_alone(plan: PlanBuilder) -> bool:
     grace = tunables.stop_grace if out_of_share else None
     plan.wake(held_until(plan))
     tell_who_leaves(plan, overdue)
+    leave_drained_nodes_kept(plan)
     heard = {report.pod_uid for report in plan.snapshot.reports.values()}
     for pod in plan.live_pods:
         # What is left of it are containers beside the training container: they would hold the node for nobody.

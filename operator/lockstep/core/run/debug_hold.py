@@ -3,7 +3,7 @@
 Nothing more is decided for the run; its workers stay as they are, without a program, and its nodes stay booked by its
 pods: for no longer than the operator's settings, the time limit and the budget allow. They count as the run's own all
 the while (``core/model/kept_nodes.py``). A person may end it early by annotation, by cancelling the run, or
-by deleting it.
+by deleting it; an administrator by draining its queue, or a node of it.
 """
 
 from lockstep.api.base import names
@@ -43,8 +43,10 @@ def held_until(state: RunState) -> float:
 
 
 def _is_released(state: RunState) -> bool:
+    queue = state.snapshot.queue
     asked = bool(state.run.annotations.get(names.ANNOTATION_DEBUG_RELEASE))
-    return asked or (state.run.spec is not None and (state.spec.cancel or over_budget(state)))
+    drained = queue is not None and queue.spec.stop_policy == "HoldAndDrain"
+    return asked or drained or (state.run.spec is not None and (state.spec.cancel or over_budget(state)))
 
 
 def _bounds(state: RunState, since: float) -> list[tuple[float, str]]:

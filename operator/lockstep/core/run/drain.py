@@ -11,6 +11,7 @@ from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import ask_for_save, grace_period, has_just_settled_for, last_trained
 from lockstep.core.failures.evidence import Loss, LossKind
 from lockstep.core.failures.ranks import goes_on_without
+from lockstep.core.model.kept_nodes import is_kept
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, AttemptEnd
@@ -35,6 +36,16 @@ def leave_drained_nodes(plan: PlanBuilder) -> None:
         _end_attempt(plan, at_work)
     if at_work or idle:
         replace(plan, [*at_work, *idle])
+
+
+def leave_drained_nodes_kept(plan: PlanBuilder) -> None:
+    """What is kept for debugging after the end of the run leaves them too; the rest of it stays."""
+    if not is_kept(plan.status) or plan.snapshot.leadership.disruption:
+        return
+    for pod in plan.live_pods:
+        node = plan.snapshot.nodes.get(pod.node)
+        if node is not None and (why := _why(plan, node)):
+            plan.delete(pod, f"node {node.name} is to be left: {why}")
 
 
 def _drained(state: RunState) -> list[Loss]:
@@ -64,7 +75,7 @@ def _why(state: RunState, node: NodeView) -> str:
     taint = next((taint.key for taint in node.taints if taint.key in state.tunables.drain_taints), "")
     if taint:
         return f"it bears the taint {taint}"
-    if node.unschedulable and state.spec.recovery.on_cordon == "Migrate":
+    if node.unschedulable and state.run.spec is not None and state.spec.recovery.on_cordon == "Migrate":
         return "it was cordoned, and recovery.onCordon is Migrate"
     return ""
 

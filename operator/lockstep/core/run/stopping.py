@@ -133,7 +133,8 @@ def tell_who_leaves(plan: PlanBuilder, until: float) -> None:
     """Of a run that has ended: that its pods still have nodes, and until when at most."""
     nodes, told = {pod.node for pod in plan.live_pods if holds_node(pod)}, plan.status.leaving
     by = float(int(until))
-    if nodes and (told is None or told.until != by):
+    fewer = told is not None and told.nodes != len(nodes) and plan.now < held_until(plan)  # else they all go just now
+    if nodes and (told is None or told.until != by or fewer):
         plan.status = changed(plan.status, leaving=LeavingStatus(nodes=len(nodes), until=by))
     elif not nodes and told is not None:
         plan.status = changed(plan.status, leaving=None)

@@ -103,6 +103,16 @@ def test_a_hold_counts_among_the_runs_of_its_queue() -> None:
     assert len(w.status("next").assignment.nodes) == 2
 
 
+def test_a_queue_that_is_drained_keeps_nothing_for_debugging() -> None:
+    w = failed(debugHold="30m")
+    w.queue(stopPolicy="Hold")
+    w.pass_time(180, step=10)
+    assert [pod for pod in w.pods.values() if not pod.is_terminal]
+    w.queue(stopPolicy="HoldAndDrain")
+    w.pass_time(180, step=10)
+    assert not [pod for pod in w.pods.values() if not pod.is_terminal]
+
+
 def test_one_that_nothing_can_be_decided_for_is_held_no_longer_either() -> None:
     w = failed(debugHold="4h")
     w.now += 600

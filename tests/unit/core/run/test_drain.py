@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.changes import changed
+from lockstep.core.decide import decide
 from lockstep.core.model.reasons import AttemptEnd
 from lockstep.core.model.snapshot import Taint
 from lockstep.core.run.drain import leave_drained_nodes
@@ -81,6 +83,22 @@ def test_a_save_that_took_longer_than_a_short_grace_period_is_not_asked_for_agai
     w.now += 20.0  # nobody was there to settle it
     w.settle()
     assert w.status("one").attempt == 2
+
+
+@pytest.mark.parametrize("looks_broken", [False, True])
+def test_what_is_kept_for_debugging_leaves_a_drained_node_and_stays_on_the_others(looks_broken: bool) -> None:
+    w = world_with_gang(2, checkpoint=None, recovery={"debugHold": "30m"})
+    w.end_child("one", 1, 1)
+    w.pass_time(60, step=10)
+    w.drain("n1")
+    snapshot = w.snapshot("one")
+    leadership = replace(snapshot.leadership, disruption="most nodes are NotReady" if looks_broken else "")
+    plan = decide(replace(snapshot, leadership=leadership), w.tunables, w.now)
+    gone = {each.uid for each in plan.deletes}
+    assert [pod.node for pod in snapshot.pods if pod.uid in gone] == ([] if looks_broken else ["n1"])
+    w.pass_time(60, step=10)
+    assert {pod.node for pod in w.pods.values() if not pod.is_terminal} == {"n0"}
+    assert w.status("one").leaving == changed(not_none(snapshot.run.status.leaving), nodes=1)
 
 
 def test_while_the_cluster_looks_broken_nobody_gives_up_a_node_that_works() -> None:
