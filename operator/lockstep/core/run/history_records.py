@@ -16,6 +16,7 @@ from lockstep.api.run_status import Condition, TrainingRunStatus
 from lockstep.core.accounting.account import account_of_deleted
 from lockstep.core.admission.queueing.order import share_key
 from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.kept_nodes import nodes_kept
 from lockstep.core.model.lifecycle import Outcome
 from lockstep.core.model.reasons import ConditionType, StopReason
 from lockstep.core.model.snapshot import RunView
@@ -46,10 +47,15 @@ def records(run: RunView, after: TrainingRunStatus, now: float) -> Iterator[dict
 
 
 def records_of_deleted(run: RunView, tunables: Tunables, now: float) -> Iterator[dict[str, Any]]:
-    """Of a run that was found to be gone at ``now``: as of one that was cancelled then. None where it had ended."""
-    if is_true(run.status, ConditionType.FINISHED) or is_test_only(run):
+    """Of a run that was found to be gone at ``now``: as of one that was cancelled then. None where it had ended, unless
+    it kept nodes for debugging."""
+    finished = is_true(run.status, ConditionType.FINISHED)
+    if is_test_only(run) or (finished and not nodes_kept(run.status)):
         return
     status = changed(run.status, goodput=account_of_deleted(run, tunables, now))
+    if finished:
+        yield from records(run, status, now)
+        return
     for entry in status.attempts:
         if entry.ended_at is None and entry.started_at is not None:
             yield _attempt(run, status, changed(entry, ended_at=float(int(now)), cause=DELETED), now)

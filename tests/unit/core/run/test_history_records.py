@@ -124,6 +124,17 @@ def test_a_run_that_is_deleted_while_it_waits_has_waited_until_then() -> None:
     assert end["goodput"]["buckets"]["queue"] == 60
 
 
+def test_a_run_that_is_deleted_while_its_nodes_are_kept_for_debugging_has_used_them_until_then() -> None:
+    w = world(2, now=NOW)
+    w.roll_out("one", spec(2, gpusPerNode=8, checkpoint=None, recovery={"debugHold": "2h"}))
+    w.end_child("one", 1, 1)
+    w.pass_time(60, step=10)
+    used = float(w.status("one").goodput.gpu_hours)
+    (end,) = records_of_deleted(w.runs["one"], w.tunables, w.now + 3600)
+    assert (end["outcome"], end["reason"]) == ("Failed", "ProcessFailed")
+    assert float(end["goodput"]["gpuHours"]) == pytest.approx(used + 16, abs=0.5)
+
+
 def test_of_a_run_that_had_ended_or_only_asked_nothing_is_written_down_once_it_is_deleted() -> None:
     ended = replace(run_with(), status=status(ENDED, finished=True))
     asked = replace(run_with(), annotations={"lockstep.dev/test-only": "true"})
