@@ -53,7 +53,7 @@ def test_jobs_and_their_pods_pass_strict_validation_and_restricted_pod_security(
     assert run.spec is not None
     assert run.spec.checkpoint is not None
     assert run.spec.checkpoint.archive is not None
-    name = job_name(run, action, 12, 250_000, 3)
+    name = job_name(run, run.spec.checkpoint.archive, action, 12, 250_000, 3)
     work = ArchiveJobStatus(name=name, action=action, step=250_000, attempt=12, path="/shared-checkpoints/x")
     body = job_body(run, run.spec.checkpoint.archive, work, SETTINGS, pinned=("a1/step-5",), quarantined=(Save(7, 1),))
     create = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
