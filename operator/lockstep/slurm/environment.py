@@ -113,6 +113,8 @@ def batch_environment(job: SlurmJob) -> Dict[str, str]:
     export = job.said.get("export", "")
     if export and export.upper() != "ALL":
         made["SLURM_EXPORT_ENV"] = export
+    if job.said.get("open-mode"):
+        made["SLURM_OPEN_MODE"] = job.said["open-mode"][0].lower()  # of the files of each srun, too
     made.update(_of_node(job, 0))
     for index, group in enumerate(_groups(job)):
         made.update(_of_group(job, index, group, tasks))

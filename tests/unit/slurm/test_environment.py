@@ -67,6 +67,9 @@ def test_the_batch_shell_has_the_job() -> None:
             "SLURM_JOB_ACCOUNT": "lab", "SLURM_JOB_QOS": "high", "SLURM_JOB_RESERVATION": "r"}),
         ({"said": {"export": "ALL"}}, {"SLURM_EXPORT_ENV": None}),
         ({"said": {"export": "NONE"}}, {"SLURM_EXPORT_ENV": "NONE"}),
+        ({"said": {"open-mode": "Append"}}, {"SLURM_OPEN_MODE": "a"}),
+        ({"said": {"open-mode": "truncate"}}, {"SLURM_OPEN_MODE": "t"}),
+        ({}, {"SLURM_OPEN_MODE": None}),
         ({"said": {"distribution": "cyclic"}}, {"SLURM_DISTRIBUTION": "cyclic"}),
         ({"array": Array(120, 3, 10, 0, 18, 2)}, {
             "SLURM_JOB_ID": "123", "SLURM_ARRAY_JOB_ID": "120", "SLURM_ARRAY_TASK_ID": "3",
