@@ -129,6 +129,7 @@ def test_how_srun_behaves_meanwhile(arguments: list[str], fields: dict[str, Any]
 def test_the_directory_is_sruns_or_the_one_that_is_asked_for() -> None:
     assert step().request.cwd == "/w"
     assert step("-D", "/x").request.cwd == "/x"
+    assert step("-D", "src").request.cwd == "/w/src", "not below that of the node's step server"
 
 
 def test_a_node_may_be_named_by_each_of_its_words() -> None:

@@ -12,7 +12,7 @@ import pytest
 from harness.step_gang import StepGang, lockstep_step
 from lockstep.worker import lockstep_training
 from lockstep.worker.settings import Settings
-from lockstep.worker.steps.command import Options, options_of, ranks_of
+from lockstep.worker.steps.command import Options, options_of, ranks_of, requests_of
 from lockstep.worker.steps.programs import offer_programs, path_with_programs
 from lockstep.worker.steps.streams import Labels, Writer, numbered
 from support.stepping import gang_of_steps, until
@@ -108,6 +108,15 @@ def test_the_environment_and_the_directory_are_those_of_the_command(gang: StepGa
     done = typed(gang, "--cwd", str(tmp_path), "--ranks", "1", "sh", "-c", "pwd; echo $MINE", MINE="x")
     assert done.stdout.decode() == f"{tmp_path}\nx\n"
     assert typed(gang, "--ranks", "1", "pwd").stdout.decode().strip() == os.getcwd()
+
+
+def test_a_relative_directory_is_below_that_of_the_command_and_not_below_the_step_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for said, meant in (("src", f"{tmp_path}/src"), ("/src", "/src"), ("", f"{tmp_path}")):
+        [request] = requests_of(options_of([f"--cwd={said}", "true"]), [0])
+        assert request.directory == meant
 
 
 @pytest.mark.process

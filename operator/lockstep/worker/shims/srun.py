@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from lockstep.slurm import images, patterns
@@ -155,7 +156,8 @@ def call(
         stdin = leading.input
     elif stdin == NOBODY and leading.input.lower() != "none" and not patterns.is_per_task(leading.input):
         stdin, path = EVERYBODY, patterns.file_name(leading.input, _names(job, place))
-    request = ShimRequest(parts, cwd=leading.chdir or place.cwd, stdin=stdin, labels=labels)
+    cwd = os.path.join(place.cwd, leading.chdir) if leading.chdir else place.cwd
+    request = ShimRequest(parts, cwd=cwd, stdin=stdin, labels=labels)
     first = 0
     outlets = []
     for step, layout in zip(steps, layouts):  # noqa: B905, strict is younger than Python 3.8

@@ -123,7 +123,7 @@ def requests_of(options: Options, ranks: Sequence[int]) -> List[AskedOfNode]:
         listed = ",".join(map(str, ranks))
         raise _UsageError(f"--stdin {options.reader}: the step has the ranks {listed[:200]}")
     step, total = new_step(), len(ranks) * options.per_node
-    directory = options.directory or os.getcwd()
+    directory = os.path.join(os.getcwd(), options.directory) if options.directory else os.getcwd()
     environment = dict(os.environ)
     requests = []
     for index, rank in enumerate(ranks):
