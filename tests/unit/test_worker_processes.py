@@ -56,6 +56,27 @@ TUNNEL = Tree((
 ))  # fmt: skip
 
 
+PIPED = Tree((
+    ("bash", "", "", False),
+    ("lockstep-step", "bash", "bash", True),
+    ("tee", "bash", "bash", False),
+    ("monitor", "bash", "bash", True),
+    ("tee:all", "bash", "bash", False),
+    ("torchrun", "bash", "bash", True),
+    ("grep", "bash", "bash", False),
+    ("gzip", "grep", "bash", False),
+    ("yes", "bash", "bash", False),
+    ("python:train", "bash", "bash", True),
+    ("cat", "bash", "bash", False),
+    ("python:plain", "bash", "bash", False),
+))  # fmt: skip
+PIPES = {  # what each reads and says; one whose end would take along what saves is not asked
+    "bash": ("", "0"), "tee:all": ("0", ""), "lockstep-step": ("", "1"), "tee": ("1", "2"), "monitor": ("2", "0"),
+    "torchrun": ("", "3"), "grep": ("3", "0"), "gzip": ("9", "0"), "yes": ("", "4"), "python:train": ("4", "0"),
+    "cat": ("", "5"), "python:plain": ("5", "0"),
+}  # fmt: skip
+
+
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     told: set[int] = set()
@@ -72,12 +93,17 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> set[int]:
             {"sh", "hydra_bstrap_proxy", "hydra_pmi_proxy"},
         ),
         (TUNNEL, "python:train", {"python:train", "python:loader", "ssh"}, set()),
+        (PIPED, "bash", {"torchrun", "yes", "python:train", "cat", "python:plain"}, {"bash", "lockstep-step"}),
     ],
 )  # fmt: skip
 def test_ranks_are_asked_to_end_first_and_what_started_them_last(
     monkeypatch: pytest.MonkeyPatch, sent: set[int], tree: Tree, child: str, first: set[str], last: set[str]
 ) -> None:
+    none = processes._Pipes("", set())
+    pipes = {PIPED.pid(name): processes._Pipes(read, {said} - {""}) for name, (read, said) in PIPES.items()}
     monkeypatch.setattr(processes, "other_processes", tree.all)
+    monkeypatch.setattr(processes, "catches", lambda pid, number: tree.rows[pid - 1000][3])
+    monkeypatch.setattr(processes, "_pipes_of", lambda pid: pipes[pid] if tree is PIPED else none)
     terminate(tree.pid(child), launchers=False)
     assert tree.names(sent) == first
     sent.clear()

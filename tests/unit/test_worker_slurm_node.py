@@ -143,6 +143,37 @@ def test_at_a_stop_the_shell_outlives_what_it_waits_for_and_begins_nothing_else(
     assert not (job.folder / "next").exists()
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "#!/bin/bash\n{} 2>&1 | tee train.log\n",
+        "#!/bin/bash\nexec > >(tee train.log) 2>&1\n{}\n",
+        "#!/bin/bash\n{} 2>&1 | while read line; do echo $line; done | tee train.log\n",
+    ],
+    ids=["a pipe", "the script's own", "a chain"],
+)
+@pytest.mark.parametrize("launcher", ["srun ", ""], ids=["srun", "by itself"])
+def test_who_reads_the_output_of_a_program_that_saves_outlives_it(job: BatchJob, script: str, launcher: str) -> None:
+    says = "for n in 1 2 3 4 5 6; do sleep 0.1; echo saves \\$n || exit 1; done"
+    task = f'trap "{says}; touch saved; exit 0" TERM; touch up; while :; do sleep 0.1; done'
+    job.submit(script.format(f"{launcher}bash -c '{task}'"))
+    until((job.folder / "up").exists)
+    job.operator.desire("Stop", 1, world=2, stopGraceSeconds=40)
+    assert job.ended()["reason"] == "StoppedOnRequest"
+    assert (job.folder / "saved").exists()
+    assert "saves 6" in job.output("train.log")
+
+
+def test_at_a_stop_output_that_nobody_reads_ends_no_save(job: BatchJob) -> None:
+    says = "for n in 1 2 3 4 5 6; do sleep 0.1; echo saves || exit 1; done"
+    task = f'trap "{says}; touch saved.$SLURM_PROCID; exit 0" TERM; echo up; while :; do sleep 0.1; done'
+    job.submit(f"#!/bin/bash\nsrun -n2 bash -c '{task}' | (head -2; touch up)\n")
+    until((job.folder / "up").exists)
+    job.operator.desire("Stop", 1, world=2, stopGraceSeconds=40)
+    assert job.ended()["reason"] == "StoppedOnRequest"
+    assert [(job.folder / f"saved.{rank}").exists() for rank in range(2)] == [True, True]
+
+
 def test_a_program_below_a_shell_that_traps_nothing_has_time_to_save(job: BatchJob) -> None:
     program = "trap 'sleep 1; touch saved; exit 0' TERM; touch up; while :; do sleep 0.1; done"
     job.submit(f'#!/bin/bash\nbash -c "{program}"\nsleep 100\n')

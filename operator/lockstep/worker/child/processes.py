@@ -141,25 +141,68 @@ def terminate(child: int, *, launchers: bool, shell: bool = False) -> Set[int]:
     """SIGTERM to the program and to the processes of steps on this node: to the process group of each.
 
     Not to launchers, whose end would take their ranks along before those have saved; with ``launchers`` to these alone.
-    ``shell``: so would the program's own. Returns those that were asked, and clients of steps that wait for such.
+    ``shell``: so would the program's own. Never to who reads what they say, and ends with them.
+    Returns those that were asked, and clients of steps that wait for such.
     """
     processes = {process.pid: process for process in other_processes()}
     held = launching(processes.values()) | ({child} if shell else set())
+    readers = _readers(held, processes)
     asked = {pid for pid, process in processes.items() if process.name == STEP_CLIENT}
     for pid in sorted(processes):
         process = processes[pid]
-        if process.name == STEP_SERVER or not _is_of_program(pid, child, processes):
+        if process.name == STEP_SERVER or pid in readers or not _is_of_program(pid, child, processes):
             continue
-        first = pid == child or process.parent in held or process.parent not in processes
+        first = pid == child or process.parent in held | readers or process.parent not in processes
         if (pid in held) != launchers or not (launchers or first):
             continue
         alone = launchers and not (shell and pid == child)
         group = [pid] if alone else [each.pid for each in _group_below(process, processes)]
+        group = [member for member in group if member not in readers]
         asked.update(group)
         for member in group:
             with contextlib.suppress(OSError):  # it may have ended meanwhile
                 os.kill(member, signal.SIGTERM)
     return asked
+
+
+def _readers(held: Set[int], processes: Dict[int, Process]) -> Set[int]:
+    """Whoever reads what those say, as ``tee`` behind srun does: without a reader the last words of a save would fail.
+
+    Behind others that catch SIGTERM, and so may save, this is who does not catch it: it has nothing to do at its end.
+    """
+    pipes = {pid: _pipes_of(pid) for pid in processes}
+    savers = {pid for pid in processes if catches(pid, signal.SIGTERM)}
+    found: Set[int] = set()
+    while True:
+        ends = {pipe for pid in (held & set(processes)) | found for pipe in pipes[pid].said}
+        saves = {pipe for pid in savers for pipe in pipes[pid].said}
+        more = {
+            pid for pid, process in processes.items()
+            if pid not in held | found and (
+                pipes[pid].read in ends
+                or (pid not in savers and (pipes[pid].read in saves or process.parent in found))
+            )
+        }  # fmt: skip
+        if not more:
+            return found
+        found |= more
+
+
+class _Pipes(NamedTuple):
+    """What a process has as stdin, and as stdout and stderr, of what is a pipe."""
+
+    read: str
+    said: Set[str]
+
+
+def _pipes_of(pid: int) -> _Pipes:
+    found = []
+    for descriptor in range(3):
+        target = ""
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            target = os.readlink(f"/proc/{pid}/fd/{descriptor}")
+        found.append(target if target.startswith("pipe:") else "")
+    return _Pipes(found[0], set(found[1:]) - {""})
 
 
 def _is_of_program(pid: int, child: int, processes: Dict[int, Process]) -> bool:

@@ -77,7 +77,7 @@ class StepOutput(StepSink):
 
     def writer(self, task: int, stream: int) -> Optional[Writer]:
         writer = self._out[task][stream]
-        if writer is not None and writer.broken:
+        if writer is not None and writer.broken and not self._here.ending:  # else its tasks may be saving
             self._end(0.0)  # whoever read this has gone, as in a pipe to head
         return None if self._labels is not None else writer
 
