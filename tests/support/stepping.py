@@ -33,8 +33,10 @@ class Kept(StepSink):
 class Asking:
     """A step that runs in a thread."""
 
-    def __init__(self, directory: Path, requests: Sequence[AskedOfNode], **options: Any) -> None:
-        self.kept = Kept()
+    def __init__(
+        self, directory: Path, requests: Sequence[AskedOfNode], *, kept: Kept | None = None, **options: Any
+    ) -> None:
+        self.kept = kept or Kept()
         self.outcomes: dict[int, TaskOutcome] = {}
         self.step = RunningStep(read_gang(str(directory)), str(directory), requests, self.kept, **options)
         self._thread = threading.Thread(target=self._run)

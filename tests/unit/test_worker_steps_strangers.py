@@ -22,7 +22,7 @@ from lockstep.worker.steps import frames
 from lockstep.worker.steps.client import TaskOutcome
 from lockstep.worker.steps.credentials import Peer, knock_of, tls_context, write_credentials
 from lockstep.worker.steps.frames import ALL, Channel
-from support.stepping import Asking, asked, gang_of_steps, run, shell, until
+from support.stepping import Asking, Kept, asked, gang_of_steps, run, shell, until
 
 pytestmark = pytest.mark.process
 
@@ -309,6 +309,25 @@ def test_a_peer_that_says_nothing_any_more_is_named(tmp_path: Path, monkeypatch:
         os.kill(session, signal.SIGKILL)
     assert outcome.code == 255
     assert outcome.words == f"rank 1 at 127.0.0.2 port {gang.gang.peers[1].port} has said nothing for 1 s"
+
+
+def test_a_peer_is_heard_before_it_is_lost_where_this_process_was_held_up(gang: StepGang) -> None:
+    class HeldUp(Kept):
+        """For longer than a peer may be silent, which speaks meanwhile."""
+
+        def output(self, task: int, stream: int, data: bytes) -> None:
+            super().output(task, stream, data)
+            if data == b"begun\n":
+                [node] = until(lambda: made)[0].step._nodes
+                poll = select.poll()
+                poll.register(node._channel, select.POLLIN)
+                assert poll.poll(60_000)
+                node._heard -= 2 * frames.SILENT_SECONDS
+
+    made: list[Asking] = []
+    asks = [shell(1, "echo begun; sleep 0.1; echo more; exit 3")]
+    made.append(Asking(gang.nodes[0].directory, asks, kept=HeldUp()))
+    assert made[0].wait() == {1: TaskOutcome(3)}
 
 
 def test_a_peer_that_dies_in_the_middle_is_named(gang: StepGang) -> None:

@@ -119,12 +119,19 @@ class AskedNode:
         if now >= self._spoke + frames.PING_SECONDS:
             self._spoke = now
             self.say(frames.PING)
-        if now >= self._heard + frames.SILENT_SECONDS:
+        if now >= self._heard + frames.SILENT_SECONDS and not self._is_heard_next(listens):
             self._fail(f"{self._gang.named(self.request.rank)} has said nothing for {frames.SILENT_SECONDS:g} s")
             return 0.0
         if self.has_more(listens):
             return 0.0
-        return min(self._spoke + frames.PING_SECONDS, self._heard + frames.SILENT_SECONDS) - now
+        return max(0.0, min(self._spoke + frames.PING_SECONDS, self._heard + frames.SILENT_SECONDS) - now)
+
+    def _is_heard_next(self, listens: bool) -> bool:
+        """It has spoken, and it was this process that took long to listen."""
+        assert self._channel is not None
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN)
+        return self.has_more(listens) or bool(poll.poll(0))
 
     def go_on(self, listens: bool) -> None:
         """Something is ready."""
