@@ -144,6 +144,23 @@ def test_a_file_is_emptied_unless_it_is_to_be_added_to(shared: SlurmGang) -> Non
 
 
 @pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("srun -N2 -n2 -o /dev/full {}", "/dev/full: No space left on device"),
+        ("ulimit -f 16; srun -N2 -n2 -o large {}", "large: File too large"),
+        ("ulimit -f 16; srun -N2 -n2 {} > large", "stdout: File too large"),
+    ],
+    ids=["a full disk", "a limit", "srun's own"],
+)
+def test_a_file_that_takes_no_more_costs_output_and_not_the_step(gang: SlurmGang, script: str, words: str) -> None:
+    task = "for n in 1 2 3 4 5; do head -c 8000 /dev/zero; sleep 0.1; done; exit 7"
+    ran = gang.run(script.format(f"bash -c '{task}'"))
+    assert ran.returncode == 7
+    assert ran.stderr.splitlines()[0] == f"srun: error: {words}; what else goes there is lost"
+    assert ran.stderr.count("lost") == 1
+
+
+@pytest.mark.parametrize(
     ("options", "out"),
     [("", "0: x|1: x|2: x"), ("-i 1", "1: x"), ("-i none", ""), ("-i words", "0: y|1: y|2: y")],
 )

@@ -1,9 +1,12 @@
 """``lockstep-step`` as people type it, and ``lockstep_training.step()`` where there is no gang."""
 
+import errno
 import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +17,7 @@ from lockstep.worker import lockstep_training
 from lockstep.worker.settings import Settings
 from lockstep.worker.steps.command import Options, options_of, ranks_of, requests_of
 from lockstep.worker.steps.programs import offer_programs, path_with_programs
-from lockstep.worker.steps.streams import Labels, Writer, numbered
+from lockstep.worker.steps.streams import Labels, Writer, numbered, settle
 from support.stepping import gang_of_steps, until
 
 SETTINGS = Settings("https://x", "team", "hello", "u", 0, 1, "pod", ("true",))
@@ -168,6 +171,18 @@ def test_the_step_ends_when_nobody_reads_its_output_any_more(gang: StepGang) -> 
 
 
 @pytest.mark.process
+def test_a_full_disk_costs_output_and_not_the_step(gang: StepGang) -> None:
+    node = gang.nodes[0]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*lockstep_step(node), "--ranks=1", "sh", "-c", "for n in 1 2 3 4 5; do echo $n; sleep 0.1; done; exit 7"],
+            env=node.environment, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False,
+        )  # fmt: skip
+    said = b"lockstep-step: stdout: No space left on device; what else goes there is lost\n"
+    assert (done.returncode, done.stderr) == (7, said)
+
+
+@pytest.mark.process
 def test_output_waits_for_its_reader_without_holding_up_the_connection(gang: StepGang) -> None:
     node = gang.nodes[0]
     read, write = os.pipe()
@@ -205,6 +220,59 @@ def test_a_writer_takes_what_goes_and_keeps_the_rest() -> None:
     assert writer.unwritten == 0
     os.close(write)
     os.close(writer.descriptor)
+
+
+def test_a_file_system_that_hangs_holds_up_no_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, plain = threading.Event(), os.write
+    with (tmp_path / "log").open("wb") as stream:
+        writer, other = Writer(stream.fileno()), Writer(os.dup(stream.fileno()))
+
+        def hang(descriptor: int, data: bytes) -> int:
+            if descriptor in (writer.descriptor, other.descriptor):
+                assert goes_on.wait(60)
+            return plain(descriptor, data)
+
+        monkeypatch.setattr(os, "write", hang)
+        writer.write(b"first ")
+        other.write(bytes(1 << 20))
+        writer.write(b" last")
+        poll = select.poll()
+        poll.register(*writer.awaited)
+        assert (writer.unwritten, writer.is_full, other.is_full) == (11, False, True)
+        assert not poll.poll(0), "nobody looks again and again"
+        goes_on.set()
+        while writer.unwritten:
+            assert poll.poll(60_000)
+            writer.flush()
+        other.flush()
+        assert other.unwritten == 0
+        os.close(other.descriptor)
+    assert (tmp_path / "log").read_bytes() == b"first " + bytes(1 << 20) + b" last", "two streams of one file in order"
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.ESTALE])
+def test_what_a_file_does_not_take_is_told_once_and_is_no_reader_that_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    plain = os.write
+    with (tmp_path / "log").open("wb") as stream:
+        writer = Writer(stream.fileno(), "log")
+
+        def fail(descriptor: int, data: bytes) -> int:
+            if descriptor == writer.descriptor:
+                raise OSError(error, os.strerror(error))
+            return plain(descriptor, data)
+
+        monkeypatch.setattr(os, "write", fail)
+        for _ in range(3):
+            writer.write(b"words")
+        settle([writer], 60)
+        assert (writer.unwritten, writer.broken, writer.take_failure()) == (0, False, os.strerror(error))
+        monkeypatch.undo()
+        writer.write(b"more")
+        settle([writer], 60)
+        assert (writer.unwritten, writer.take_failure()) == (0, "")
+    assert (tmp_path / "log").read_bytes() == b"", "nothing behind a gap"
 
 
 def test_labels_keep_partial_lines_of_each_stream_apart() -> None:

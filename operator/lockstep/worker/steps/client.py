@@ -62,6 +62,9 @@ class StepSink:
         """Seconds until something is due here; what is, is done."""
         return 60.0
 
+    def lost(self, writer: Writer, why: str) -> None:
+        """What goes there is lost from now on."""
+
     def writers(self) -> Sequence[Writer]:
         """All that are to be flushed. While one of them is full nothing more is asked of nodes."""
         return ()
@@ -180,7 +183,7 @@ class RunningStep:
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         for writer in writers:
-            poll.register(writer.descriptor, select.POLLOUT)
+            poll.register(*writer.awaited)
         by_descriptor: Dict[int, AskedNode] = {}
         due = [60.0, self._sink.follow_time(), self._tasks.follow_time()]
         for node in self._nodes:
@@ -203,6 +206,10 @@ class RunningStep:
                 node.go_on(listens)
         if reads_input and self._stdin in ready:
             self._read_input()
+        for writer in self._sink.writers():
+            failure = writer.take_failure()
+            if failure:
+                self._sink.lost(writer, failure)
         self._nodes = [node for node in self._nodes if not node.over]
 
     def _has_room(self) -> bool:

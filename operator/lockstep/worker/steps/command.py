@@ -174,9 +174,12 @@ class _Terminal(StepSink):
         elif outcome.signal:
             self.say(f"task {task} on {self._gang.named(rank)} ended by signal {outcome.signal}")
 
-    def say(self, words: str) -> None:
+    def say(self, words: str, stream: int = 2) -> None:
         """A line of this command's own."""
-        self._out[2].write(f"lockstep-step: {words}\n".encode("utf-8", "replace"))
+        self._out[stream].write(f"lockstep-step: {words}\n".encode("utf-8", "replace"))
+
+    def lost(self, writer: Writer, why: str) -> None:
+        self.say(f"{writer.name}: {why}; what else goes there is lost", 1 if writer is self._out[2] else 2)
 
     def writers(self) -> Sequence[Writer]:
         return list(self._out.values())

@@ -40,7 +40,7 @@ class _Passing(StepSink):
     """Output goes where this process's goes."""
 
     def __init__(self, asked: ShimRequest) -> None:
-        self._out = {1: Writer(1), 2: Writer(2)}
+        self._out = {stream: Writer(stream, in_thread=not asked.detached) for stream in (1, 2)}
         self._labels = Labels(asked.labels) if asked.labels is not None else None
         self._to_start = sum(len(part.tasks) for part in asked.parts)
         self._detached = asked.detached
@@ -64,6 +64,10 @@ class _Passing(StepSink):
         if self._labels is not None:
             for stream, writer in self._out.items():
                 writer.write(self._labels.rest(task, stream))
+
+    def lost(self, writer: Writer, why: str) -> None:
+        says = self._out[1 if writer is self._out[2] else 2]
+        says.write(f"{writer.name}: {why}; what else goes there is lost\n".encode("utf-8", "replace"))
 
     def writers(self) -> Sequence[Writer]:
         return list(self._out.values())

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
+import functools
 import os
 import select
+import signal
 import stat
-from typing import Deque, Dict, List, Mapping, Sequence, Tuple
+import time
+from typing import Callable, Deque, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 PIPE_BUF = 4096  # a pipe that can be written to takes so many bytes without waiting
 FULL_BYTES = 1 << 20  # what waits for a descriptor, before nodes are no longer listened to
@@ -16,22 +20,30 @@ FULL_BYTES = 1 << 20  # what waits for a descriptor, before nodes are no longer 
 class Writer:
     """A descriptor, and what is still to be written to it. It never waits, and changes nothing for others who have it.
 
-    A pipe is opened once more for that. Where this cannot be done, it is written to in pieces that always go.
+    A pipe is opened once more for that. Where this cannot be done, it is written to in pieces that always go. A file is
+    written to by a thread, as its file system may hang; not ``in_thread``: at once, by who is to fork meanwhile.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, name: str = "", *, in_thread: bool = True) -> None:
         self.descriptor = descriptor
+        self.name = name or {1: "stdout", 2: "stderr"}.get(descriptor, "a file")
         self.unwritten = 0  # bytes
         self.broken = False  # nobody reads it any more
+        self._lost = False  # what is still to be written is thrown away
+        self._failure = ""
         self._waits: Deque[memoryview] = collections.deque()
         self._piece = PIPE_BUF
+        self._file: Optional[_File] = None
         try:
             mode = os.fstat(descriptor).st_mode
         except OSError:
-            self.broken = True
+            self._lost = True  # it was closed, as by >&-
             return
         if stat.S_ISREG(mode):
             self._piece = FULL_BYTES
+            if in_thread:
+                with contextlib.suppress(RuntimeError):  # no room for another thread
+                    self._file = _File(descriptor)
         elif stat.S_ISFIFO(mode):
             with contextlib.suppress(OSError):  # somebody else's
                 self.descriptor = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -39,9 +51,12 @@ class Writer:
 
     def write(self, data: bytes) -> None:
         """Now, or when it goes."""
-        if data and not self.broken:
-            self._waits.append(memoryview(data))
+        if data and not self._lost:
             self.unwritten += len(data)
+            if self._file is None:
+                self._waits.append(memoryview(data))
+            else:
+                self._file.write(data)
             self.flush()
 
     @property
@@ -49,25 +64,113 @@ class Writer:
         """No more is to be asked for."""
         return self.unwritten >= FULL_BYTES
 
+    @property
+    def awaited(self) -> Tuple[int, int]:
+        """(descriptor, what to poll it for) until it is to be flushed."""
+        return (self.descriptor, select.POLLOUT) if self._file is None else (self._file.news, select.POLLIN)
+
+    def take_failure(self) -> str:
+        """Why what is written here is lost from now on, once; empty: it is not, or nobody would have read it."""
+        failure, self._failure = self._failure, ""
+        return failure
+
     def flush(self) -> None:
         """What goes without waiting."""
+        if self._lost:
+            return
+        try:
+            if self._file is not None:
+                self.unwritten -= self._file.take_written()
+            else:
+                self._flush()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.broken = error.errno in (errno.EPIPE, errno.ECONNRESET)
+            self._failure = "" if self.broken else error.strerror or str(error)
+            self._lost, self.unwritten = True, 0
+            self._waits.clear()
+
+    def _flush(self) -> None:
+        """Raises OSError."""
         while self._waits:
             piece = self._waits[0]
-            try:
-                if self._piece == PIPE_BUF and not _takes_some(self.descriptor):
-                    return
-                written = os.write(self.descriptor, piece[: self._piece])
-            except BlockingIOError:
+            if self._piece == PIPE_BUF and not _takes_some(self.descriptor):
                 return
-            except OSError:
-                self.broken, self.unwritten = True, 0
-                self._waits.clear()
-                return
+            written = os.write(self.descriptor, piece[: self._piece])
             self.unwritten -= written
             if written == len(piece):
                 self._waits.popleft()
             else:
                 self._waits[0] = piece[written:]
+
+
+class _File:
+    """One that the thread writes to."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Raises RuntimeError."""
+        self._given = _file_thread()
+        self._descriptor = descriptor
+        self._failed = False
+        self._written: Deque[Union[int, OSError]] = collections.deque()  # by the thread
+        self.news, self._teller = os.pipe()
+        for end in (self.news, self._teller):
+            os.set_blocking(end, False)
+
+    def write(self, data: bytes) -> None:
+        """Soon."""
+        self._given(lambda: self._write(data))
+
+    def _write(self, data: bytes) -> None:
+        try:
+            rest = memoryview(data)
+            while rest and not self._failed:
+                rest = rest[os.write(self._descriptor, rest) :]
+            self._written.append(len(data))
+        except OSError as error:
+            self._failed = True
+            self._written.append(error)
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._teller, b"\0")
+
+    def take_written(self) -> int:
+        """Bytes that have been written since. Raises OSError: as they cannot be."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.news, 4096)
+        count = 0
+        while self._written:
+            each = self._written.popleft()
+            if isinstance(each, OSError):
+                raise each
+            count += each
+        return count
+
+
+@functools.lru_cache(maxsize=None)
+def _file_thread() -> Callable[[Callable[[], None]], None]:
+    """Has one thread make calls in their order, for all files: two streams may be one. Raises RuntimeError."""
+    import queue  # whoever writes to no file starts more quickly
+    import threading
+
+    calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+    def work() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # the other one waits for them
+        while True:
+            calls.get()()
+
+    threading.Thread(target=work, daemon=True).start()
+    return calls.put
+
+
+def settle(writers: Sequence[Writer], seconds: float) -> None:
+    """Let them write what they have, for so long."""
+    deadline = time.monotonic() + seconds
+    while any(writer.unwritten for writer in writers) and time.monotonic() < deadline:
+        for writer in writers:
+            writer.flush()
+        time.sleep(0.01)
 
 
 def _takes_some(descriptor: int) -> bool:

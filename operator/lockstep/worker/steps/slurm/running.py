@@ -17,7 +17,7 @@ from lockstep.worker.steps.client import RunningStep, StepSink, TaskOutcome
 from lockstep.worker.steps.session import OUT_OF_MEMORY
 from lockstep.worker.steps.slurm import registry
 from lockstep.worker.steps.slurm.job import JobHere
-from lockstep.worker.steps.streams import Labels, Writer
+from lockstep.worker.steps.streams import Labels, Writer, settle
 from lockstep.worker.steps.told import NODE_UNREACHABLE
 
 KILL_SECONDS = 30  # between TERM and KILL, as Slurm's KillWait is mostly
@@ -117,6 +117,10 @@ class StepOutput(StepSink):
         self._say(reports.not_started(outcome.words.partition(": ")[0], os.strerror(number)))
         return TaskEnd(task, node, number)  # as the system calls it
 
+    def lost(self, writer: Writer, why: str) -> None:
+        says = self._screen[1] if writer is self._own else self._own
+        says.write(f"srun: error: {writer.name}: {why}; what else goes there is lost\n".encode("utf-8", "replace"))
+
     def writers(self) -> Sequence[Writer]:
         return [*self._screen.values(), *self._writers.values()]
 
@@ -197,8 +201,7 @@ class StepOutput(StepSink):
         now = self._clock()
         if self.state == CANCELLED:
             self._inform("srun: interrupt (abort already in progress)")
-            for writer in self.writers():
-                writer.flush()
+            settle(self.writers(), 1.0)
             os._exit(128 + 2)
         which = f"StepId={self._name[0]}.{self._name[1]}"
         if now - self._interrupted < 1.0 or self._options.quit_on_interrupt:
@@ -245,11 +248,7 @@ class StepOutput(StepSink):
         code = reports.exit_code(self._ends)
         if self.state == RUNNING:
             self.state = FAILED if code else COMPLETED
-        deadline = time.monotonic() + 5.0
-        while any(writer.unwritten for writer in self.writers()) and time.monotonic() < deadline:
-            for writer in self.writers():
-                writer.flush()
-            time.sleep(0.01)
+        settle(self.writers(), 5.0)
         return code
 
     @property
@@ -281,4 +280,4 @@ class StepOutput(StepSink):
 def _opened(sink: OutputSink) -> Writer:
     """Raises OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOCTTY
-    return Writer(os.open(sink.path, flags | (0 if sink.append else os.O_TRUNC), 0o666))
+    return Writer(os.open(sink.path, flags | (0 if sink.append else os.O_TRUNC), 0o666), sink.path)
