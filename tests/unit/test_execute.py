@@ -177,7 +177,9 @@ async def test_an_admission_pass_is_asked_for_although_a_pod_of_the_plan_was_not
     assert await world.queue.get() == CLUSTER_KEY
 
 
-AT_ONCE = ("deletes", "pod_group", "creates", "jobs", "runs", "placeholders", "provisioning", "node_failures")
+AT_ONCE = (
+    "deletes", "pod_group", "creates", "jobs", "runs", "refused_runs", "placeholders", "provisioning", "node_failures",
+)  # fmt: skip
 
 
 async def test_a_plan_is_carried_out_in_the_order_of_its_fields(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,6 +208,7 @@ async def test_a_plan_is_carried_out_in_the_order_of_its_fields(world: World, mo
     note_awaited(objects, "_create", "creates")
     note_awaited(objects, "create_job", "jobs")
     note_awaited(objects, "submit_run", "runs")
+    note_awaited(objects, "refuse_run", "refused_runs")
     note_awaited(objects, "_create_placeholder", "placeholders")
     note_awaited(objects, "provision", "provisioning")
     note_awaited(executor._nodes, "note", "node_failures")

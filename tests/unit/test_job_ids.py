@@ -14,7 +14,7 @@ from lockstep.controller.store.job_ids import JobIds, UsedUpError
 from lockstep.controller.store.store import Store
 from lockstep.core.batch.inside import submitted_name
 from lockstep.core.model.job_ids import BLOCK, GAP
-from lockstep.core.model.plan import Plan, SubmitRun
+from lockstep.core.model.plan import Plan, RefuseRun, SubmitRun
 from lockstep.core.model.worker_report import JobAsk, WorkerPhase, WorkerReport
 from lockstep.slurm.environment import MOST_JOB_ID
 from support.manual_clock import ManualClock
@@ -243,6 +243,27 @@ async def test_a_run_that_a_job_submits_is_there_once_and_a_refusal_is_kept_for_
     world.kube.creation = ApiError(503, "ServiceUnavailable", "busy")
     with pytest.raises(ApiError):
         await world.executor.run_plan(view, Plan(runs=(SUBMIT,)))
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["as it was seen", "changed since"])
+async def test_a_run_that_was_refused_is_deleted_as_it_was_seen_before_who_asked_is_told(
+    monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    world, asked = World(), []
+    view = stored(world.store)
+
+    async def delete(resource: Any, name: str, namespace: str, **preconditions: Any) -> bytes | None:
+        asked.append((resource.plural, namespace, name, preconditions))
+        return b"{}" if there else None
+
+    monkeypatch.setattr(world.kube, "delete", delete, raising=False)
+    gone = RefuseRun("team", SUBMIT.name, "u2", "20", "exceeded quota")
+    await world.executor.run_plan(view, Plan(refused_runs=(gone,)))
+    assert asked == [("trainingruns", "team", SUBMIT.name, {"uid": "u2", "resource_version": "20"})]
+    snapshot = world.store.snapshot_run("team", "llama", {}, world.reconciler._leadership)
+    assert snapshot is not None
+    told = {name: refused.message for name, refused in snapshot.refused_creates.items()}
+    assert told == ({SUBMIT.name: "exceeded quota"} if there else {})
 
 
 def asking(kind: str) -> WorkerReport:

@@ -117,6 +117,7 @@ class Executor:
                 self._make_pods(run, plan),
                 *(self.objects.create_job(run, job) for job in plan.jobs),
                 *(self.objects.submit_run(run, made) for made in plan.runs),
+                *(self.objects.refuse_run(run, gone) for gone in plan.refused_runs),
                 self.objects.provision(run, plan.provisioning),
                 *(self._nodes.note(each) for each in plan.node_failures),
             ]

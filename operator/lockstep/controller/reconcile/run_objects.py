@@ -28,6 +28,7 @@ from lockstep.core.model.plan import (
     EnsurePodGroup,
     EnsureProvisioning,
     Plan,
+    RefuseRun,
     SubmitRun,
 )
 from lockstep.core.model.reasons import ActionWord, EventReason
@@ -174,13 +175,21 @@ class RunObjects:
             if error.reason == "AlreadyExists":
                 reply = await self._kube.get(RUNS, made.name, made.namespace)
             elif error.is_verdict:
-                refused = RefusedCreate(self._clock.now(), error.words)
-                self._store.note_refused_create(run.uid, made.name, refused)
-                self._queue.add(run_key(run.namespace, run.name))
+                self._tell_refused(run, made.name, error.words)
                 return
             else:
                 raise
         self._store.runs.apply(read_object(reply))
+
+    async def refuse_run(self, run: RunView, gone: RefuseRun) -> None:
+        """One that has changed since, or is gone already, is looked at again."""
+        version = gone.resource_version
+        if await self._kube.delete(RUNS, gone.name, gone.namespace, uid=gone.uid, resource_version=version) is not None:
+            self._tell_refused(run, gone.name, gone.why)
+
+    def _tell_refused(self, run: RunView, name: str, why: str) -> None:
+        self._store.note_refused_create(run.uid, name, RefusedCreate(self._clock.now(), why))
+        self._queue.add(run_key(run.namespace, run.name))
 
     async def create_placeholders(self, run: RunView, wanted: Sequence[CreatePlaceholder]) -> None:
         """One that is refused holds up nothing else: it is said, and made again when the run is next looked at."""

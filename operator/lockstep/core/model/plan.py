@@ -111,6 +111,18 @@ class SubmitRun:
 
 
 @dataclass(frozen=True, slots=True)
+class RefuseRun:
+    """Delete a run that a batch job has submitted, as it was seen: refused, and without a number. Who asked is told why
+    after that: the run would start once it is refused no more."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeletePod:
     """Delete one pod, with its UID as precondition. ``grace`` in seconds; None leaves the pod's own."""
 
@@ -320,6 +332,7 @@ class Plan:
     creates: tuple[CreatePod, ...] = ()
     jobs: tuple[CreateJob, ...] = ()
     runs: tuple[SubmitRun, ...] = ()
+    refused_runs: tuple[RefuseRun, ...] = ()
     placeholders: tuple[CreatePlaceholder, ...] = ()
     provisioning: EnsureProvisioning | DeleteProvisioning | None = None
     node_failures: tuple[RememberFailure | ForgiveFailures, ...] = ()

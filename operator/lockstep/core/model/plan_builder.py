@@ -21,6 +21,7 @@ from lockstep.core.model.plan import (
     Event,
     ForgiveFailures,
     Plan,
+    RefuseRun,
     RememberFailure,
     SubmitRun,
 )
@@ -55,6 +56,7 @@ class PlanBuilder(RunState):
         self.pod_group_deletes: list[DeletePodGroup] = []
         self.jobs: list[CreateJob] = []
         self.runs: list[SubmitRun] = []
+        self.refused_runs: list[RefuseRun] = []
         self.placeholders: list[CreatePlaceholder] = []
         self.provisioning: EnsureProvisioning | DeleteProvisioning | None = None
         self.events: list[Event] = []
@@ -150,6 +152,7 @@ class PlanBuilder(RunState):
             creates=tuple(self.creates),
             jobs=tuple(self.jobs),
             runs=tuple(self.runs),
+            refused_runs=tuple(self.refused_runs),
             placeholders=tuple(self.placeholders),
             provisioning=self.provisioning,
             node_failures=tuple(self.node_failures),

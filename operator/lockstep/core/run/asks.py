@@ -15,7 +15,7 @@ from lockstep.core.batch.submission import NumberedJob
 from lockstep.core.model.conditions import find, is_accepted_or_waits
 from lockstep.core.model.job_ids import has_job_id
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.plan import AskAnswer, SubmitRun
+from lockstep.core.model.plan import AskAnswer, RefuseRun, SubmitRun
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, StopReason
 from lockstep.core.model.run_state import RunState
@@ -113,18 +113,19 @@ def _submit(plan: PlanBuilder, ask: JobAsk) -> tuple[str | None, int | None]:
         return f"queue {plan.spec.queue} lets no job submit others (batch.submitFromInside)", None
     there, refused = snapshot.submitted.get(name), snapshot.refused_creates.get(name)
     plan.wake(plan.now + _SOON)
+    if refused is not None and refused.is_verdict:  # it was never made, or is gone again
+        return refused.message, None
     if there is not None:
         if there.annotations.get(names.ANNOTATION_SUBMITTED_BY) != mark_of(plan.run, ask):
             return f"a run {name} is in its way; delete or rename that", None
+        number = there.status.job_id
+        if number is not None:
+            return "\n".join(notices_of(plan.run, ask, _jobs(plan))), number
         accepted = find(there.status, ConditionType.ACCEPTED)
         if accepted is not None and accepted.status == "False" and not is_accepted_or_waits(there.status):
-            return accepted.message, None
-        number = there.status.job_id
-        if number is None:
-            return None, None
-        return "\n".join(notices_of(plan.run, ask, _jobs(plan))), number
-    if refused is not None and refused.is_verdict:
-        return refused.message, None
+            seen = (there.namespace, there.name, there.uid, there.resource_version)
+            plan.refused_runs.append(RefuseRun(*seen, accepted.message))
+        return None, None
     if not plan.runs:  # one at a time, as many as a script may ask for
         try:
             plan.runs.append(SubmitRun(plan.run.namespace, name, manifest_of(plan.run, ask, _jobs(plan))))

@@ -13,7 +13,7 @@ from lockstep.api.run_status import AskStatus, StopStatus, TrainingRunStatus
 from lockstep.core.batch.inside import mark_of, submitted_name
 from lockstep.core.model.conditions import with_condition
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.plan import AskAnswer
+from lockstep.core.model.plan import AskAnswer, RefuseRun
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ConditionReason, ConditionType, StopReason, WaitReason
 from lockstep.core.model.run_state import RunContext
@@ -216,16 +216,28 @@ def test_a_job_that_is_refused_is_told_why() -> None:
     refused = with_condition(
         TrainingRunStatus(), ConditionType.ACCEPTED, False, ConditionReason.INVALID_SPEC, "no", now=1.0, generation=1
     )
-    told = [
-        submitting(w, submitted=child(w, status=refused)),
-        submitting(w, refused_creates={submitted_name(w.runs["one"], SUBMIT): RefusedCreate(1.0, "no")}),
-    ]
-    for plan in told:
+    name, there = submitted_name(w.runs["one"], SUBMIT), child(w, status=refused, resource_version="7")
+    first = submitting(w, submitted=there)
+    assert first.refused_runs == [RefuseRun("ns", name, "child", "7", "no")], "else it would start later all the same"
+    assert (first.status.asks, first.runs) == ((), [])
+    for submitted in (there, {}):
+        plan = submitting(w, submitted=submitted, refused_creates={name: RefusedCreate(1.0, "no")})
         assert [(row.ok, row.words, row.job_id) for row in plan.status.asks] == [(False, "no", None)]
         assert not plan.runs
+        assert not plan.refused_runs
     passing = RefusedCreate(1.0, "busy", is_verdict=False)
     again = submitting(w, refused_creates={submitted_name(w.runs["one"], SUBMIT): passing})
     assert len(again.runs) == 1
+
+
+def test_a_job_that_has_its_number_is_submitted_whatever_is_said_of_it_since() -> None:
+    w = world_with_gang(**BATCH)
+    refused = with_condition(
+        TrainingRunStatus(job_id=44), ConditionType.ACCEPTED, False, ConditionReason.POD_REFUSED, "no", now=1.0,
+        generation=1,
+    )  # fmt: skip
+    there = submitting(w, submitted=child(w, status=refused))
+    assert ([(row.ok, row.job_id) for row in there.status.asks], there.refused_runs) == ([(True, 44)], [])
 
 
 def test_a_foreign_run_in_its_way_is_named() -> None:
