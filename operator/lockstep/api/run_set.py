@@ -81,8 +81,8 @@ class StopOnFailure(SpecModel):
     failures: Annotated[int, Field(ge=1, le=indices.MAX_COUNT)] = 1
     """So many indices have failed."""
     cancel: CancelScope = "Waiting"
-    """Waiting: whoever has no nodes is cancelled, what trains goes on to its end. All: what trains is cancelled too,
-    after a save."""
+    """Waiting: whoever never had nodes is cancelled, the others go on to their end, also after they were requeued or
+    suspended. All: these are cancelled too, after a save."""
 
 
 class TrainingRunSetSpec(SpecModel):

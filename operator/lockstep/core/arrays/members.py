@@ -55,6 +55,11 @@ def holds_nodes(run: RunView) -> bool:
     return slots.is_held(run.status.assignment) and not is_true(run.status, ConditionType.FINISHED)
 
 
+def has_had_nodes(run: RunView) -> bool:
+    """The run has nodes or had some: whoever gives them back for a while, as to a more urgent run, has begun."""
+    return run.status.attempt > 0 or holds_nodes(run)
+
+
 def governed(run: RunView, owner: RunSetView | None) -> RunView:
     """The run as its set will have it: suspended or cancelled by either of them.
 
@@ -108,7 +113,7 @@ def _cancelled_by(run: RunView, owner: RunSetView) -> str:
         return f"cancel: true of its set {owner.name}"
     if spec.cancel_indices and index_of(run) in parse_indices(spec.cancel_indices):
         return f"it is among cancelIndices of its set {owner.name}"
-    if stop is not None and (stop.cancel == "All" or not holds_nodes(run)):
+    if stop is not None and (stop.cancel == "All" or not has_had_nodes(run)):
         return f"its set {owner.name} has given up: {stop.message}"
     return ""
 

@@ -168,7 +168,7 @@ class _Draft:
         message = f"{words[:400]}; stopOnFailure allows fewer than {rule.failures}"
         stop = SetStop(reason=SetReason.STOPPED_ON_FAILURE, message=message, time=self.stamp, cancel=rule.cancel)
         self.status = changed(self.status, stop=stop)
-        whom = "whoever has no nodes is" if rule.cancel == "Waiting" else "everybody is"
+        whom = "whoever never had nodes is" if rule.cancel == "Waiting" else "everybody is"
         self.events.append(
             Event("Warning", SetReason.STOPPED_ON_FAILURE, ActionWord.STOP, f"{message}; {whom} cancelled")
         )

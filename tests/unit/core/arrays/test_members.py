@@ -143,7 +143,9 @@ def test_a_run_holds_nodes_until_its_end(status: TrainingRunStatus, holds: bool)
     [
         ("Waiting", TrainingRunStatus(), True),
         ("Waiting", TrainingRunStatus(assignment=HOLDING), False),
+        ("Waiting", TrainingRunStatus(attempt=2), False),  # as after it was preempted, suspended or requeued
         ("All", TrainingRunStatus(assignment=HOLDING), True),
+        ("All", TrainingRunStatus(attempt=2), True),
         ("All", ended("Succeeded"), False),
     ],
 )
