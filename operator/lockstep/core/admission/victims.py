@@ -10,6 +10,7 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.admission.engine.jobs import RunningJob
 from lockstep.core.admission.engine.preemption import Victim
 from lockstep.core.admission.engine_adapter import ENDING
+from lockstep.core.model.save_signal import save_grace
 from lockstep.core.model.snapshot import PodView, RunView
 
 RESTART = 300.0
@@ -48,8 +49,7 @@ def class_value(spec: TrainingRunSpec, classes: Mapping[str, int]) -> int | None
 
 def notice_seconds(spec: TrainingRunSpec, stop_deadline: float) -> float:
     """How long after the notice its nodes may still be held: for the save, and for the end of its ranks."""
-    grace = parse_duration(spec.checkpoint.grace_period) if spec.checkpoint is not None else 0
-    return grace + stop_deadline
+    return save_grace(spec) + stop_deadline
 
 
 def newest_step(status: TrainingRunStatus) -> int | None:

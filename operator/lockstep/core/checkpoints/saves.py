@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 
 from lockstep.api.base.changes import changed
-from lockstep.api.base.durations import parse_duration
 from lockstep.api.base.names import ANNOTATION_CHECKPOINT_REQUEST
 from lockstep.api.checkpoint_status import SavedCheckpoint, SaveStatus
 from lockstep.api.run_status import TrainingRunStatus
@@ -20,7 +19,7 @@ from lockstep.core.model.plan import SaveRequest
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, EventReason, Recorded, RequestResult, SaveReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.save_signal import save_signal
+from lockstep.core.model.save_signal import save_grace, save_signal
 from lockstep.core.model.tiers import LOCAL, SHARED
 from lockstep.core.model.worker_report import Verdict, WorkerPhase, WorkerReport
 
@@ -182,12 +181,8 @@ def save_order(status: TrainingRunStatus) -> SaveRequest | None:
 
 
 def grace_period(state: RunState) -> float:
-    """Seconds that a save may take. 0 without a tier to save to; a batch script that is told by a signal has as long as
-    before its time limit."""
-    checkpoint = state.spec.checkpoint
-    if checkpoint is None:
-        return float(parse_duration(state.spec.on_time_limit.lead_time)) if save_signal(state.spec) is not None else 0.0
-    return float(parse_duration(checkpoint.grace_period))
+    """Seconds that a save may take."""
+    return save_grace(state.spec)
 
 
 def _conclude(plan: PlanBuilder, save: SaveStatus, outcome: RequestResult, words: str, step: int = 0) -> None:

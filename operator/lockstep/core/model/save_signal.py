@@ -1,5 +1,6 @@
 """The signal by which programs are asked to save."""
 
+from lockstep.api.base.durations import parse_duration
 from lockstep.api.run_spec import TrainingRunSpec
 
 
@@ -9,3 +10,11 @@ def save_signal(spec: TrainingRunSpec) -> str | None:
     if checkpoint is not None and checkpoint.signal is not None:
         return checkpoint.signal
     return batch.signal if batch is not None else None
+
+
+def save_grace(spec: TrainingRunSpec) -> float:
+    """Seconds that a save may take. 0 without a tier to save to; a batch script that is told by a signal has as long as
+    before its time limit."""
+    if spec.checkpoint is not None:
+        return float(parse_duration(spec.checkpoint.grace_period))
+    return float(parse_duration(spec.on_time_limit.lead_time)) if save_signal(spec) is not None else 0.0

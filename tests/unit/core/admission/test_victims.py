@@ -102,7 +102,19 @@ def test_a_class_that_nobody_knows_is_lower_than_none(name: str | None, value: i
     assert (class_value(view.spec, classes), victim.class_value) == (value, as_victim)
 
 
-@pytest.mark.parametrize(("spec", "seconds"), [({}, 300.0), ({"checkpoint": CHECKPOINT}, 420.0)])
+SIGNALLED = {"launcher": {"type": "Slurm", "batch": {"script": "#!/bin/sh\n", "signal": "SIGUSR1"}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "seconds"),
+    [
+        ({}, 300.0),
+        ({"checkpoint": CHECKPOINT}, 420.0),
+        (SIGNALLED, 900.0),  # as long as before its time limit
+        ({**SIGNALLED, "onTimeLimit": {"leadTime": "2m"}}, 420.0),
+        ({**SIGNALLED, "checkpoint": CHECKPOINT}, 420.0),
+    ],
+)
 def test_a_notice_leaves_time_for_the_save_and_the_stop(spec: dict[str, Any], seconds: float) -> None:
     view = run("a", **spec)
     assert view.spec is not None
