@@ -132,6 +132,7 @@ class WorldOfWorkers(WorldState):
     def _keep_save(self, run: RunView, step: int, gang: Sequence[Worker]) -> None:
         self.saved.setdefault(run.uid, []).append(step)
         self.saved_by[run.uid, step] = gang[0].attempt
+        self.saved_with[run.uid, step] = len(gang)
         checkpoint = run.spec.checkpoint if run.spec is not None else None
         if checkpoint is not None and checkpoint.local is not None:
             ranks = slots.slot_ranks(run.status.assignment)
@@ -146,7 +147,7 @@ class WorldOfWorkers(WorldState):
                 path=path,
                 verdict=Verdict.VALID,
                 attempt=self.saved_by.get((uid, step), 1),
-                world=world,
+                world=self.saved_with.get((uid, step), world),
                 run_uid=uid,
                 committed_at=1.0,
                 format=self.format,

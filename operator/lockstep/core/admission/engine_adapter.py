@@ -9,6 +9,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import ANY_GPU_TYPE, TrainingQueueSpec
 from lockstep.api.run_spec import PlacementSpec, TrainingRunSpec
+from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.admission.cache.entry import Entry, holds_nodes, lacks_nodes
 from lockstep.core.admission.cache.equivalence import EquivalenceClass, NodeRequest
 from lockstep.core.admission.cache.run_index import RunRow
@@ -263,15 +264,36 @@ def _options_of_its_own(entry: Entry, cycle: CycleState, group: EquivalenceClass
         grounds = list(_candidate_nodes(cycle, requirement, spec.placement, queue))
         for candidates, limit in grounds:
             found += [_option(cycle, candidates, kind, spec.nodes, limit) for kind in candidates.kinds(spec.nodes)]
-        if spec.elastic is None or entry.status.checkpoint.latest or entry.status.reservation is not None:
-            continue  # what it saved a smaller gang may not be able to load; and others make room for all of its nodes
+        if spec.elastic is None or entry.status.reservation is not None:
+            continue  # others make room for all of its nodes
         for candidates, limit in grounds:
-            fewer = world_size(spec, candidates.most(spec.nodes, ~(cycle.cluster.booked | cycle.reserved) & limit))
+            free = candidates.most(spec.nodes, ~(cycle.cluster.booked | cycle.reserved) & limit)
+            fewer = _size_to_start_with(entry, free)
             if 0 < fewer < spec.nodes:
                 found += [
                     _option(cycle, candidates, kind, fewer, limit, fallback=True) for kind in candidates.kinds(fewer)
                 ]
     return tuple(found)
+
+
+def _size_to_start_with(entry: Entry, free: int) -> int:
+    """With how many of ``free`` nodes the elastic run may start; 0: with none. What is saved is known to be loadable
+    only by as many as saved it."""
+    spec, status = entry.spec, entry.status
+    if status.checkpoint.latest:
+        size = _saved_by(status)
+        return size if size <= free and world_size(spec, size) == size else 0
+    return world_size(spec, free)
+
+
+def _saved_by(status: TrainingRunStatus) -> int:
+    """How many nodes saved what the run will resume from; 0: that is not known."""
+    checkpoint = status.checkpoint
+    if checkpoint.ceiling is not None or checkpoint.quarantined:
+        return 0  # it may be an older one
+    nodes = {attempt.number: attempt.nodes for attempt in status.attempts}
+    sizes = {nodes.get(saved.attempt or 0, 0) for saved in checkpoint.latest}
+    return sizes.pop() if len(sizes) == 1 else 0
 
 
 def _option(

@@ -104,6 +104,7 @@ class ResumeDecision:
     ``restore`` is the archive's copy of ``choice``, with RESTORE; ``search``: the archive is asked what it holds.
     ``look_again`` are ranks that are to look into the shared tier once more, with WAIT.
     ``previous``: what earlier runs of this name saved, where that is why it is blocked.
+    ``worlds``: with FRESH and BLOCKED, other numbers of nodes that could load something, that of the newest first.
     """
 
     kind: ResumeKind
@@ -118,6 +119,7 @@ class ResumeDecision:
     restore: ArchivedCheckpoint | None = None
     search: bool = False
     previous: tuple[PreviousSave, ...] = ()
+    worlds: tuple[int, ...] = ()
 
 
 def choose_resume(
@@ -221,7 +223,23 @@ def choose_resume(
         found = choose_resume(candidates, checks, replace(context, ceiling=min(before)), now)
         why = f", as nothing that was saved up to step {context.ceiling} is left"
         return replace(found, message=found.message + why) if found.kind is ResumeKind.RESUME else found
-    return _without_checkpoint(candidates, refused, context)
+    decision = _without_checkpoint(candidates, refused, context)
+    own = without_theirs(candidates, context.previous, context.run_uid)
+    return replace(decision, worlds=_other_worlds(own, checks, context))
+
+
+def _other_worlds(
+    candidates: Sequence[Candidate], checks: Mapping[tuple[str, str], Check], context: ResumeContext
+) -> tuple[int, ...]:
+    """Numbers of nodes that could load what ``context.world`` cannot, that of the newest first."""
+    able = [
+        each
+        for each in candidates
+        if each.verdict is Verdict.VALID
+        and world_refusal(each, context.world)
+        and not _refusal(each, checks, replace(context, world=each.world))
+    ]
+    return tuple(dict.fromkeys(each.world for each in sorted(able, key=lambda each: -each.step)))
 
 
 def _without_checkpoint(

@@ -23,6 +23,7 @@ from lockstep.core.model.tiers import SHARED
 from lockstep.core.model.worker_report import Verdict, WorkerReport
 from lockstep.core.run.attendance import is_present
 from lockstep.core.run.cadence_orders import from_the_start
+from lockstep.core.run.elastic import take_saved_size
 from lockstep.core.run.fencing import hold_for_writers, keep_fence
 from lockstep.core.run.handover import Gathering
 from lockstep.core.run.launching import SlotStage, Stage
@@ -80,6 +81,8 @@ def _resume(plan: PlanBuilder, decision: ResumeDecision) -> Gathering:
         if decision.wait_until is not None:
             plan.wake(decision.wait_until)
         return replace(gathering, waiting_for=decision.message)
+    if take_saved_size(plan, decision.worlds):
+        return gathering
     if decision.kind is ResumeKind.BLOCKED:
         plan.status = record_no_choice(plan.status, rejected, decision.message[:512], decision.previous)
         _report_rejected(plan, rejected)

@@ -112,6 +112,25 @@ def _shrink(plan: PlanBuilder) -> str:
     return ""
 
 
+def take_saved_size(plan: PlanBuilder, sizes: Sequence[int]) -> bool:
+    """Go on with the first of ``sizes`` that the spec allows: as many ranks as saved what the gang as it is cannot
+    load. False: it allows none. Whoever is left out goes, as the gang could not grow again."""
+    size = next((size for size in sizes if size < plan.world and world_size(plan.spec, size) == size), 0)
+    if not size:
+        return False
+    before = plan.world
+    _take_size(plan, plan.ranked_slots()[:size], grows=False)
+    plan.status = changed(plan.status, attempt=plan.status.attempt + 1)
+    words = f"{plural(size, 'node')} saved what there is, and {before} cannot load it"
+    plan.event(
+        EventReason.SHRUNK,
+        f"{words}: attempt {plan.status.attempt} has {size}",
+        action=ActionWord.RESTART,
+        warning=True,
+    )
+    return True
+
+
 def _grow(plan: PlanBuilder) -> str:
     """Take up spares that are ready, after a save. Returns why that cannot be."""
     why_not = _cannot_take_along(plan, plan.spec.nodes)
@@ -156,12 +175,12 @@ def _seek_nodes(plan: PlanBuilder, *, growing: bool) -> None:
         plan.admission_changed = True
 
 
-def _take_size(plan: PlanBuilder, seats: Sequence[int]) -> None:
+def _take_size(plan: PlanBuilder, seats: Sequence[int], *, grows: bool = True) -> None:
     """The ranks sit in ``seats`` from now on. Of those left out as many stay as spares as the spec asks for; when
-    nodes were short, all of them: the gang is to grow again."""
+    nodes were short, all of them, if the gang ``grows`` again."""
     shrinks = len(seats) < plan.world
     resized = slots.resized(plan.status.assignment, seats)
-    if shrinks and len(seats) == plan.spec.nodes:
+    if shrinks and (len(seats) == plan.spec.nodes or not grows):
         left_out = [s for s, rank in enumerate(slots.slot_ranks(resized)) if rank < 0 and resized.nodes[s]]
         resized = slots.retired(resized, left_out[plan.spec.spare_nodes :])
         plan.admission_changed = True

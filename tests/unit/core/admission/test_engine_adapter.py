@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.checkpoint_status import CheckpointStatus, QuarantinedCheckpoint, SavedCheckpoint
 from lockstep.api.preemption_status import PreemptionStatus, ReservationStatus
-from lockstep.api.recovery_status import ExcludedNode, RecoveryStatus
+from lockstep.api.recovery_status import AttemptStatus, ExcludedNode, RecoveryStatus
 from lockstep.api.run_status import (
     AdmissionStatus,
     AssignmentStatus,
@@ -110,6 +111,17 @@ KEPT = ReservationStatus(time=NOW, deadline=NOW)
 ELASTIC = {"elastic": {"min": 1}}
 
 
+def saved_by(*nodes: int, **checkpoint: Any) -> dict[str, Any]:
+    """Attempt 1 had the first of these numbers of nodes, and each of them saved in a tier."""
+    attempts = tuple(AttemptStatus(number=at, nodes=count) for at, count in enumerate(nodes, start=1))
+    latest = tuple(SavedCheckpoint(tier=f"tier-{at.number}", step=9, attempt=at.number) for at in attempts)
+    return {"attempts": attempts, "checkpoint": CheckpointStatus(**{"latest": latest} | checkpoint)}
+
+
+DOUBTED = QuarantinedCheckpoint(tier="shared", step=9, attempt=1, reason="x", time=NOW)
+OF_NOBODY = SavedCheckpoint(tier="shared", step=9)
+
+
 @pytest.mark.parametrize(
     ("view", "sizes"),
     [
@@ -119,9 +131,21 @@ ELASTIC = {"elastic": {"min": 1}}
         (run("a", 4, elastic={"min": 2, "multipleOf": 2}), [(4, False), (2, True)]),
         (run("a", 4, elastic={"min": 4}), [(4, False)]),
         (run("a", 4, status={"reservation": KEPT}, **ELASTIC), [(4, False)]),
+        (run("a", 4, status=saved_by(4), **ELASTIC), [(4, False)]),
+        (run("a", 4, status=saved_by(3), **ELASTIC), [(4, False), (3, True)]),
+        (run("a", 4, status=saved_by(2), **ELASTIC), [(4, False), (2, True)]),
+        (run("a", 4, status=saved_by(2, 2), **ELASTIC), [(4, False), (2, True)]),
+        (run("a", 4, status=saved_by(2, 3), **ELASTIC), [(4, False)]),
+        (run("a", 4, status=saved_by(3), elastic={"min": 2, "multipleOf": 2}), [(4, False)]),
+        (run("a", 4, status=saved_by(3), elastic={"min": 4}), [(4, False)]),
+        (run("a", 4, status=saved_by(3, latest=(OF_NOBODY,)), **ELASTIC), [(4, False)]),
+        (run("a", 4, status=saved_by(3, ceiling=8), **ELASTIC), [(4, False)]),
+        (run("a", 4, status=saved_by(3, quarantined=(DOUBTED,)), **ELASTIC), [(4, False)]),
     ],
 )
-def test_an_elastic_run_may_start_with_what_is_free(view: RunView, sizes: list[tuple[int, bool]]) -> None:
+def test_an_elastic_run_may_start_with_what_is_free_or_else_with_as_many_as_saved_what_it_has(
+    view: RunView, sizes: list[tuple[int, bool]]
+) -> None:
     """Of four nodes one is somebody's."""
     found = job(view, 4, pods=[pod(run("gone"), 0, "n0")]).options
     assert [(option.count, option.fallback) for option in found] == sizes

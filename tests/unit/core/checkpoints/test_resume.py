@@ -308,6 +308,29 @@ def test_the_step_that_a_run_rolls_back_to_may_itself_be_resumed_from(ceiling: i
     assert decision.choice.step == step
 
 
+@pytest.mark.parametrize(
+    ("candidates", "changes", "worlds"),
+    [
+        ([checkpoint(SHARED, 100, world=8), checkpoint(SHARED, 110, world=4)], {}, (4, 8)),
+        ([checkpoint(SHARED, 100, world=8), checkpoint(SHARED, 110, world=8)], {}, (8,)),
+        ([checkpoint(ARCHIVE, 100, world=8)], {}, (8,)),
+        ([checkpoint(SHARED, 100, world=8, run_uid="uid-one")], {"origin": "run one"}, (8,)),
+        ([checkpoint(SHARED, 100, world=8, run_uid="uid-one")], {}, ()),
+        ([checkpoint(SHARED, 100, world=8), checkpoint(SHARED, 110, world=4)], {"ceiling": 105}, (8,)),
+        ([checkpoint(SHARED, 100, world=8)], {"quarantine": frozenset({(SHARED, Save(100, 1))})}, ()),
+        ([checkpoint(SHARED, 100, Verdict.INVALID, world=8)], {}, ()),
+        ([checkpoint(SHARED, 100, Verdict.UNKNOWN, world=8)], {}, ()),
+        ([checkpoint(SHARED, 100, world=8)], {"mode": "Fresh"}, (8,)),
+        ([checkpoint(SHARED, 100, world=8)], {"mode": "Fresh", "attempt": 1}, ()),
+        ([checkpoint(SHARED, 110, world=8), checkpoint(SHARED, 100)], {}, ()),  # there is one that it can load
+    ],
+)
+def test_where_nothing_can_be_loaded_it_is_told_how_many_nodes_could_load_something(
+    candidates: list[Candidate], changes: dict[str, object], worlds: tuple[int, ...]
+) -> None:
+    assert decide(*candidates, now=AFTER_GRACE, **changes).worlds == worlds
+
+
 def test_a_format_that_does_not_name_run_and_world_is_taken_at_its_place() -> None:
     silent = checkpoint(SHARED, 110, world=0, run_uid="", format="TorchDCP")
     assert decide(silent).choice == silent

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
 from lockstep.core.model.conditions import find
@@ -244,6 +245,70 @@ def test_an_elastic_run_that_saved_nothing_starts_with_what_there_is() -> None:
     w = running(world(3), 4, elastic={"min": 2})
     assert len(w.children("llama")) == 3
     assert w.status("llama").recovery.shrunk_at is not None
+
+
+def requeued(w: World) -> World:
+    """As after a preemption: it gives its nodes back, and may have nodes again."""
+    view = w.runs["llama"]
+    assert view.spec is not None
+    w.apply("llama", changed(view.spec, suspend=True))
+    w.pass_time(60, step=5)
+    assert w.status("llama").state == "Suspended"
+    w.apply("llama", view.spec)
+    return w
+
+
+def smaller(saved_as: str = "Manifest", **fields: object) -> World:
+    """A gang that began with three nodes of four, and saved."""
+    w = running(world(3, saved_as=saved_as), 4, elastic={"min": 2}, **fields)
+    save(w)
+    return requeued(w)
+
+
+def test_a_gang_of_all_its_nodes_that_cannot_load_what_fewer_saved_goes_on_as_they_did() -> None:
+    w = smaller()
+    w.nodes["n9"] = node("n9")
+    w.pass_time(60, step=2)
+    status = w.status("llama")
+    assert len(w.children("llama")) == 3, status
+    start = not_none(not_none(status.start).resume)
+    assert start.step >= 10
+    assert (status.resolved.nodes, len(list(filter(None, status.assignment.nodes)))) == (3, 3), "the fourth is free"
+    assert len([pod for pod in w.pods.values() if not pod.is_terminal]) == 3
+    assert "cannot grow to 4 nodes" in not_none(find(status, "AtFullSize")).message
+
+
+def test_spares_that_were_asked_for_stay_when_a_gang_goes_on_as_fewer_did() -> None:
+    w = smaller(spareNodes=1)
+    w.nodes |= {name: node(name) for name in ("n8", "n9")}
+    w.pass_time(60, step=2)
+    status = w.status("llama")
+    assert (len(w.children("llama")), status.spares) == (3, "1/1"), status
+    assert len(list(filter(None, status.assignment.nodes))) == 4
+
+
+def test_who_saved_with_fewer_nodes_starts_with_as_many_again() -> None:
+    w = smaller()
+    w.pass_time(60, step=2)
+    assert len(w.children("llama")) == 3, w.status("llama")
+    assert not_none(not_none(w.status("llama").start).resume).step >= 10
+
+
+def test_what_every_size_can_load_is_gone_on_from_with_all_nodes() -> None:
+    w = smaller("TorchDCP")
+    w.nodes["n9"] = node("n9")
+    w.pass_time(60, step=2)
+    assert len(w.children("llama")) == 4
+
+
+@pytest.mark.parametrize(("elastic", "nodes"), [({"min": 4}, 4), (None, 4), ({"min": 2, "multipleOf": 2}, 4)])
+def test_a_size_that_the_spec_does_not_allow_is_not_gone_on_with(elastic: dict[str, int] | None, nodes: int) -> None:
+    w = smaller()
+    w.apply("llama", spec(nodes, elastic=elastic))
+    w.nodes["n9"] = node("n9")
+    w.pass_time(120, step=5)
+    status = w.status("llama")
+    assert (status.state, status.reason) == ("Failed", "NoValidCheckpoint")
 
 
 def test_new_ranks_join_those_of_their_rack() -> None:
