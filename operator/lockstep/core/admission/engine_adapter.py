@@ -283,7 +283,7 @@ def _size_to_start_with(entry: Entry, free: int) -> int:
     if status.checkpoint.latest:
         size = _saved_by(status)
         return size if size <= free and world_size(spec, size) == size else 0
-    return world_size(spec, free)
+    return world_size(spec, free) if not status.resolved.start_root else 0
 
 
 def _saved_by(status: TrainingRunStatus) -> int:

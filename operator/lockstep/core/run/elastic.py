@@ -41,6 +41,7 @@ from lockstep.core.model.run_state import RunState
 from lockstep.core.model.worker_report import Verdict
 from lockstep.core.model.world_size import world_size
 from lockstep.core.run.launching import Stage, stages_of_ranks
+from lockstep.core.run.resume_point import start_candidates
 from lockstep.core.run.spares import is_ready, rack_of
 
 ASKS_AGAIN_AFTER = 600.0
@@ -244,8 +245,14 @@ def _cannot_load(state: RunState, assignment: AssignmentStatus, size: int) -> st
     """Why a gang of ``size`` ranks, assigned so, could not go on from what is saved."""
     if state.spec.checkpoint is None:
         return ""
-    checkpoint = state.status.checkpoint
-    found = candidates(state.snapshot, slots.put(state.status, assignment))
+    checkpoint, placed = state.status.checkpoint, slots.put(state.status, assignment)
+    found = candidates(state.snapshot, placed)
+    # One that was never complete is nothing to lose; one that cannot be judged may be good.
+    ever_saved = checkpoint.latest or any(one.committed or one.verdict is Verdict.UNKNOWN for one in found)
+    if not ever_saved:
+        if not state.status.resolved.start_root:
+            return ""
+        found = start_candidates(state, placed)
     quarantine = quarantine_of(checkpoint)
     valid = [
         one
@@ -254,10 +261,10 @@ def _cannot_load(state: RunState, assignment: AssignmentStatus, size: int) -> st
         and not in_quarantine(quarantine, one.tier, one.step, one.attempt)
         and (checkpoint.ceiling is None or one.step <= checkpoint.ceiling)
     ]
+    if not ever_saved:  # another run's: an older one would be a start that nobody asked for
+        valid = [one for one in valid if one.step == valid[0].step]
     refusals = [world_refusal(one, size) for one in valid]
-    # One that was never complete is nothing to lose; one that cannot be judged may be good.
-    ever_saved = checkpoint.latest or any(one.committed or one.verdict is Verdict.UNKNOWN for one in found)
-    if "" in refusals or not ever_saved:
+    if "" in refusals:
         return ""
     return f"step {valid[0].step} {refusals[0]}" if refusals else "no checkpoint is valid yet"
 

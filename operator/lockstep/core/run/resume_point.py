@@ -6,6 +6,7 @@ Another run's checkpoints count only as long as the run itself has saved nothing
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.accounting.account import book_of
 from lockstep.core.checkpoints.archiving import (
     archive_candidates,
@@ -19,7 +20,7 @@ from lockstep.core.checkpoints.one_directory import is_in_one_directory, starts_
 from lockstep.core.checkpoints.origin import directory_of
 from lockstep.core.checkpoints.previous_saves import previous_saves, without_theirs
 from lockstep.core.checkpoints.resume import ResumeContext, ResumeDecision, ResumeKind, choose_resume
-from lockstep.core.checkpoints.step_names import reached_step
+from lockstep.core.checkpoints.step_names import reached_step, without_doubtful
 from lockstep.core.checkpoints.unknown_saves import unknown_saves
 from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_checks
 from lockstep.core.model.plan import VerifyRequest
@@ -160,24 +161,33 @@ def _hopeless(state: RunState) -> str:
 
 def _from_elsewhere(state: RunState, view: RankView, context: ResumeContext) -> ResumeDecision:
     """The run itself has saved nothing, and its spec names what to start from."""
-    spec, resolved = state.spec.checkpoint, state.status.resolved
-    assert spec is not None
-    wanted = spec.start.step
+    resolved, wanted = state.status.resolved, _wanted_step(state)
     origin = f"run {resolved.start_run}" if resolved.start_run else resolved.start_root
     before = predecessor(state.status, uids_there(view))
     if before is not None and starts_in_place(state.run, state.status):
         origin = f"run {before.name} (UID {before.uid}) in {resolved.start_root}"
     if wanted is not None:
         origin = f"step {wanted} of {origin}"
-    found = [
-        each
-        for each in foreign_candidates(state.snapshot, state.status)
-        if wanted is None or each.step == wanted or not each.step
-    ]
+    found = start_candidates(state, state.status)
     newest = max((each.step for each in found), default=0)
     highest = max(newest, context.highest_step)
     context = replace(context, origin=origin, highest_step=highest, reached=_reached_there(state))
     return choose_resume(found, merge_checks(view), context, state.now)
+
+
+def start_candidates(state: RunState, status: TrainingRunStatus) -> tuple[Candidate, ...]:
+    """What the spec says to start from, as the ranks of ``status`` see it, newest first."""
+    wanted = _wanted_step(state)
+    found = [
+        each
+        for each in foreign_candidates(state.snapshot, status)
+        if wanted is None or each.step == wanted or not each.step
+    ]
+    return without_doubtful(found, _reached_there(state))
+
+
+def _wanted_step(state: RunState) -> int | None:
+    return state.spec.checkpoint.start.step if state.spec.checkpoint is not None else None
 
 
 def _reached_there(state: RunState) -> int:

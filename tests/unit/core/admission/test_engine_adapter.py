@@ -120,6 +120,7 @@ def saved_by(*nodes: int, **checkpoint: Any) -> dict[str, Any]:
 
 DOUBTED = QuarantinedCheckpoint(tier="shared", step=9, attempt=1, reason="x", time=NOW)
 OF_NOBODY = SavedCheckpoint(tier="shared", step=9)
+ORIGIN = ResolvedStatus(start_root="/shared-checkpoints/other")
 
 
 @pytest.mark.parametrize(
@@ -141,6 +142,8 @@ OF_NOBODY = SavedCheckpoint(tier="shared", step=9)
         (run("a", 4, status=saved_by(3, latest=(OF_NOBODY,)), **ELASTIC), [(4, False)]),
         (run("a", 4, status=saved_by(3, ceiling=8), **ELASTIC), [(4, False)]),
         (run("a", 4, status=saved_by(3, quarantined=(DOUBTED,)), **ELASTIC), [(4, False)]),
+        (run("a", 4, status={"resolved": ORIGIN}, **ELASTIC), [(4, False)]),
+        (run("a", 4, status={"resolved": ORIGIN, **saved_by(3)}, **ELASTIC), [(4, False), (3, True)]),
     ],
 )
 def test_an_elastic_run_may_start_with_what_is_free_or_else_with_as_many_as_saved_what_it_has(

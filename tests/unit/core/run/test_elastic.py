@@ -311,6 +311,61 @@ def test_a_size_that_the_spec_does_not_allow_is_not_gone_on_with(elastic: dict[s
     assert (status.state, status.reason) == ("Failed", "NoValidCheckpoint")
 
 
+def elsewhere(step: int, nodes: int, saved_as: str = "Manifest") -> CheckpointReport:
+    return CheckpointReport(
+        tier="shared",
+        step=step,
+        path=f"/shared-checkpoints/ns/pretrain/uid-pretrain/a1/step-{step}",
+        verdict=Verdict.VALID,
+        format=saved_as,
+        attempt=1,
+        world=nodes,
+        run_uid="uid-pretrain",
+        committed_at=1.0,
+    )
+
+
+STARTS_THERE = {"shared": {"claimName": "lustre"}, "start": {"path": "ns/pretrain/uid-pretrain"}}
+
+
+def starting(nodes: int, *rows: CheckpointReport) -> World:
+    """An elastic gang of four that is to start from what another run saved, with so many nodes free."""
+    w = world(nodes, saved_as="Manifest")
+    w.foreign = rows
+    w.roll_out("llama", spec(4, elastic={"min": 2}, checkpoint=STARTS_THERE))
+    w.pass_time(10)
+    return w
+
+
+def test_a_run_that_starts_from_anothers_save_waits_for_all_its_nodes() -> None:
+    w = starting(3, elsewhere(500, 4))
+    assert w.status("llama").state == "Pending"
+    w.nodes["n9"] = node("n9")
+    w.pass_time(30, step=2)
+    assert len(w.children("llama")) == 4
+    assert w.starts["uid-llama", 1].resume_step == 500
+
+
+@pytest.mark.parametrize(
+    ("rows", "ranks", "words"),
+    [
+        ((elsewhere(500, 4),), 4, "step 500 was saved by 4 nodes and cannot be loaded by 3"),
+        ((elsewhere(500, 4), elsewhere(400, 3)), 4, "step 500 was saved by 4 nodes and cannot be loaded by 3"),
+        ((elsewhere(500, 4, "TorchDCP"),), 3, "cannot grow to 4 nodes: no checkpoint is valid yet"),
+    ],
+)
+def test_a_gang_that_has_saved_nothing_shrinks_only_as_far_as_what_it_starts_from_allows(
+    rows: tuple[CheckpointReport, ...], ranks: int, words: str
+) -> None:
+    w = starting(4, *rows)
+    assert len(w.children("llama")) == 4
+    w.lose_ranks("llama", 1)
+    w.pass_time(100, step=5)
+    status = w.status("llama")
+    assert (slots.world(status.assignment), status.state) == (ranks, "Running" if ranks == 3 else "Recovering")
+    assert words in not_none(find(status, "AtFullSize")).message
+
+
 def test_new_ranks_join_those_of_their_rack() -> None:
     w = World({f"n{i}": node(f"n{i}", rack=rack) for i, rack in enumerate("aabb")}, format="TorchDCP", listens=True)
     running(w, 4, elastic={"min": 2, "growAfter": "1m"})
