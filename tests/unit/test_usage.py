@@ -11,9 +11,11 @@ import pytest
 from lockstep.api.base.names import ANNOTATION_TEST_ONLY, ANNOTATION_USER
 from lockstep.controller.kube.errors import ApiError
 from lockstep.controller.store.usage import CONFIG_MAP, UsageKeeper
-from support.admission import held, run, world
+from lockstep.core.model.snapshot import RunView
+from support.admission import ACCEPTED, FINISHED, held, run, world
 
 DAY = 86_400.0
+ENDED = {"conditions": (ACCEPTED, FINISHED)}
 
 
 class Clock:
@@ -67,7 +69,8 @@ class Leader:
 
     def __init__(self, kube: Kube, clock: Clock) -> None:
         self.keeper = UsageKeeper(kube, clock, "lockstep-system")  # type: ignore[arg-type]
-        self.snapshot = world([run("a", 2, queue="q", status=held("n0", "n1")), run("b", queue="other")])
+        runs = [run("a", 2, queue="q", status=held("n0", "n1")), run("b", queue="other")]
+        self.snapshot = world(runs, queues={"q": {}, "other": {}})
 
     def look(self) -> Mapping[tuple[str, str, str], float]:
         asyncio.run(self.keeper.settle())
@@ -107,6 +110,35 @@ def test_who_only_asks_is_given_the_share_that_a_run_would_have_and_takes_none(k
     now_others = leader.look()
     assert now_others["q", "team", ""] != pytest.approx(others["q", "team", ""], rel=0.01)
     assert now_others["q", "team", "carol"] == pytest.approx(found["q", "team", "carol"], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "idle",
+    [
+        [run(f"x{number}", queue=f"no-such-{number}") for number in range(100)],
+        [replace(run(f"x{number}", queue="q"), namespace=f"left-out-{number}") for number in range(100)],
+        [run(f"x{number}", queue="closed") for number in range(100)],
+        [replace(run(f"x{number}", queue="q", status=ENDED), namespace=f"in-{number}") for number in range(100)],
+    ],
+    ids=["queues that do not exist", "namespaces that the queue leaves out", "one left out of the queue", "finished"],
+)
+def test_runs_that_can_never_start_take_no_share_of_anybody(kube: Kube, clock: Clock, idle: list[RunView]) -> None:
+    found = []
+    for runs in ([], idle):
+        leader = Leader(kube, clock)
+        chosen = {"namespaceSelector": {"matchLabels": {"may": "train"}}}
+        labels = {name: {"may": "train"} for name in ["team", *(f"in-{number}" for number in range(100))]}
+        closed = {"namespaceSelector": {"matchLabels": {"may": "never"}}}
+        queues = world([], queues={"q": chosen, "other": chosen, "closed": closed}).queues
+        leader.snapshot = replace(
+            leader.snapshot, runs=(*leader.snapshot.runs, *runs), queues=queues, namespace_labels=labels
+        )
+        leader.look()
+        clock.time += 3600
+        shares = leader.look()
+        found.append((shares["q", "team", ""], shares["other", "team", ""]))
+        kube.stored = None
+    assert found[0] == pytest.approx(found[1], rel=0.001)
 
 
 def test_the_next_leader_goes_on_from_what_was_written(kube: Kube, clock: Clock) -> None:

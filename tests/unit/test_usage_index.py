@@ -11,13 +11,14 @@ from lockstep.core.admission.queueing.fair_share import ChargedUsage
 from lockstep.core.admission.queueing.order import share_key
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.test_only import is_test_only
-from support.admission import held, run
+from support.admission import ACCEPTED, FINISHED, held, run
 
 
-def view(number: int, nodes: int, queue: str, user: str, asks: bool) -> RunView:
-    """One of six runs: with nodes, waiting, or asking when it would start."""
+def view(number: int, nodes: int, queue: str, user: str, asks: bool, over: bool) -> RunView:
+    """One of six runs: with nodes, waiting, over, or asking when it would start."""
     name = f"r{number}"
     status = held(*(f"{name}-{node}" for node in range(nodes))) if nodes and not asks else {}
+    status |= {"conditions": (ACCEPTED, FINISHED)} if over and not asks else {}
     annotations = {ANNOTATION_USER: user} | ({ANNOTATION_TEST_ONLY: "true"} if asks else {})
     return replace(run(name, status=status, queue=queue), annotations=annotations)
 
@@ -28,6 +29,7 @@ views = st.builds(
     st.integers(0, 3),
     st.sampled_from(["a", "b"]),
     st.sampled_from(["", "ada"]),
+    st.booleans(),
     st.booleans(),
 )
 
@@ -41,6 +43,6 @@ def test_it_comes_to_the_same_as_counting_all_runs(passes: list[list[RunView]]) 
         assert usage_index.held.nodes == {key: count for key, count in everybody.nodes.items() if count}
         assert usage_index.held.gpus == {queue: count for queue, count in everybody.gpus.items() if count}
         assert usage_index.present == {
-            share_key(each) for each in runs if each.spec is not None and not is_test_only(each)
+            share_key(each) for each in runs if not is_test_only(each) and FINISHED not in each.status.conditions
         }
         assert usage_index.asking == {share_key(each) for each in runs if is_test_only(each)}

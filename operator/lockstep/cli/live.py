@@ -183,6 +183,7 @@ def cluster_snapshot(
     for name, queue in queues.items():
         if queue.spec_error:
             raise NotLive(f"the operator alone knows the rules of queue {name}, whose spec cannot be read")
+    labels = {raw["metadata"]["name"]: raw["metadata"].get("labels") or {} for raw in found["namespaces"]}
     snapshot = ClusterSnapshot(
         runs=tuple(views),
         queues=queues,
@@ -192,9 +193,9 @@ def cluster_snapshot(
         doubtful_pods=tuple(pod for pod in strangers if is_in_doubt(pod, by_uid.get(pod.run_uid))),
         in_flight={},
         leadership=Leadership(since=0.0, disruption=disrupted.message if disrupted is not None else ""),
-        namespace_labels={raw["metadata"]["name"]: raw["metadata"].get("labels") or {} for raw in found["namespaces"]},
+        namespace_labels=labels,
         priority_classes={raw["metadata"]["name"]: raw["value"] for raw in found["priority classes"]},
-        fair_shares=fair_shares(cluster, operator_namespace, views, queues, settings, now),
+        fair_shares=fair_shares(cluster, operator_namespace, views, queues, labels, settings, now),
         widths={
             (view.namespace, view.uid): view.spec.max_running
             for view in sets.values()

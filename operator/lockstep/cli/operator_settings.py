@@ -14,7 +14,7 @@ from lockstep.cli.client import Cluster, Json, core_path
 from lockstep.cli.errors import ApiServerError
 from lockstep.config import OperatorConfig
 from lockstep.core.admission.cache.entry import is_pending
-from lockstep.core.admission.queueing.fair_share import ChargedUsage, Key, UsageBook, shares
+from lockstep.core.admission.queueing.fair_share import ChargedUsage, Key, UsageBook, admissible, competes, shares
 from lockstep.core.admission.queueing.order import share_key
 from lockstep.core.model.pod_group_settings import PodGroupSettings
 from lockstep.core.model.snapshot import QueueView, RunView
@@ -73,6 +73,7 @@ def fair_shares(
     namespace: str,
     views: Iterable[RunView],
     queues: Mapping[str, QueueView],
+    namespace_labels: Mapping[str, Mapping[str, str]],
     settings: OperatorSettings,
     now: float,
 ) -> Mapping[Key, float]:
@@ -82,7 +83,8 @@ def fair_shares(
     if book is None:
         return reported_shares(runs, rules.weights.fair_share)
     weights = {name: queue.spec.fair_sharing.weight for name, queue in queues.items()}
-    present = {share_key(run) for run in runs if not is_test_only(run)}
+    competing = {share_key(run) for run in runs if competes(run) and not is_test_only(run)}
+    present = admissible(competing, queues, namespace_labels)
     return shares(book.advanced(now, ChargedUsage.from_runs(runs), rules.half_life), weights, present)
 
 

@@ -12,7 +12,7 @@ from lockstep.controller.kube.errors import ApiError, KubeError, says_absent
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.resources import CONFIG_MAPS
 from lockstep.controller.store.usage_index import UsageIndex
-from lockstep.core.admission.queueing.fair_share import ChargedUsage, UsageBook, shares
+from lockstep.core.admission.queueing.fair_share import ChargedUsage, UsageBook, admissible, shares
 from lockstep.core.model.snapshot import ClusterSnapshot
 
 log = logging.getLogger("lockstep.usage")
@@ -66,9 +66,12 @@ class UsageKeeper:
         weights = {name: queue.spec.fair_sharing.weight for name, queue in snapshot.queues.items()}
         known = {*self._book.hours, *snapshot.queues} if self._read else ()
         hours = {queue: int(self._book.gpu_hours(queue)) for queue in known}
-        present, asking = self._usage_index.present, self._usage_index.asking - self._usage_index.present
+        present, asking = (
+            admissible(keys, snapshot.queues, snapshot.namespace_labels)
+            for keys in (self._usage_index.present, self._usage_index.asking)
+        )
         factors = shares(self._book, weights, present)
-        if asking:  # they have the share that they would have, and take nothing from others
+        if asking - present:  # they have the share that they would have, and take nothing from others
             factors = {**shares(self._book, weights, present | asking), **factors}
         return replace(snapshot, fair_shares=factors, gpu_hours=hours)
 

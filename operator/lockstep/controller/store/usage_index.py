@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
-from lockstep.core.admission.queueing.fair_share import ChargedUsage, Key
+from lockstep.core.admission.queueing.fair_share import ChargedUsage, Key, competes
 from lockstep.core.admission.queueing.order import share_key
 from lockstep.core.model.snapshot import RunView, maybe_changed
 from lockstep.core.model.test_only import is_test_only
@@ -52,7 +52,7 @@ class UsageIndex:
 
     @property
     def present(self) -> Set[Key]:
-        """Who has runs that want, hold or held nodes."""
+        """Who has runs that want or hold nodes."""
         return self._present.keys()
 
     @property
@@ -67,7 +67,7 @@ class UsageIndex:
             _add(self._gpus, queue, sign * gpus)
         if counted.asks:
             _add(self._asking, counted.key, sign)
-        elif counted.run.spec is not None:
+        elif competes(counted.run):
             _add(self._present, counted.key, sign)
 
 

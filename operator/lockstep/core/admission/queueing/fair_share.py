@@ -10,16 +10,18 @@ in a namespace (equal shares).
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from lockstep.api.base.names import DEFAULT_QUEUE
+from lockstep.core.admission.queueing.holds import takes_namespace
 from lockstep.core.admission.queueing.order import share_key
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.kept_nodes import nodes_kept
 from lockstep.core.model.reasons import ConditionType
-from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.snapshot import QueueView, RunView
 
 Key = tuple[str, str, str]
 """Queue, namespace and user."""
@@ -138,15 +140,40 @@ class UsageBook:
             raise ValueError(f"not a book of usage: {error!r}") from error
 
 
+def competes(run: RunView) -> bool:
+    """The run wants or holds nodes, as far as itself goes."""
+    return run.spec is not None and not is_true(run.status, ConditionType.FINISHED)
+
+
+def admissible(
+    keys: Iterable[Key], queues: Mapping[str, QueueView], namespace_labels: Mapping[str, Mapping[str, str]]
+) -> set[Key]:
+    """Those of ``keys`` whose queue there is and is for runs of their namespace. The others' runs cannot start: were
+    they counted, whoever names many queues would leave nobody a share."""
+    found: dict[tuple[str, str], bool] = {}
+    admitted = set[Key]()
+    for key in keys:
+        name, namespace, _ = key
+        place = name, namespace
+        if place not in found:
+            queue = queues.get(name)
+            labels = namespace_labels.get(namespace, {})
+            found[place] = name == DEFAULT_QUEUE if queue is None else takes_namespace(queue.spec, labels)
+        if found[place]:
+            admitted.add(key)
+    return admitted
+
+
 def shares(book: UsageBook, weights: Mapping[str, int], present: Iterable[Key]) -> Mapping[Key, float]:
     """The factor of everybody who has runs (``present``), in (0, 1]. ``weights`` of queues; 1 for one not named."""
     keys = {*present, *(key for key in book.rows if key != REST)}
     total = sum(book.rows.values())
-    queues = _level({key[0] for key in keys}, weights)
-    namespaces = {queue: _level({k[1] for k in keys if k[0] == queue}, {}) for queue in queues}
-    users: dict[tuple[str, str], dict[str, float]] = {}
-    for queue, namespace, user in keys:
-        users.setdefault((queue, namespace), {})[user] = 1.0
+    users: dict[tuple[str, str], int] = {}
+    members: dict[str, set[str]] = {}
+    for queue, namespace, _ in keys:
+        users[queue, namespace] = users.get((queue, namespace), 0) + 1
+        members.setdefault(queue, set()).add(namespace)
+    queues = _level(members, weights)
     used: dict[tuple[str, ...], float] = {}
     for key, amount in book.rows.items():
         for depth in (1, 2, 3):
@@ -154,7 +181,7 @@ def shares(book: UsageBook, weights: Mapping[str, int], present: Iterable[Key]) 
     found: dict[Key, float] = {}
     for key in keys:
         queue, namespace, _ = key
-        parts = (queues[queue], namespaces[queue][namespace], 1.0 / len(users[queue, namespace]))
+        parts = (queues[queue], 1.0 / len(members[queue]), 1.0 / users[queue, namespace])
         share, effective = 1.0, 1.0 if total else 0.0
         for depth, part in enumerate(parts, start=1):
             usage = used.get(key[:depth], 0.0) / total if total else 0.0
@@ -164,7 +191,7 @@ def shares(book: UsageBook, weights: Mapping[str, int], present: Iterable[Key]) 
     return found
 
 
-def _level(members: set[str], weights: Mapping[str, int]) -> dict[str, float]:
+def _level(members: Collection[str], weights: Mapping[str, int]) -> dict[str, float]:
     """Each one's part of the whole."""
     total = sum(weights.get(member, 1) for member in members)
     return {member: weights.get(member, 1) / total for member in members}

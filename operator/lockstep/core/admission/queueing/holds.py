@@ -81,9 +81,13 @@ def _open_to(run: RunView, snapshot: ClusterSnapshot) -> Iterator[str]:
     """The queues that take runs of its namespace. Of others a user need not hear."""
     labels = snapshot.namespace_labels.get(run.namespace, {})
     for name, view in snapshot.queues.items():
-        chosen = view.spec.namespace_selector
-        if chosen is None or selects(chosen, labels):
+        if takes_namespace(view.spec, labels):
             yield name
+
+
+def takes_namespace(queue: TrainingQueueSpec, labels: Mapping[str, str]) -> bool:
+    """Whether the queue is for runs of a namespace with these labels."""
+    return queue.namespace_selector is None or selects(queue.namespace_selector, labels)
 
 
 def mode_words(mode: Mode) -> str:
@@ -106,8 +110,7 @@ def _refused_by_queue(run: RunView, queue: TrainingQueueSpec, snapshot: ClusterS
     """The queue is not for such runs."""
     assert run.spec is not None
     name, wanted = run.spec.queue, run.spec.priority_class_name
-    chosen = queue.namespace_selector
-    if chosen is not None and not selects(chosen, snapshot.namespace_labels.get(run.namespace, {})):
+    if not takes_namespace(queue, snapshot.namespace_labels.get(run.namespace, {})):
         words = f"queue {name} is not for runs of namespace {run.namespace}: its namespaceSelector leaves it out"
         return Hold(WaitReason.NAMESPACE_NOT_ALLOWED, words)
     if wanted is None:

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,9 +12,9 @@ from hypothesis import strategies as st
 from lockstep.api.base import names
 from lockstep.api.recovery_status import RecoveryStatus
 from lockstep.api.run_status import LeavingStatus, ResolvedStatus
-from lockstep.core.admission.queueing.fair_share import MAX_ROWS, REST, ChargedUsage, UsageBook, shares
+from lockstep.core.admission.queueing.fair_share import MAX_ROWS, REST, ChargedUsage, UsageBook, admissible, shares
 from lockstep.core.admission.queueing.order import LONGEST_USER, share_key
-from support.admission import ACCEPTED, FINISHED, held, run
+from support.admission import ACCEPTED, FINISHED, held, run, world
 
 HALF_LIFE = 7 * 86_400.0
 A, B, C = ("q", "a", ""), ("q", "b", ""), ("r", "c", "")
@@ -119,6 +120,34 @@ def test_who_used_nothing_bears_a_part_of_what_its_queue_used() -> None:
     found = shares(UsageBook(1.0, {A: 100.0}), {}, [A, B])
     assert found[A] == pytest.approx(2**-2)
     assert found[B] == pytest.approx(2**-1)
+
+
+class CountedKey(tuple[str, ...]):
+    """A key that counts how often a part of it is read."""
+
+    reads = 0
+
+    def __getitem__(self, part: Any) -> Any:
+        type(self).reads += 1
+        return super().__getitem__(part)
+
+
+def test_the_work_grows_no_faster_than_the_number_of_queues() -> None:
+    count = 300
+    keys: Any = [CountedKey((f"q{number}", "a", "")) for number in range(count)]
+    found = shares(UsageBook(1.0, {A: 1.0}), {}, keys)
+    assert len(found) == count + 1
+    assert CountedKey.reads <= 10 * count
+
+
+def test_only_queues_that_exist_and_are_for_the_namespace_share_the_cluster() -> None:
+    queues = world([], queues={"q": {"namespaceSelector": {"matchLabels": {"team": "ml"}}}, "open": {}}).queues
+    labels = {"a": {"team": "ml"}, "b": {}}
+    inside = {("q", "a", ""), ("q", "a", "ann"), ("open", "b", ""), ("default", "b", ""), ("default", "unknown", "")}
+    outside = {("q", "b", ""), ("q", "unknown", ""), ("none", "a", "")}
+    assert admissible(inside | outside, queues, labels) == inside
+    closed = {"default": replace(queues["q"], name="default")}
+    assert admissible([("default", "a", ""), ("default", "b", "")], closed, labels) == {("default", "a", "")}
 
 
 @given(st.dictionaries(st.tuples(*(st.sampled_from("xyz") for _ in range(3))), st.floats(1, 1e9), max_size=12))
