@@ -3,10 +3,12 @@
 Both are remembered with the condition they were judged by, which may be edited: then it is judged anew.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from lockstep.api.run_spec import Dependency
+from lockstep.core.admission.queueing.circles import Circles
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_accepted_or_waits, is_true
 from lockstep.core.model.lifecycle import Phase
@@ -62,25 +64,24 @@ class Namespaces:
         return found
 
     def circle_of(self, run: RunView) -> tuple[str, ...]:
-        """Names from ``run`` over its dependencies back to itself; empty when there is no way."""
-        path: list[str] = [run.name]
-        seen: set[str] = set()
-        branches: list[list[str]] = [self._awaited_by(run)]
-        while branches:
-            if not branches[-1]:
-                branches.pop()
-                path.pop()
-                continue
-            name = branches[-1].pop(0)
-            if name == run.name:
-                return (*path, name)
-            other = self.named(run.namespace, name)
-            if name in seen or other is None:
-                continue
-            seen.add(name)
-            path.append(name)
-            branches.append(self._awaited_by(other))
-        return ()
+        """Names from ``run`` over whom it waits for back to itself, cut where they are many; empty: there is no way."""
+        known = self.named(run.namespace, run.name)
+        if known is not None and known.uid == run.uid:
+            return self._circles[run.namespace].of(run.name)
+        # It only asks: nobody else is to come after it.
+        return Circles({**self._awaited.get(run.namespace, {}), run.name: self._awaited_by(run)}).of(run.name)
+
+    @cached_property
+    def _awaited(self) -> Mapping[str, Mapping[str, Sequence[str]]]:
+        """By namespace and name, whom each waits for."""
+        found: dict[str, dict[str, Sequence[str]]] = {}
+        for (namespace, name), run in self._by_name.items():
+            found.setdefault(namespace, {})[name] = self._awaited_by(run)
+        return found
+
+    @cached_property
+    def _circles(self) -> Mapping[str, Circles]:
+        return {namespace: Circles(awaited) for namespace, awaited in self._awaited.items()}
 
     def _awaited_by(self, run: RunView) -> list[str]:
         if run.spec is None or _is_over(run) or self._may_hold(run):

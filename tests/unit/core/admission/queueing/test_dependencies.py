@@ -183,3 +183,25 @@ def test_the_same_word_in_another_namespace_is_another_word() -> None:
     young = run("young", 2.0, singleton="w")
     elsewhere = replace(run("old", 1.0, singleton="w"), namespace="theirs")
     assert Namespaces((young, elsewhere)).ahead_of(young) is None
+
+
+def test_whom_a_run_waits_for_is_read_once_for_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    awaited_by = Namespaces._awaited_by
+
+    def counted(self: Namespaces, view: RunView) -> list[str]:
+        read.append(view.name)
+        return awaited_by(self, view)
+
+    monkeypatch.setattr(Namespaces, "_awaited_by", counted)
+    chain = [
+        run(f"r{at}", dependsOn=[{"name": f"r{before}"} for before in range(max(0, at - 8), at)]) for at in range(40)
+    ]
+    runs = Namespaces(chain)
+    assert [judge(each, runs).circle for each in chain] == [False] * 40
+    assert sorted(read) == sorted(each.name for each in chain)
+
+
+def test_a_run_that_only_asks_is_told_the_circle_that_it_would_be_in() -> None:
+    asks, other = run("a", dependsOn=[{"name": "b"}]), run("b", dependsOn=[{"name": "a"}])
+    assert judge(asks, Namespaces([other])).message == "the runs wait for each other: a -> b -> a"
