@@ -51,7 +51,9 @@ def with_limit(view: RunView, limit: str | None) -> RunView:
 
 
 def pod(of: RunView, slot: int, on: str, phase: PodPhase = PodPhase.RUNNING, **changes: Any) -> PodView:
-    """A gang pod of a run."""
+    """A gang pod of a run. One that is being deleted has a grace that ends now."""
+    if changes.get("deleting"):
+        changes.setdefault("killed_at", NOW)
     incarnation = changes.pop("incarnation", 1)
     name = f"{of.name}-{slot}-{incarnation}"
     return PodView("team", name, name, of.name, of.uid, of.uid, slot, incarnation, on, True, phase, 0.0, **changes)

@@ -1,8 +1,9 @@
 """Converts runs to scheduler jobs."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from operator import attrgetter
 
 from lockstep.api.base.changes import changed
@@ -24,7 +25,7 @@ from lockstep.core.model.kept_nodes import is_kept
 from lockstep.core.model.limits import asked_limit, limit_allowed
 from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.reasons import ConditionType
-from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.snapshot import PodView, RunView
 from lockstep.core.model.world_size import world_size
 from lockstep.core.placement.node_fit import Requirement
 from lockstep.core.placement.node_pool import CandidateNodes, HomogeneousNodes
@@ -34,7 +35,7 @@ from lockstep.core.pods.requirement import wish_of
 _GROUP = attrgetter("group")
 _LEAST = 60  # seconds, or its whole limit, for a run that had used up its time when it was suspended
 ENDING = 60.0
-"""Seconds within which a node is expected back that nothing but pods being deleted still holds."""
+"""Seconds after the moment by which a run or a pod is to be gone, within which its node is still expected back."""
 
 
 def job_of(row: RunRow, cycle: CycleState) -> Job:
@@ -160,9 +161,10 @@ def running_jobs(cycle: CycleState) -> list[RunningJob]:
         entry = row.entry
         if entry.status is row.run.status:
             held = _running_in(row, cycle)
-            known.append(_if_granted(held, row, cycle) if row.uid in cycle.snapshot.in_flight else held)
+            held = _if_granted(held, row, cycle) if row.uid in cycle.snapshot.in_flight else held
+            known.append(_unless_overdue(held, row.run, cycle.now))
         elif holds_nodes(entry.view):
-            known.append(running_of(entry.view, cycle, cycle.now))
+            known.append(_unless_overdue(running_of(entry.view, cycle, cycle.now), entry.view, cycle.now))
     known += unsettled(cycle, cycle.now)
     return [*known, *other_jobs(cycle, known, cycle.now)]
 
@@ -193,6 +195,35 @@ def _if_granted(held: RunningJob, row: RunRow, cycle: CycleState) -> RunningJob:
     wanted = limit_allowed(entry.spec, queue_spec(cycle.snapshot, entry.spec.queue).limits)
     ends = ends_by(row.run, wanted, cycle.now)
     return held if ends <= held.ends else replace(held, ends=ends, limited=wanted is not None)
+
+
+def _unless_overdue(held: RunningJob, run: RunView, now: float) -> RunningJob:
+    """``held``, or for as long as nobody knows: a run that is long overdue may never go, as on a node that hangs."""
+    if held.ends + ENDING > now:
+        return held
+    stop = run.status.stop
+    if stop is not None and stop.deadline + ENDING > now:  # begun when its time was up
+        return replace(held, ends=stop.deadline, limited=True)
+    return replace(held, ends=now + NO_LIMIT, limited=False)
+
+
+def is_ending_in_time(pod: PodView, now: float) -> bool:
+    """The pod is being deleted, and its grace is not long over."""
+    return pod.deleting and now < pod.killed_at + ENDING
+
+
+def ending_nodes(cycle: CycleState, now: float) -> Mapping[float, NodeSet]:
+    """Nodes that nothing but pods being deleted holds, by when they are expected back; infinity: that is long over."""
+    last: dict[str, float] = {}
+    for pod in cycle.snapshot.gang_pods if cycle.cluster.ending else ():
+        if holds_node(pod):
+            ends = pod.killed_at + ENDING if is_ending_in_time(pod, now) else inf
+            last[pod.node] = max(last.get(pod.node, 0.0), ends)
+    found: dict[float, list[str]] = {}
+    for node, ends in last.items():
+        found.setdefault(ends, []).append(node)
+    masks = {ends: cycle.index.mask(nodes) & cycle.cluster.ending for ends, nodes in found.items()}
+    return {ends: nodes for ends, nodes in masks.items() if nodes}
 
 
 def unsettled(cycle: CycleState, now: float) -> Iterator[RunningJob]:
@@ -227,8 +258,8 @@ def other_jobs(cycle: CycleState, known: Iterable[RunningJob], now: float) -> It
             yield replace(ended, nodes=nodes)
     if left:
         yield RunningJob("", "", "", left, 0, now + NO_LIMIT, limited=False)
-    if cycle.cluster.ending:
-        yield RunningJob("", "", "", cycle.cluster.ending, 0, now + ENDING)
+    for ends, nodes in ending_nodes(cycle, now).items():
+        yield RunningJob("", "", "", nodes, 0, min(ends, now + NO_LIMIT), limited=ends < inf)
     for at, nodes in cycle.returning.items():
         yield RunningJob("", "", "", nodes, 0, at)
 
@@ -240,9 +271,11 @@ def _ended(cycle: CycleState, now: float) -> Iterator[RunningJob]:
         row = cycle.run_index.rows.get(uid)
         leaving = row.run.status.leaving if row is not None else None
         if row is not None and is_true(row.run.status, ConditionType.FINISHED):
-            ends = leaving.until + ENDING if leaving is not None else now + NO_LIMIT
+            ends = leaving.until + ENDING if leaving is not None else now
+            in_time = ends > now
             nodes = cycle.index.mask(pod.node for pod in pods if holds_node(pod))
-            found = RunningJob("", "", "", nodes, 0, ends, limited=leaving is not None, left_by=uid)
+            ends = ends if in_time else now + NO_LIMIT
+            found = RunningJob("", "", "", nodes, 0, ends, limited=in_time, left_by=uid)
             status = row.run.status
             if is_kept(status) and status.kueue is None:
                 count, gpu_type = nodes.bit_count(), status.resolved.gpu_type

@@ -22,10 +22,10 @@ from lockstep.core.admission.engine.jobs import Job, NodeClaim, Option, RunningJ
 from lockstep.core.admission.engine.preemption import Preemption, PreemptionPolicy, Victim, can_preempt, preempt
 from lockstep.core.admission.engine.quota import PoolKey, QuotaRules
 from lockstep.core.admission.engine.usage import PoolUsage, UsageOverTime
-from lockstep.core.admission.engine_adapter import ENDING
+from lockstep.core.admission.engine_adapter import ENDING, ending_nodes
 from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.admission.reservations import Reservations
-from lockstep.core.admission.victims import class_value, goes_anyway, is_ending_in_time, notice_seconds, victim_of
+from lockstep.core.admission.victims import class_value, goes_anyway, notice_seconds, victim_of
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.reasons import ConditionType, WaitReason
@@ -376,10 +376,9 @@ class PreemptionCandidates:
     def _available(self) -> NodeSet:
         """Free nodes, and those that are about to be."""
         cycle = self._cycle
-        available, ending = cycle.index.everything & ~cycle.cluster.booked, cycle.cluster.ending
-        pods = cycle.snapshot.gang_pods if ending else ()
-        lasting = [pod.node for pod in pods if not (pod.is_terminal or is_ending_in_time(pod, cycle.now))]
-        available |= ending & ~cycle.index.mask(lasting)
+        available = cycle.index.everything & ~cycle.cluster.booked
+        for ends, nodes in ending_nodes(cycle, cycle.now).items():
+            available |= nodes if ends < inf else EMPTY
         for held in self._running:
             if held.uid in self._going:
                 available |= held.nodes

@@ -6,6 +6,7 @@ asked for before anything is made of it; ``core/run/scale_up.py`` carries it out
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import chain
 
 from lockstep.api.base.changes import changed
@@ -17,12 +18,13 @@ from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.engine.cycle_result import Wait
 from lockstep.core.admission.engine.jobs import NO_LIMIT
 from lockstep.core.admission.engine.quota import QuotaBook
-from lockstep.core.admission.engine_adapter import running_jobs, wanted_of
+from lockstep.core.admission.engine_adapter import ending_nodes, running_jobs, wanted_of
 from lockstep.core.admission.queueing.order import waits_since
 from lockstep.core.admission.reservations import Reservations
 from lockstep.core.admission.scheduling import CycleSchedule, StillPending
 from lockstep.core.model.accelerators import says
 from lockstep.core.model.conditions import find, with_condition, without_condition
+from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.plural import plural
 from lockstep.core.model.reasons import ConditionReason, ConditionType, WaitReason
 from lockstep.core.model.scale_up_record import record_scale_up, withdraw_scale_up
@@ -206,10 +208,18 @@ class _Asking:
             return True
         requirement = cycle.requirements(entry, row.terms)[-1]
         nodes = CandidateNodes.for_requirement(cycle.index, requirement, wanted_of(entry, row.terms, cycle))
-        ending, returning = cycle.cluster.ending, cycle.all_returning
-        soon = (nodes.able & (~cycle.cluster.booked | ending)) | ((nodes.able | nodes.passing) & returning)
+        soon = nodes.able & (~cycle.cluster.booked | self._ending)
+        soon |= (nodes.able | nodes.passing) & cycle.all_returning
         soon |= nodes.withheld
         return soon.bit_count() >= entry.spec.nodes
+
+    @cached_property
+    def _ending(self) -> NodeSet:
+        """Nodes that pods being deleted still hold, for no longer than nodes take to be made."""
+        found, now = EMPTY, self._cycle.now
+        for ends, nodes in ending_nodes(self._cycle, now).items():
+            found |= nodes if ends - now <= SOON else EMPTY
+        return found
 
     def _is_early(self, row: RunRow) -> bool:
         asks_at = waits_since(row.run, self._cycle.now) + PATIENCE

@@ -135,8 +135,9 @@ def explain_waits(
     known = Known(reservations, schedule.foreseen, cycle.windows)
     status.find(left.rows, waits.waiting(schedule.groups), waits.in_order, estimates, known)
     _wake_for_avoided_nodes(waits, cycle)
-    if cycle.cluster.ending:
-        cycle.wake(cycle.now + ENDING)
+    # From then on nobody counts on those nodes any more.
+    overdue = (held.ends + (ENDING if held.uid else 0.0) for held in schedule.running if held.limited)
+    cycle.wake(min((at for at in overdue if at > cycle.now), default=None))
 
 
 def promises_of(schedule: CycleSchedule, reservations: Reservations, cycle: CycleState) -> Promises | None:

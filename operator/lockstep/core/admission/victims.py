@@ -9,7 +9,7 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.admission.engine.jobs import RunningJob
 from lockstep.core.admission.engine.preemption import Victim
-from lockstep.core.admission.engine_adapter import ENDING
+from lockstep.core.admission.engine_adapter import ENDING, is_ending_in_time
 from lockstep.core.model.save_signal import save_grace
 from lockstep.core.model.snapshot import PodView, RunView
 
@@ -79,11 +79,6 @@ def goes_anyway(run: RunView, pods: Iterable[PodView], now: float) -> bool:
     if run.status.stop is not None:
         return now < run.status.stop.deadline + ENDING
     return is_leaving(run) and not run.unread
-
-
-def is_ending_in_time(pod: PodView, now: float) -> bool:
-    """The pod is being deleted, and its grace is not long over."""
-    return pod.deleting and now < pod.killed_at + ENDING
 
 
 def _would_go(run: RunView) -> bool:

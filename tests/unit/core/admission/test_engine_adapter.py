@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import CheckpointStatus, QuarantinedCheckpoint, SavedCheckpoint
 from lockstep.api.preemption_status import PreemptionStatus, ReservationStatus
 from lockstep.api.recovery_status import AttemptStatus, ExcludedNode, RecoveryStatus
@@ -28,6 +29,7 @@ from lockstep.core.admission.engine_adapter import (
     left_no_type,
     lengths_of,
     other_jobs,
+    running_jobs,
     running_of,
     unsettled,
 )
@@ -206,6 +208,25 @@ def test_a_run_holds_its_nodes_until_its_time_limit_or_its_stop(
     assert ends_by(view, 60, NOW) == (NOW if "last_admitted" in status else NOW - 100) + 60 - view.status.held_seconds
 
 
+@pytest.mark.parametrize(
+    ("status", "ends", "limited"),
+    [
+        ({"last_admitted": NOW - 3600 - 59}, NOW - 59, True),
+        ({"last_admitted": NOW - 3600 - 60}, NOW + NO_LIMIT, False),
+        ({"last_admitted": NOW - 9000, "stop": STOPS}, NOW + 30, True),
+        ({"stop": changed(STOPS, deadline=NOW - 59)}, NOW - 59, True),
+        ({"stop": changed(STOPS, deadline=NOW - 60)}, NOW + NO_LIMIT, False),
+        ({"preemption": changed(NOTICE, deadline=NOW - 60)}, NOW + NO_LIMIT, False),
+    ],
+)
+def test_who_is_long_overdue_is_counted_on_no_more(status: dict[str, Any], ends: float, limited: bool) -> None:
+    view = run("a", status={**held("n0", "n1"), "last_admitted": NOW - 100, "admission": GRANTED} | status)
+    memory = CycleMemory()
+    for now in (NOW - 100.0, NOW):  # what was found of it before is remembered
+        [found] = running_jobs(CycleState(world([view]), Tunables(), now, memory))
+    assert (found.ends, found.limited) == (ends, limited)
+
+
 def test_lost_nodes_count_for_the_quota_and_what_kueue_reserved_for_none() -> None:
     lost = run("a", 2, status={"assignment": vacated(assigned(AssignmentStatus(), ["n0", "n1"]), [1], NOW)})
     kueues = run("b", status=held("n2") | {"kueue": KueueStatus(queue="q")})
@@ -232,6 +253,8 @@ AWAY = replace(node("n0"), ready=False, ready_changed_at=NOW - 100)
         (world([run("a", status=held("n0"))]), []),
         (world([], pods=[pod(GONE, 0, "n0")]), [("n0", NOW + NO_LIMIT, False)]),
         (world([], pods=[pod(GONE, 0, "n0", deleting=True)]), [("n0", NOW + ENDING, True)]),
+        (world([], pods=[pod(GONE, 0, "n0", deleting=True, killed_at=NOW + 30)]), [("n0", NOW + 30 + ENDING, True)]),
+        (world([], pods=[pod(GONE, 0, "n0", deleting=True, killed_at=NOW - ENDING)]), [("n0", NOW + NO_LIMIT, False)]),
         (world([], in_flight={"uid-b": frozenset({"n1"})}), [("n1", NOW + NO_LIMIT, False)]),
         (world([], [AWAY, node("n1")]), [("n0", NOW + 800, True)]),
         (world([], [replace(AWAY, ready_changed_at=NOW - 900), node("n1")]), []),
@@ -255,6 +278,11 @@ OVER = {**held("n0", "n1"), "conditions": (ACCEPTED, FINISHED)}
     [
         ({"leaving": LEAVES}, PodPhase.PENDING, [("uid-a", ("n0",), NOW + 40 + ENDING, True)]),
         ({}, PodPhase.RUNNING, [("uid-a", ("n0",), NOW + NO_LIMIT, False)]),
+        (
+            {"leaving": changed(LEAVES, until=NOW - ENDING)},
+            PodPhase.RUNNING,
+            [("uid-a", ("n0",), NOW + NO_LIMIT, False)],
+        ),
         ({"leaving": LEAVES}, PodPhase.FAILED, []),
     ],
 )

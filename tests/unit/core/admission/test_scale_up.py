@@ -8,13 +8,14 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import AdmissionStatus, ScaleUpStatus, TrainingRunStatus
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.scale_up import PATIENCE
+from lockstep.core.admission.engine_adapter import ENDING
+from lockstep.core.admission.scale_up import PATIENCE, SOON
 from lockstep.core.model.conditions import find
 from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.settings import ScaleUpSettings
 from lockstep.core.model.snapshot import ClusterSnapshot, NodeView, RunView
 from lockstep.core.model.tunables import Tunables
-from support.admission import NOW, after, held, node, reason, run, statuses, world
+from support.admission import NOW, after, held, node, pod, reason, run, statuses, world
 
 GPU_TYPES = {"H100": {"gpu": "h100"}, "A100": {"gpu": "a100"}}
 CLASSES = {"lockstep-placeholder": -10}
@@ -258,6 +259,15 @@ def test_nodes_that_come_back_by_themselves_are_waited_for() -> None:
     assert not asked(passed(cluster(ending, waiting("a", 2, timeLimit="1h"), nodes=2)))
     rebooting = [node(f"n{at}", ready=False, ready_changed_at=NOW - 5) for at in range(2)]
     assert not asked(passed(cluster(waiting("a", 2), nodes=rebooting)))
+
+
+@pytest.mark.parametrize(("killed_at", "asks"), [(NOW + 60, False), (NOW + SOON, True), (NOW - ENDING, True)])
+def test_nodes_are_asked_for_in_place_of_those_that_pods_hold_for_long_or_nobody_knows_how_long(
+    killed_at: float, asks: bool
+) -> None:
+    left = [pod(run("left"), slot, f"n{slot}", deleting=True, killed_at=killed_at) for slot in range(2)]
+    plan = passed(replace(cluster(waiting("a", 2), nodes=2), gang_pods=tuple(left)))
+    assert asked(plan) == ({"a": 2} if asks else {})
 
 
 def test_nodes_that_are_taken_for_long_are_not() -> None:
