@@ -105,6 +105,7 @@ class PreemptionCandidates:
         # Each job asks about the same moments again and again, between which nothing is promised.
         self._usages: dict[float, PoolUsage] = {}
         self._begins: dict[frozenset[PoolKey], Sequence[float]] = {}
+        self._notices: dict[str, float] = {}
         self.foreseen: dict[str, Foreseen] = {}
         self.wake_at: float | None = None
 
@@ -185,8 +186,11 @@ class PreemptionCandidates:
         queues = [job.queue] if policy.within_queue != "Never" else []
         if policy.reclaim_within_cohort != "Never" and cohort is not None:
             queues += [name for name in self._in_cohorts.get(cohort, ()) if name != job.queue]
-        victims = [victim for name in queues for victim in self._victims.get(name, ())]
-        if value is None or not victims:
+        if value is None:
+            return None
+        found = (victim for name in queues for victim in self._victims.get(name, ()))
+        victims = [victim for victim in found if policy.allows(job.queue, value, victim)]
+        if not victims:
             return None
         return _Asker(job, value, policy, victims, self._pools(job.queue, job.options))
 
@@ -227,14 +231,20 @@ class PreemptionCandidates:
     def _ask(self, asker: _Asker, at: float, question: Callable[..., T]) -> T | None:
         """``preempt`` or ``can_preempt`` as of ``at``, if everybody ends by then whose time is up."""
         job, now = asker.job, self._cycle.now
-        starts = at + self._longest_notice
-        end = starts + job.lengths(starts)[0]
-        if job.latest_end is not None and end > job.latest_end:
+        latest = job.latest_start
+        in_time = (
+            asker.victims
+            if latest is None
+            else [each for each in asker.victims if at + self._notice(each.uid) + _PATIENCE <= latest]
+        )
+        if not in_time:
             return None
+        starts = at + max(self._notice(each.uid) for each in in_time) + _PATIENCE
+        end = starts + job.lengths(starts)[0]
         available = self._available | (self._left_behind | self._ended_by(at) if at > now else EMPTY)
         ends = self._over_time.ends
         victims = [
-            each for each in asker.victims if each.protected_until <= at and (at <= now or ends.get(each.uid, inf) > at)
+            each for each in in_time if each.protected_until <= at and (at <= now or ends.get(each.uid, inf) > at)
         ]
         if not victims:
             return None
@@ -315,14 +325,13 @@ class PreemptionCandidates:
         return reservation_of(nodes, found.victims, now, max(ends) + _PATIENCE)
 
     def _notice(self, uid: str) -> float:
-        entry = self._cycle.entry_of(uid)
-        assert entry is not None
-        return notice_seconds(entry.spec, self._cycle.tunables.deadlines.stop)
-
-    @cached_property
-    def _longest_notice(self) -> float:
-        """Seconds after which a victim is gone."""
-        return max(self._notice(victim.uid) for victims in self._victims.values() for victim in victims) + _PATIENCE
+        """Seconds after which a victim is gone, but for the patience with it."""
+        known = self._notices.get(uid)
+        if known is None:
+            entry = self._cycle.entry_of(uid)
+            assert entry is not None
+            known = self._notices[uid] = notice_seconds(entry.spec, self._cycle.tunables.deadlines.stop)
+        return known
 
     @cached_property
     def _victims(self) -> Mapping[str, Sequence[Victim]]:

@@ -12,8 +12,21 @@ from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tunables import Tunables
 from support.admission import ACCEPTED, FINISHED, NOW, after, node, pod, run, statuses, with_limit
-from support.preempting import CLASSES, HOUR, WITHIN, cluster, passed, reservation, training, urgent, victims
+from support.preempting import (
+    CHECKPOINT,
+    CLASSES,
+    HOUR,
+    WITHIN,
+    cluster,
+    passed,
+    reservation,
+    training,
+    urgent,
+    victims,
+)
 from support.values import not_none
+
+SAVES_FOR_YEARS = CHECKPOINT | {"gracePeriod": "3650d"}
 
 
 class TestWhoGoes:
@@ -163,6 +176,28 @@ class TestWhoGoes:
         old = training("old", "n0", "n1", "n2", "n3")
         late = urgent(timeLimit="1h", deadline="1970-01-01T01:20:00Z")  # it would have to start by NOW + 200 s
         assert victims(cluster(old, late)) == ()
+
+    @pytest.mark.parametrize(
+        "slow",
+        [
+            training("slow", "n4", checkpoint=SAVES_FOR_YEARS, queue="other"),
+            training("slow", "n4", checkpoint=SAVES_FOR_YEARS, of_class="high"),
+        ],
+        ids=["of another queue", "of no lower class"],
+    )
+    def test_how_long_somebody_takes_to_go_who_cannot_be_sent_away_keeps_nobody_else(self, slow: RunView) -> None:
+        old = with_limit(training("old", "n0", "n1", "n2", "n3"), "2h")
+        later = MaintenanceWindow("firmware", NOW + 5000, 600.0)
+        for wanting in (urgent(timeLimit="1h"), urgent(timeLimit="1h", deadline="1970-01-01T10:00:00Z")):
+            snapshot = cluster(old, slow, wanting, nodes=5)
+            assert victims(snapshot, windows=(later,)) == ("old",)
+
+    def test_of_those_that_may_go_only_who_is_gone_before_the_deadline_is_sent_away(self) -> None:
+        cheap = training("cheap", "n2", "n3", saved=NOW - 60, checkpoint=SAVES_FOR_YEARS)
+        old = with_limit(training("old", "n0", "n1"), "2h")
+        assert victims(cluster(old, cheap, urgent(timeLimit="1h"))) == ("cheap",)
+        wanting = urgent(timeLimit="1h", deadline="1970-01-01T10:00:00Z")
+        assert victims(cluster(old, cheap, wanting)) == ("old",)
 
     def test_nodes_that_were_promised_to_a_run_before_it_are_left_alone(self) -> None:
         """The first in order is of a queue that may not preempt, and was told when it starts."""

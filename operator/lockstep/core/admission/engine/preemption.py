@@ -40,6 +40,11 @@ class PreemptionPolicy:
     within_queue: Literal["Never", "LowerPriority"] = "Never"
     reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "Never"
 
+    def allows(self, queue: str, class_value: int, victim: Victim) -> bool:
+        """Whether a job of that queue and class may preempt ``victim``, as far as classes go."""
+        rule = self.within_queue if victim.queue == queue else self.reclaim_within_cohort
+        return rule == "Any" or (rule == "LowerPriority" and victim.class_value < class_value)
+
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
@@ -121,17 +126,14 @@ class _Search:
         """(of its own queue, of queues of its cohort that borrow): those that may be preempted and free anything."""
         own: list[Victim] = []
         others: list[Victim] = []
-        within, reclaims = policy.within_queue == "LowerPriority", policy.reclaim_within_cohort != "Never"
-        from_all = policy.reclaim_within_cohort == "Any"
         borrows: dict[tuple[str, str], bool] = {}
         for victim in victims:
-            lower = victim.class_value < class_value
-            if victim.protected_until > now:
+            if victim.protected_until > now or not policy.allows(self._queue, class_value, victim):
                 continue
             if victim.queue == self._queue:
-                if lower and within and self._is_of_use(victim):
+                if self._is_of_use(victim):
                     own.append(victim)
-            elif reclaims and (lower or from_all):
+            else:
                 share = victim.queue, victim.gpu_type
                 if share not in borrows:
                     borrows[share] = self._is_related(victim.queue) and self._borrowed(victim) > 0
