@@ -34,11 +34,11 @@ from lockstep.core.failures.breaker import disruption
 from lockstep.core.failures.node_memory import forgiven_at
 from lockstep.core.model.assignment import ASSIGNMENT_KEY, is_held
 from lockstep.core.model.conditions import is_true
-from lockstep.core.model.plan import DeletePod
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.reservation import RESERVATION_KEY
 from lockstep.core.model.snapshot import ClusterSnapshot, Lag, Leadership, RunSnapshot, RunView
 from lockstep.core.model.tunables import Mode, Tunables
+from lockstep.core.pods.leftover_pods import orphan_deletes
 from lockstep.core.run.undecidable import obeying_alone, without_deciding
 
 log = logging.getLogger("lockstep.reconcile")
@@ -314,10 +314,8 @@ class Reconciler:
         for uid in {pod.run_uid for pod in gone}:
             self._book.forget(uid)
             self._recoveries.forget(uid)
-        await self._executor.delete_pods(
-            namespace,
-            [DeletePod(pod.namespace, pod.name, pod.uid, "its run is gone") for pod in gone if not pod.deleting],
-        )
+        deletes = [*orphan_deletes(gone, self._tunables(), self._clock.now())]
+        await self._executor.delete_pods(namespace, deletes)
 
     async def _read_what_is_unread(self) -> set[str]:
         """Runs whose nodes others need not wait for. Raises KubeError while there are some that they wait for, once all

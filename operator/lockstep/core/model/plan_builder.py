@@ -36,8 +36,14 @@ from lockstep.core.model.reasons import (
 )
 from lockstep.core.model.run_state import RunContext, RunState
 from lockstep.core.model.snapshot import PlaceholderView, PodView
+from lockstep.core.model.tunables import Tunables
 
 MAX_ATTEMPTS = 10
+
+
+def ends_later(pod: PodView, moment: float, tunables: Tunables) -> bool:
+    """The grace with which the pod is being deleted is not over then, on whichever clock."""
+    return pod.killed_at > moment + tunables.max_clock_skew
 
 
 class PlanBuilder(RunState):
@@ -98,10 +104,16 @@ class PlanBuilder(RunState):
         self.events.append(Event("Warning" if warning else "Normal", reason, action, note[:1024], node))
 
     def delete(self, pod: PodView | PlaceholderView, reason: str, grace: int | None = None) -> None:
-        """Delete a pod with its own grace, or with ``grace`` seconds, unless that is under way."""
-        if not pod.deleting and pod.uid not in self._deleted:
-            self._deleted.add(pod.uid)
-            self.deletes.append(DeletePod(pod.namespace, pod.name, pod.uid, reason, grace))
+        """Delete a pod with its own grace, or with ``grace`` seconds. One that is being deleted, and for longer than
+        that, or than any pod may take, is deleted again with as much."""
+        if pod.uid in self._deleted:
+            return
+        if pod.deleting:
+            grace = self.tunables.longest_grace if grace is None else grace
+            if isinstance(pod, PlaceholderView) or not ends_later(pod, self.now + grace, self.tunables):
+                return
+        self._deleted.add(pod.uid)
+        self.deletes.append(DeletePod(pod.namespace, pod.name, pod.uid, reason, grace))
 
     def delete_live_pods(self, reason: str, grace: int | None = None) -> None:
         """Delete every pod that still runs."""

@@ -62,6 +62,7 @@ class Tunables:
     backoff_max: float = 300.0
     stop_grace: int = 30
     max_debug_hold: int = 28_800  # after the end of a run, however long its debugHold
+    longest_grace: int = 3600  # of a pod that is deleted, whatever its template says
     fence_seconds: float = 60.0  # with layout Shared: without operator and steps, after which a child is ended
     max_clock_skew: float = 30.0  # seconds by which a node's clock may differ from those of the gang
     drain_taints: tuple[str, ...] = ()  # keys of node taints that mean: leave, after a save

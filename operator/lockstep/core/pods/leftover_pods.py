@@ -1,8 +1,11 @@
 """Pods that a gang left behind, and which of them the next one has to wait for."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from lockstep.core.model.plan import DeletePod
+from lockstep.core.model.plan_builder import ends_later
 from lockstep.core.model.snapshot import NodeView, PodPhase, PodView
+from lockstep.core.model.tunables import Tunables
 
 
 def holds_up(pod: PodView, nodes: Mapping[str, NodeView]) -> bool:
@@ -25,3 +28,12 @@ def never_started(pod: PodView) -> bool:
 def holds_node(pod: PodView) -> bool:
     """Its node is nobody else's. What is being deleted and has not been bound is never bound any more."""
     return bool(pod.node) and not pod.is_terminal and (pod.bound or not pod.deleting)
+
+
+def orphan_deletes(orphans: Iterable[PodView], tunables: Tunables, now: float) -> Iterator[DeletePod]:
+    """Pods whose run is gone go with their own grace, and take no longer than any pod may: nobody has their nodes."""
+    longest = tunables.longest_grace
+    for pod in orphans:
+        if not pod.deleting or ends_later(pod, now + longest, tunables):
+            grace = longest if pod.deleting else None
+            yield DeletePod(pod.namespace, pod.name, pod.uid, "its run is gone", grace)

@@ -106,7 +106,8 @@ def carry_out_stop(plan: PlanBuilder, leaving: frozenset[int]) -> None:
         return
     _end_history(plan, Recorded(stop.reason), stop.message)
     if stop.reason in (StopReason.SUSPENDED, *REQUEUES):
-        plan.delete_live_pods(stop.reason, plan.tunables.stop_grace)
+        # A program without a worker has its own grace, in which it may be saving.
+        plan.delete_live_pods(stop.reason, plan.tunables.stop_grace if plan.has_workers else None)
         if not any(holds_up(pod, plan.snapshot.nodes) for pod in plan.live_pods):
             _release(plan, stop.reason)
         return

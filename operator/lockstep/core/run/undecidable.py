@@ -366,14 +366,15 @@ def _carry_out_stop(plan: PlanBuilder) -> None:
         plan.status = end_save_of_stop(plan.status, plan.stamp + tunables.deadlines.stop)
     stop = plan.status.stop
     assert stop is not None
-    if not plan.has_workers or plan.run.unread:  # nobody tells them
+    are_told = plan.has_workers and not plan.run.unread
+    if not are_told:
         plan.delete_live_pods(stop.reason)
     if not _ranks_are_at_rest(plan) and not plan.reached(stop.deadline):
         return
     if not comes_back:
         finish(plan, False, Recorded(stop.reason), stop.message)
         return
-    plan.delete_live_pods(stop.reason, tunables.stop_grace)
+    plan.delete_live_pods(stop.reason, tunables.stop_grace if are_told else None)
     if not (plan.damage or plan.run.unread) and not any(holds_up(pod, plan.snapshot.nodes) for pod in plan.live_pods):
         _give_back(plan, stop.reason)
 

@@ -27,7 +27,6 @@ from lockstep.core.model.assignment import is_held
 from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Tunables
-from lockstep.core.run.time_limit import limit_in_force
 from support.admission import NOW, after, held, node, run, statuses, world
 from support.examples import examples
 

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -14,10 +15,15 @@ from support.sources import CORE, nodes
 from support.world import World, node, spec
 
 
-def builder() -> PlanBuilder:
+def world() -> World:
     w = World({f"n{i}": node(f"n{i}") for i in range(2)})
     w.apply("one", spec(2))
     w.settle()
+    return w
+
+
+def builder(w: World | None = None) -> PlanBuilder:
+    w = w or world()
     return PlanBuilder(RunContext(w.snapshot("one"), w.tunables, w.now))
 
 
@@ -38,6 +44,28 @@ def test_a_pod_is_deleted_once_however_often_it_is_asked_for() -> None:
     for _ in range(2):
         plan.delete_live_pods("superseded", 5)
     assert [(gone.reason, gone.grace) for gone in plan.build().deletes] == [("superseded", 5)] * 2
+
+
+@pytest.mark.parametrize(
+    ("left", "grace", "again"),
+    [
+        (3600.0, 30, 30),
+        (3600.0, None, None),
+        (1e8, None, 3600),
+        (30.0, 30, None),
+        (59.0, 30, None),
+        (-100.0, 0, None),
+    ],
+    ids=["longer", "with its own", "with its own for years", "as long", "as long on a clock that is ahead", "over"],
+)
+def test_a_pod_that_is_being_deleted_is_deleted_again_with_a_shorter_grace_alone(
+    left: float, grace: int | None, again: int | None
+) -> None:
+    w = world()
+    w.pods = {name: replace(pod, deleting=True, killed_at=w.now + left) for name, pod in w.pods.items()}
+    plan = builder(w)
+    plan.delete_live_pods("superseded", grace)
+    assert [gone.grace for gone in plan.build().deletes] == ([] if again is None else [again] * 2)
 
 
 def test_the_history_keeps_one_entry_for_an_attempt_and_the_newest_of_many() -> None:

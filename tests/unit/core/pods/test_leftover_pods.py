@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from lockstep.core.model.snapshot import NodeView, PodPhase
-from lockstep.core.pods.leftover_pods import holds_node, holds_up, never_started
-from support.admission import node, pod, run
+from lockstep.core.model.tunables import Tunables
+from lockstep.core.pods.leftover_pods import holds_node, holds_up, never_started, orphan_deletes
+from support.admission import NOW, node, pod, run
 
 READY, NOT_READY = node("n1"), node("n1", ready=False)
 
@@ -68,3 +69,20 @@ def test_a_pod_holds_its_node_until_it_has_ended_or_can_be_bound_no_more(
     phase: PodPhase, changes: dict[str, Any], holds: bool
 ) -> None:
     assert holds_node(replace(pod(run("llama"), 0, "n1", phase), **changes)) is holds
+
+
+@pytest.mark.parametrize(
+    ("changes", "graces"),
+    [
+        ({}, [None]),
+        ({"deleting": True, "killed_at": NOW + 1200}, []),
+        ({"deleting": True, "killed_at": NOW + 1e8}, [3600]),
+        ({"deleting": True, "killed_at": NOW + 3600}, []),
+    ],
+    ids=["not yet deleted", "within its grace", "with a grace of years", "with the longest"],
+)
+def test_pods_whose_run_is_gone_are_held_by_no_grace_for_longer_than_an_hour(
+    changes: dict[str, Any], graces: list[int | None]
+) -> None:
+    left = pod(run("llama"), 0, "n1", **changes)
+    assert [gone.grace for gone in orphan_deletes([left], Tunables(), NOW)] == graces

@@ -210,6 +210,34 @@ def test_a_pod_that_somebody_deletes_is_no_failure_of_the_program() -> None:
     assert not status.attempts[0].charged
 
 
+class Stubborn(World):
+    """Pods do not end before the grace of their template is over."""
+
+    grace = 0
+
+    def _delete(self, pod: PodView) -> None:
+        self.pods[pod.name] = replace(pod, deleting=True, killed_at=self.now + self.grace)
+
+
+@pytest.mark.parametrize(("own", "graces"), [(1200, [None] * 2), (10**8, [None] * 2 + [3600] * 2)])
+def test_pods_have_the_grace_of_their_template_to_save_and_no_more_than_an_hour(
+    own: int, graces: list[int | None]
+) -> None:
+    w = Stubborn({name: node(name) for name in ("n1", "n2")})
+    w.grace = own
+    w.roll_out("one", plain())
+    w.apply("one", plain(suspend=True))
+    found: list[int | None] = []
+    for _ in range(8):
+        plan = w.reconcile("one")
+        found += [gone.grace for gone in plan.deletes]
+        for gone in plan.deletes:
+            if gone.grace is not None:
+                w.pods[gone.name] = replace(w.pods[gone.name], killed_at=w.now + gone.grace)
+        w.now += w.tunables.deadlines.stop / 2
+    assert found == graces
+
+
 def test_a_pod_that_vanishes_after_all_were_seen_is_not_made_again_within_the_attempt() -> None:
     w = running()
     name = next(pod.name for pod in w.pods.values() if pod.slot == 1)
