@@ -249,6 +249,7 @@ class OperatorConfig(SettingsSection):
     steps_stopped_after: float = Field(_DEFAULT.steps_stopped_after, gt=0)
     stop_grace: int = Field(_DEFAULT.stop_grace, ge=0)
     max_debug_hold: int = Field(_DEFAULT.max_debug_hold, ge=0)  # 0: nothing is kept for debugging
+    longest_grace: int = Field(_DEFAULT.longest_grace, ge=1)
     fence_seconds: float = Field(_DEFAULT.fence_seconds, ge=10)
     max_clock_skew: float = Field(_DEFAULT.max_clock_skew, gt=0)
     drain_taints: tuple[str, ...] = _DEFAULT.drain_taints  # keys of node taints that mean: leave, after a save

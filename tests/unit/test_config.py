@@ -68,6 +68,7 @@ def test_what_is_known_of_checkpoints_reaches_decisions_pods_and_archive_jobs(tm
         ("stopGrace: 9", "stop_grace", 9),
         ("maxDebugHold: 9", "max_debug_hold", 9),
         ("fenceSeconds: 90", "fence_seconds", 90.0),
+        ("longestGrace: 7200", "longest_grace", 7200),
         ("maxClockSkew: 9", "max_clock_skew", 9.0),
         ("drainTaints: [leave]", "drain_taints", ("leave",)),
         ("taintSuspects: true", "taint_suspects", True),

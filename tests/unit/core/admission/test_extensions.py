@@ -24,6 +24,7 @@ from lockstep.core.admission.engine.quota import QuotaRules
 from lockstep.core.admission.extensions import Promises, grant_limits
 from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
 from lockstep.core.model.assignment import is_held
+from lockstep.core.model.limits import limit_in_force
 from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Tunables
