@@ -142,7 +142,8 @@ class UsageBook:
 
 def competes(run: RunView) -> bool:
     """The run wants or holds nodes, as far as itself goes."""
-    return run.spec is not None and not is_true(run.status, ConditionType.FINISHED)
+    is_over = is_true(run.status, ConditionType.FINISHED) and not nodes_kept(run.status)
+    return run.spec is not None and not is_over
 
 
 def admissible(
