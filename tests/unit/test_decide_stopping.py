@@ -221,6 +221,9 @@ def test_a_run_that_is_kept_for_debugging_keeps_pods_that_never_started_too() ->
     w = creating()
     w.amend("one", recovery=changed(w.status("one").recovery, debug_until=w.now + 60))
     w.apply("one", spec(2, cancel=True))
+    while phase(w) is not Phase.FINISHED:
+        assert not w.reconcile("one").deletes
+    w.apply("one", spec(2))  # or that would end it
     assert not [gone for _ in range(3) for gone in w.reconcile("one").deletes]
     assert not_none(w.status("one").leaving).until >= w.now + 59
     w.now += 61

@@ -17,6 +17,7 @@ RACK = "topology.kubernetes.io/rack"
 
 def test_a_change_of_size_is_saved_given_back_and_asked_for_anew() -> None:
     world = running()
+    world.format = "TorchDCP"  # which three can load of two
     world.train("run", 10)
     view = world.runs["run"]
     assert view.spec is not None

@@ -400,6 +400,7 @@ def test_a_paused_gang_makes_room_for_kueue_after_a_save_and_comes_back_when_it_
 
 def test_a_gang_that_is_left_alone_is_not_stopped_for_a_size_of_its_own() -> None:
     world = running()
+    world.format = "TorchDCP"  # which three can load of two
     world.annotate("run", paused="true")
     world.submit(nodes=3)
     world.pass_time(300, 30)

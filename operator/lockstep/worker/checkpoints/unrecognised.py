@@ -58,7 +58,7 @@ class _Walk:
         self.is_whole = True  # all that there is was seen
 
     @contextlib.contextmanager
-    def _passes_over_what_fails(self) -> Iterator[None]:
+    def _pass_over_what_fails(self) -> Iterator[None]:
         try:
             yield
         except (FileNotFoundError, NotADirectoryError):
@@ -68,7 +68,7 @@ class _Walk:
 
     def entries(self, directory: str) -> Iterator[os.DirEntry[str]]:
         """Files and directories, no links. Whatever cannot be listed is left out, and the look is not whole."""
-        with self._passes_over_what_fails(), os.scandir(directory) as found:
+        with self._pass_over_what_fails(), os.scandir(directory) as found:
             for entry in found:
                 self.left -= 1
                 if self.left < 0 or monotonic() > self._until:
@@ -97,7 +97,7 @@ class _Walk:
         return 0.0
 
     def _files(self, entry: os.DirEntry[str], own: bool, depth: int) -> Iterator[_File]:
-        with self._passes_over_what_fails():
+        with self._pass_over_what_fails():
             if entry.is_dir(follow_symlinks=False):
                 if depth <= DEEPEST and is_looked_into(entry.name):
                     for each in self.entries(entry.path):

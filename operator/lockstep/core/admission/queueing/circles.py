@@ -28,7 +28,7 @@ class Circles:
             self._to_root |= to_root
             self._to_root[root] = first, to_root[first][1] + 1
 
-    def of(self, name: str) -> tuple[str, ...]:
+    def through(self, name: str) -> tuple[str, ...]:
         """A circle from ``name`` back to itself, cut where it is long; empty: it is in none."""
         if name in self._alone:
             return name, name

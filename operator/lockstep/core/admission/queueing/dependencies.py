@@ -67,9 +67,9 @@ class Namespaces:
         """Names from ``run`` over whom it waits for back to itself, cut where they are many; empty: there is no way."""
         known = self.named(run.namespace, run.name)
         if known is not None and known.uid == run.uid:
-            return self._circles[run.namespace].of(run.name)
+            return self._circles[run.namespace].through(run.name)
         # It only asks: nobody else is to come after it.
-        return Circles({**self._awaited.get(run.namespace, {}), run.name: self._awaited_by(run)}).of(run.name)
+        return Circles({**self._awaited.get(run.namespace, {}), run.name: self._awaited_by(run)}).through(run.name)
 
     @cached_property
     def _awaited(self) -> Mapping[str, Mapping[str, Sequence[str]]]:

@@ -25,7 +25,7 @@ def reachable(graph: Mapping[str, list[str]], name: str) -> set[str]:
 def test_who_can_be_reached_from_itself_is_told_a_simple_way_and_nobody_else_is(graph: dict[str, list[str]]) -> None:
     circles = Circles(graph)
     for name in graph:
-        way = circles.of(name)
+        way = circles.through(name)
         assert bool(way) is (name in reachable(graph, name))
         if way:
             assert way[0] == way[-1] == name
@@ -45,14 +45,14 @@ def test_who_can_be_reached_from_itself_is_told_a_simple_way_and_nobody_else_is(
     ids=["a circle", "before one", "between two", "itself", "two through one"],
 )
 def test_a_circle_leads_back(graph: dict[str, list[str]], name: str, way: str) -> None:
-    assert Circles(graph).of(name) == tuple(way)
+    assert Circles(graph).through(name) == tuple(way)
 
 
 def test_a_long_circle_is_cut() -> None:
     names = [f"r{number}" for number in range(5000)]
     circles = Circles({name: [names[at - 1]] for at, name in enumerate(names)})
     for at, name in enumerate(names):
-        way = circles.of(name)
+        way = circles.through(name)
         assert len(way) <= NAMES_TOLD + 2
         assert (*way[:2], *way[-2:]) == (name, names[at - 1], "...", name)
 
@@ -79,5 +79,5 @@ def test_the_work_grows_no_faster_than_who_waits_for_whom(closed: bool) -> None:
     CountedList.reads = 0
     circles = Circles(graph)
     for name in names:
-        assert bool(circles.of(name)) is closed
+        assert bool(circles.through(name)) is closed
     assert CountedList.reads <= 5 * count * edges
