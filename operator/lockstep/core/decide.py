@@ -113,7 +113,8 @@ def leave_the_finished_alone(plan: PlanBuilder) -> bool:
     overdue = since + (tunables.stop_grace if out_of_share else tunables.deadlines.registered)
     if (ends := time_is_over(plan, plan.status)) is not None:
         overdue = min(overdue, max(since, ends) + tunables.stop_grace)
-    grace = tunables.stop_grace if out_of_share else None
+    # Without a worker pods have the grace of their template to save in, and are about to end by it.
+    grace = tunables.stop_grace if out_of_share and plan.has_workers else None
     plan.wake(held_until(plan))
     tell_who_leaves(plan, overdue)
     leave_drained_nodes_kept(plan)

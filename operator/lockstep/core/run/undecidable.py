@@ -417,7 +417,8 @@ def _end_pods(plan: PlanBuilder) -> None:
     since = max(_answer(held_until, plan) or 0.0, finished.last_transition_time)
     tunables, is_out_of_share = plan.tunables, finished.reason in OUT_OF_SHARE
     if plan.reached(since + (tunables.stop_grace if is_out_of_share else tunables.deadlines.registered)):
-        plan.delete_live_pods("the run has finished", tunables.stop_grace if is_out_of_share else None)
+        grace = tunables.stop_grace if is_out_of_share and plan.has_workers else None
+        plan.delete_live_pods("the run has finished", grace)
 
 
 def _forget_when_due(plan: PlanBuilder) -> bool:

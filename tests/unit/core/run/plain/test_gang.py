@@ -238,6 +238,23 @@ def test_pods_have_the_grace_of_their_template_to_save_and_no_more_than_an_hour(
     assert found == graces
 
 
+@pytest.mark.parametrize("spec", [{"timeLimit": "1h"}, {"budget": {"gpuHours": 2, "action": "Stop"}}])
+def test_pods_have_that_grace_at_a_limit_too(spec: dict[str, object]) -> None:
+    w = Stubborn({name: node(name) for name in ("n1", "n2")})
+    w.grace = 1200
+    template = {"spec": {"terminationGracePeriodSeconds": 1200}}
+    w.roll_out("one", plain(gpusPerNode=1, podTemplate=template, **spec))
+    found: list[int | None] = []
+    for _ in range(120):
+        w.now += 60
+        found += [gone.grace for gone in w.reconcile("one").deletes]
+        deleting = [pod for pod in w.pods.values() if pod.deleting]
+        if deleting and w.now > deleting[0].killed_at - 60:
+            break
+    assert phase(w) is Phase.FINISHED
+    assert [grace is None or grace > 1100 for grace in found] == [True, True]
+
+
 def test_a_pod_that_vanishes_after_all_were_seen_is_not_made_again_within_the_attempt() -> None:
     w = running()
     name = next(pod.name for pod in w.pods.values() if pod.slot == 1)
