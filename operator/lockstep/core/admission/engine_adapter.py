@@ -162,9 +162,9 @@ def running_jobs(cycle: CycleState) -> list[RunningJob]:
         if entry.status is row.run.status:
             held = _running_in(row, cycle)
             held = _if_granted(held, row, cycle) if row.uid in cycle.snapshot.in_flight else held
-            known.append(_unless_overdue(held, row.run, cycle.now))
+            known.append(_unless_overdue(held, row.run, cycle))
         elif holds_nodes(entry.view):
-            known.append(_unless_overdue(running_of(entry.view, cycle, cycle.now), entry.view, cycle.now))
+            known.append(_unless_overdue(running_of(entry.view, cycle, cycle.now), entry.view, cycle))
     known += unsettled(cycle, cycle.now)
     return [*known, *other_jobs(cycle, known, cycle.now)]
 
@@ -197,9 +197,11 @@ def _if_granted(held: RunningJob, row: RunRow, cycle: CycleState) -> RunningJob:
     return held if ends <= held.ends else replace(held, ends=ends, limited=wanted is not None)
 
 
-def _unless_overdue(held: RunningJob, run: RunView, now: float) -> RunningJob:
-    """``held``, or for as long as nobody knows: a run that is long overdue may never go, as on a node that hangs."""
-    if held.ends + ENDING > now:
+def _unless_overdue(held: RunningJob, run: RunView, cycle: CycleState) -> RunningJob:
+    """``held``, or for as long as nobody knows: a run that is long overdue may never go, as on a node that hangs. Where
+    nobody has led for a while, nobody has stopped it either."""
+    now = cycle.now
+    if max(held.ends, cycle.snapshot.leadership.since) + ENDING > now:
         return held
     stop = run.status.stop
     if stop is not None and stop.deadline + ENDING > now:  # begun when its time was up
@@ -271,7 +273,7 @@ def _ended(cycle: CycleState, now: float) -> Iterator[RunningJob]:
         row = cycle.run_index.rows.get(uid)
         leaving = row.run.status.leaving if row is not None else None
         if row is not None and is_true(row.run.status, ConditionType.FINISHED):
-            ends = leaving.until + ENDING if leaving is not None else now
+            ends = max(leaving.until, cycle.snapshot.leadership.since) + ENDING if leaving is not None else now
             in_time = ends > now
             nodes = cycle.index.mask(pod.node for pod in pods if holds_node(pod))
             ends = ends if in_time else now + NO_LIMIT

@@ -136,7 +136,8 @@ def explain_waits(
     status.find(left.rows, waits.waiting(schedule.groups), waits.in_order, estimates, known)
     _wake_for_avoided_nodes(waits, cycle)
     # From then on nobody counts on those nodes any more.
-    overdue = (held.ends + (ENDING if held.uid else 0.0) for held in schedule.running if held.limited)
+    since = cycle.snapshot.leadership.since
+    overdue = (max(held.ends, since) + ENDING if held.uid else held.ends for held in schedule.running if held.limited)
     cycle.wake(min((at for at in overdue if at > cycle.now), default=None))
 
 

@@ -1,6 +1,7 @@
 """Who of the pending runs starts now, and what is left for those who do not."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from lockstep.core.admission.kueue_admission import KueueAdmission
 from lockstep.core.admission.pending_order import sort_pending_runs
 from lockstep.core.admission.reservations import Reservations
 from lockstep.core.admission.scheduling import schedule_pending_runs, start_gangs
-from lockstep.core.model.snapshot import PodView, RunView
+from lockstep.core.model.snapshot import Leadership, PodView, RunView
 from lockstep.core.model.tunables import Tunables
 from support.admission import ACCEPTED, FINISHED, NOW, held, pod, run, world
 
@@ -76,6 +77,21 @@ def test_nodes_that_are_long_overdue_are_promised_to_nobody(runs: list[RunView],
     assert [row.run.name for row in cycle.started] == ["short"]
     promised = schedule.result.reserved["uid-first"]
     assert (cycle.index.names(promised.nodes), promised.start) == (("n2", "n3"), NOW + 3600)
+
+
+@pytest.mark.parametrize(("since", "starts"), [(5, "long"), (ENDING + 1, "short")])
+def test_where_nobody_led_for_a_while_those_who_are_overdue_have_a_minute_to_be_stopped(
+    since: float, starts: str
+) -> None:
+    overdue = run("left", 2, status=ON_TWO | {"admission": AdmissionStatus(time_limit=60)})
+    holder = run("holder", 1, status=held("n2") | {"last_admitted": NOW, "admission": AdmissionStatus(time_limit=3600)})
+    waiting = [run("first", 2, at=-2.0), run("long", 1, at=-1.0, timeLimit="2h"), run("short", 1, timeLimit="30m")]
+    snapshot = replace(world([holder, overdue, *waiting]), leadership=Leadership(NOW - since))
+    cycle = CycleState(snapshot, Tunables(), NOW, CycleMemory())
+    rows = sort_pending_runs(cycle, KueueAdmission(cycle)).in_order
+    schedule = schedule_pending_runs(rows, Reservations(rows, cycle), cycle)
+    start_gangs(schedule, cycle)
+    assert [row.run.name for row in cycle.started] == [starts]
 
 
 @pytest.mark.parametrize(
