@@ -11,6 +11,8 @@ from lockstep.cli import arrays, output, runs
 from lockstep.cli.client import Cluster, Json, retried
 from lockstep.cli.errors import CliError, UsageError
 from lockstep.core.arrays.members import split_run_name
+from lockstep.core.model.array_views import RunSetView
+from lockstep.core.model.kept_nodes import nodes_kept
 from lockstep.core.model.own_objects import parse_run_set
 from lockstep.core.model.ranges import format_ranges
 from lockstep.present.arrays import shortened
@@ -63,9 +65,13 @@ def _cancel_indices(cluster: Cluster, name: str, text: str, form: str) -> None:
     output.print_done(retried(write), form, f"cancelled {shortened(wanted)}")
 
 
+def _keeps_nodes(cluster: Cluster, view: RunSetView) -> bool:
+    return any(nodes_kept(run.status) for run in arrays.members(cluster, view))
+
+
 def change_set(cluster: Cluster, raw: Json, spec: Mapping[str, object], done: str, form: str) -> None:
-    """Change the spec of one set, unless it has finished."""
+    """Change the spec of one set, unless it has finished and, to be cancelled, keeps no nodes for debugging."""
     view = parse_run_set(raw)
-    if not runs.has_finished(view):
+    if not runs.has_finished(view) or (spec.get("cancel") and _keeps_nodes(cluster, view)):
         patched = cluster.merge_patch(arrays.sets_path(cluster.namespace, view.name), {"spec": dict(spec)})
         output.print_done(patched, form, done)

@@ -17,6 +17,7 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.kept_nodes import nodes_kept
 from lockstep.core.model.ranges import parse_ranges
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
@@ -94,8 +95,11 @@ def _set_by_owner(
     owner: RunSetView | None, run: RunView, own: TrainingRunSpec
 ) -> tuple[Literal["", "suspend", "cancel"], str]:
     """The field of the spec that the set has as true where the run has not, if any, and why."""
-    if owner is None or is_true(run.status, ConditionType.FINISHED):
+    if owner is None:
         return "", ""
+    if is_true(run.status, ConditionType.FINISHED):  # a person's cancel ends its debug hold
+        words = _cancelled_by_spec(run, owner) if nodes_kept(run.status) and not own.cancel else ""
+        return ("cancel", words) if words else ("", "")
     if owner.spec is None:  # it may say that they wait, or end: who trains goes on, nobody starts
         waits = not own.suspend and not holds_nodes(run)
         return ("suspend", f"the spec of its set {owner.name} cannot be read") if waits else ("", "")
@@ -106,13 +110,19 @@ def _set_by_owner(
     return "", ""
 
 
-def _cancelled_by(run: RunView, owner: RunSetView) -> str:
-    spec, stop = owner.spec, owner.status.stop
-    assert spec is not None
-    if spec.cancel:
+def _cancelled_by_spec(run: RunView, owner: RunSetView) -> str:
+    spec = owner.spec
+    if spec is not None and spec.cancel:
         return f"cancel: true of its set {owner.name}"
-    if spec.cancel_indices and index_of(run) in parse_indices(spec.cancel_indices):
+    if spec is not None and spec.cancel_indices and index_of(run) in parse_indices(spec.cancel_indices):
         return f"it is among cancelIndices of its set {owner.name}"
+    return ""
+
+
+def _cancelled_by(run: RunView, owner: RunSetView) -> str:
+    stop = owner.status.stop
+    if words := _cancelled_by_spec(run, owner):
+        return words
     if stop is not None and (stop.cancel == "All" or not has_had_nodes(run)):
         return f"its set {owner.name} has given up: {stop.message}"
     return ""

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from lockstep.api.base.changes import changed
+from lockstep.api.recovery_status import RecoveryStatus
 from lockstep.api.run_set import SetIndices, SetStop, TrainingRunSetStatus
-from lockstep.api.run_status import TrainingRunStatus
+from lockstep.api.run_status import LeavingStatus, TrainingRunStatus
 from lockstep.core.arrays.members import (
     governance,
     governed,
@@ -157,6 +158,23 @@ def test_a_set_that_has_given_up_cancels_as_far_as_it_says(
     assert told.spec is not None
     assert told.spec.cancel is cancelled
     assert told.set_says == ("its set sweep has given up: 2 failed" if cancelled else "")
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize(
+    ("spec", "cancelled"),
+    [({"cancel": True}, True), ({"cancelIndices": "0-3"}, True), ({"cancelIndices": "1-3"}, False), ({}, False)],
+)
+def test_what_is_kept_for_debugging_ends_as_somebody_cancels_its_set_and_not_as_that_gives_up(
+    spec: dict[str, Any], cancelled: bool, kept: bool
+) -> None:
+    stop = SetStop(reason="StoppedOnFailure", message="2 failed", time=NOW, cancel="All")
+    owner = run_set(status=TrainingRunSetStatus(stop=stop), **spec)
+    over = changed(ended("Failed"), recovery=RecoveryStatus(debug_until=NOW + 60))
+    over = changed(over, leaving=LeavingStatus(nodes=2, until=NOW + 60)) if kept else over
+    told = governed(member(owner, 0, over), owner)
+    assert told.spec is not None
+    assert told.spec.cancel is (cancelled and kept)
 
 
 @pytest.mark.parametrize(
