@@ -90,7 +90,14 @@ def plan_archive(
         return ArchivePlan(status)
     if archive is not None and not is_about(status, archive):
         # What was known is of another archive; a job at work there may end as it likes.
-        status = ArchiveStatus(uri=archive.uri, endpoint=archive.endpoint or "", tidied=status.tidied)
+        tidying = status.job if status.job is not None and status.job.action == TIDY else None  # of no archive
+        status = ArchiveStatus(
+            uri=archive.uri,
+            endpoint=archive.endpoint or "",
+            job=tidying,
+            tidied=status.tidied,
+            tidied_for=status.tidied_for,
+        )
     events: tuple[Event, ...] = ()
     work = status.job
     if work is not None:

@@ -304,6 +304,13 @@ def test_another_uri_is_another_archive() -> None:
     assert plan.create is not None
 
 
+def test_a_job_that_tidies_is_known_of_though_the_archive_moves() -> None:
+    tidying = ArchiveJobStatus(name="one-tidy", action="Tidy", step=9, attempt=1, path="/shared-checkpoints/x")
+    run = run_of(ArchiveStatus(uri="s3://old/place", job=tidying))
+    moved = plan_archive(run, [JobView("team", "one-tidy", "uid", sample_runs.UID, JobPhase.ACTIVE)], SETTINGS, NOW + 1)
+    assert moved.status.job == tidying
+
+
 @pytest.mark.parametrize("phase", [JobPhase.ACTIVE, JobPhase.COMPLETE, JobPhase.FAILED])
 @pytest.mark.parametrize("moved", [{"uri": "s3://other/llama"}, {"endpoint": "https://minio.example"}])
 def test_what_a_job_did_for_another_archive_is_nothing_of_this_one(moved: dict[str, str], phase: JobPhase) -> None:
