@@ -220,7 +220,8 @@ def choose_resume(
     less = replace(context, ceiling=None)
     before = [e.step for e in passed_over if _is_from_before(e, context) and not _refusal(e, checks, less)]
     if before:
-        found = choose_resume(candidates, checks, replace(context, ceiling=min(before)), now)
+        left = [each for each in candidates if not _is_beyond(each, context) or _is_from_before(each, context)]
+        found = choose_resume(left, checks, replace(context, ceiling=min(before)), now)
         why = f", as nothing that was saved up to step {context.ceiling} is left"
         return replace(found, message=found.message + why) if found.kind is ResumeKind.RESUME else found
     decision = _without_checkpoint(candidates, refused, context)
@@ -308,9 +309,14 @@ def _is_beyond(candidate: Candidate, context: ResumeContext) -> bool:
 
 
 def _is_from_before(candidate: Candidate, context: ResumeContext) -> bool:
-    """Saved beyond the ceiling, but before training went wrong, or since by an attempt that was not rolled back."""
-    since = 0 < context.diverged_attempt < candidate.attempt
-    return _is_beyond(candidate, context) and (candidate.step < context.diverged_from or since)
+    """Beyond the ceiling, and all the same of nothing that went wrong."""
+    is_sound = is_sound_in(candidate, context.diverged_from, context.diverged_attempt)
+    return _is_beyond(candidate, context) and is_sound
+
+
+def is_sound_in(candidate: Candidate, diverged_from: int, diverged_attempt: int) -> bool:
+    """Saved before training went wrong at that step (0: not known), or since by an attempt after the one that did."""
+    return candidate.step < diverged_from or 0 < diverged_attempt < candidate.attempt
 
 
 def _is_passed_over(candidate: Candidate, context: ResumeContext) -> bool:

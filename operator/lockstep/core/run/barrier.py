@@ -179,8 +179,8 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
         cadence=from_the_start(plan.status.checkpoint.cadence),
         retention=local_retention(plan, choice),
     )
-    ceiling = status.checkpoint.ceiling
-    if choice is not None and ceiling is not None and choice.step > ceiling:  # nothing older was left
+    ceiling, went_wrong = status.checkpoint.ceiling, status.recovery.diverged_from
+    if choice is not None and ceiling is not None and ceiling < choice.step < went_wrong:  # nothing older was left
         status = record_ceiling(status, choice.step)
     status = record_start(status, choice.step if choice is not None else None)
     plan.status = put_start(status, start)

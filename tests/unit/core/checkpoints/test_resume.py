@@ -287,6 +287,13 @@ def test_what_is_gone_back_to_instead_is_read_first_and_passed_over_where_that_f
     assert (second.kind, second.choice) == (ResumeKind.VERIFY, newer)
 
 
+def test_what_went_wrong_is_not_gone_back_to_for_one_that_was_saved_since_and_cannot_be_read() -> None:
+    wrong, since = checkpoint(SHARED, 110), checkpoint(SHARED, 115, attempt=2)
+    context = replace(CONTEXT, ceiling=99, diverged_from=100, diverged_attempt=1)
+    checks = {(SHARED, wrong.path): Check(Verdict.VALID, "")}
+    assert choose_resume([wrong, since], checks, context, 1e9).kind is ResumeKind.BLOCKED
+
+
 @pytest.mark.parametrize(
     "changes", [{"ceiling": 99}, {"quarantine": frozenset({(SHARED, Save(120, 1)), (SHARED, Save(110, 1))})}]
 )
