@@ -13,7 +13,7 @@ from lockstep.api.base.durations import parse_duration
 from lockstep.api.run_status import AssignmentStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import candidates, is_own, latest_valid
-from lockstep.core.checkpoints.resume import world_refusal
+from lockstep.core.checkpoints.resume import is_sound_in, world_refusal
 from lockstep.core.checkpoints.saves import (
     ask_for_save,
     grace_period,
@@ -114,10 +114,11 @@ def _shrink(plan: PlanBuilder) -> str:
 
 
 def take_saved_size(plan: PlanBuilder, sizes: Sequence[int]) -> bool:
-    """Go on with the first of ``sizes`` that the spec allows: as many ranks as saved what the gang as it is cannot
-    load. False: it allows none. Whoever is left out goes, as the gang could not grow again."""
-    size = next((size for size in sizes if size < plan.world and world_size(plan.spec, size) == size), 0)
-    if not size:
+    """Go on with the first of ``sizes``: as many ranks as saved the newest that the gang as it is cannot load. False:
+    the spec does not allow it, and nobody asked for an older one. Whoever is left out goes, as it could not be taken
+    up again."""
+    size = sizes[0] if sizes else 0
+    if not 0 < size < plan.world or world_size(plan.spec, size) != size:
         return False
     before = plan.world
     _take_size(plan, plan.ranked_slots()[:size], grows=False)
@@ -257,10 +258,12 @@ def _cannot_load(state: RunState, assignment: AssignmentStatus, size: int) -> st
     valid = [
         one
         for one in found
-        if one.verdict is Verdict.VALID
-        and not in_quarantine(quarantine, one.tier, one.step, one.attempt)
-        and (checkpoint.ceiling is None or one.step <= checkpoint.ceiling)
+        if one.verdict is Verdict.VALID and not in_quarantine(quarantine, one.tier, one.step, one.attempt)
     ]
+    if checkpoint.ceiling is not None:
+        wrong = state.status.recovery
+        sound = [one for one in valid if is_sound_in(one, wrong.diverged_from, wrong.diverged_attempt)]
+        valid = [one for one in valid if one.step <= checkpoint.ceiling] or sound
     if not ever_saved:  # another run's: an older one would be a start that nobody asked for
         valid = [one for one in valid if one.step == valid[0].step]
     refusals = [world_refusal(one, size) for one in valid]
