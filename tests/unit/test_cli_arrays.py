@@ -332,6 +332,18 @@ def test_what_a_word_names_is_changed(word: str, what: change.Change, place: str
     assert (patched, body["spec"]) == (place, spec)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_array_that_is_over_is_cancelled_where_nodes_of_it_are_kept_for_debugging(kept: bool) -> None:
+    over = {"conditions": [sample.condition("Finished", "True", "Failed")]}
+    server = with_sweep()
+    server.objects["trainingrunsets/sweep"] = sweep(over)
+    hold = {"recovery": {"debugUntil": sample.at(60)}, "leaving": {"nodes": 2, "until": sample.at(60)}} if kept else {}
+    metadata = RUNS[0]["metadata"] | {"labels": {names.LABEL_SET: "sweep"}}
+    server.objects["trainingruns/sweep-43"] = RUNS[0] | {"metadata": metadata, "status": over | hold}
+    apply(server, "sweep")
+    assert bool(server.patches) is kept
+
+
 def test_of_an_ended_run_and_an_array_of_one_name_the_array_is_meant() -> None:
     server = with_sweep()
     server.objects["trainingruns/sweep"] = sample.run(
