@@ -337,6 +337,13 @@ def starting(nodes: int, *rows: CheckpointReport) -> World:
     return w
 
 
+def test_no_gang_is_made_smaller_to_start_from_an_older_save_than_the_newest() -> None:
+    w = starting(4, elsewhere(1000, 16), elsewhere(200, 3))
+    w.pass_time(300, step=10)
+    status = w.status("llama")
+    assert (status.state, status.reason, status.resolved.nodes) == ("Failed", "NoStartCheckpoint", 4)
+
+
 def test_a_run_that_starts_from_anothers_save_waits_for_all_its_nodes() -> None:
     w = starting(3, elsewhere(500, 4))
     assert w.status("llama").state == "Pending"
