@@ -102,6 +102,8 @@ def test_an_upload_prunes_what_its_policy_lets_go(
         ("a1/step-400", ["a2/step-400"]),
         ("a2/step-400", ["a2/step-300"]),
         ("400", ["a2/step-300"]),
+        ("a1/step-100+", ["a2/step-400"]),
+        ("a2/step-300+", ["a1/step-200"]),
     ],
 )
 def test_what_was_saved_anew_counts_although_the_step_went_wrong_before(

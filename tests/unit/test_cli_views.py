@@ -219,7 +219,9 @@ def test_checkpoints_of_the_same_step_are_told_apart_by_who_saved_them() -> None
         {"tier": "shared", "step": 400, "attempt": 1, "reason": "could not be loaded"},
         {"tier": "local", "step": 300, "reason": "NaN"},
     ]
+    told["diverged"] = [{"step": 350, "attempt": 2}]
     lines = explained(raw)
+    assert "Not loaded again: step 350 and later of attempts up to 2: training had gone wrong" in lines
     assert "Not loaded again: step 400 of attempt 1 (shared): could not be loaded" in lines
     assert "Not loaded again: step 300 (local): NaN" in lines
     assert "  passed over: step 400 of attempt 1 (shared): is quarantined" in lines

@@ -430,9 +430,10 @@ def test_only_the_slots_named_are_to_look_again() -> None:
 
 
 def test_what_may_not_be_chosen_is_told_at_the_barrier_alone_and_only_if_there_is_such() -> None:
-    passed_over = PassOver(490, (("shared", 300, 1),))
+    passed_over = PassOver(490, (("shared", 300, 1),), ((480, 2),))
     at_barrier = directive(phase=DesiredPhase.PREPARE, start=None, nodelist=(), pass_over=passed_over)
-    assert reply(Orders(at_barrier, 1))["passOver"] == {"beyond": 490, "saves": [["shared", 300, 1]]}
+    told = {"beyond": 490, "saves": [["shared", 300, 1]], "diverged": [[480, 2]]}
+    assert reply(Orders(at_barrier, 1))["passOver"] == told
     assert "passOver" not in reply(Orders(replace(at_barrier, pass_over=None), 1))
     assert "passOver" not in reply(Orders(directive(pass_over=passed_over), 1))
 

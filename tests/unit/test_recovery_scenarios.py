@@ -387,6 +387,25 @@ def test_nan_goes_back_beyond_the_newest_checkpoint_until_training_is_past_it() 
     assert status(w).recovery.roll_backs == 0
 
 
+def test_what_went_wrong_is_not_gone_back_to_although_the_roll_back_is_over() -> None:
+    w = training()
+    for _ in range(3):
+        train(w, 10)  # 20, 30, 40
+    w.show(RUN, 1, "Loss:Spike", step=42)
+    for _ in range(2):
+        train(w, 10)  # 50 and 60, which went wrong
+    w.roll_out(RUN, spec(3, recovery={"onLossSpike": "RollBack"}))
+    assert resumed(w) == (30, 1)
+    for steps in (5, 10, 10, 10):
+        train(w, steps)  # 35, 45, 55, 65
+    assert status(w).checkpoint.ceiling is None
+    w.saved[w.runs[RUN].uid] = [30, 35, 40, 45, 50, 60]  # the newest ones are lost
+    fail(w, 0, stderr="RuntimeError: a")
+    w.pass_time(120, step=5)
+    assert resumed(w) == (45, 2)
+    assert "was saved after training had gone wrong" in " ".join(e.reason for e in status(w).checkpoint.rejected)
+
+
 def test_a_program_that_keeps_its_newest_save_alone_goes_back_to_that() -> None:
     w = training()
     for _ in range(3):

@@ -160,6 +160,8 @@ def test_the_scan_ends_when_enough_valid_ones_were_found(tmp_path: Path) -> None
         ({"beyond": 20, "saves": []}, range(20, 12, -1)),
         ({"beyond": None, "saves": [["shared", step, 1] for step in range(24, 40)]}, range(23, 15, -1)),
         ({"beyond": 20, "saves": [["shared", 20, 0], ["local", 19, 1], ["shared", 18, 2]]}, range(19, 11, -1)),
+        ({"beyond": None, "saves": [], "diverged": [[30, 1], [24, 1]]}, range(23, 15, -1)),
+        ({"beyond": None, "saves": [], "diverged": [[24, 0]]}, ()),
         ({"beyond": 3, "saves": []}, range(3, -1, -1)),
         ({"beyond": 39, "saves": []}, ()),
         (None, ()),

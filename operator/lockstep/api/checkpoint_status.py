@@ -80,6 +80,15 @@ class QuarantinedCheckpoint(StatusModel):
     """Since when."""
 
 
+class DivergedSaves(StatusModel):
+    """What was saved after training had gone wrong. It is not resumed from, however valid it is."""
+
+    step: int
+    """From this step on, which is known to have gone wrong."""
+    attempt: int
+    """By this attempt and those before it."""
+
+
 class CadenceStatus(StatusModel):
     """How often a checkpoint is asked for, and why that often."""
 
@@ -254,6 +263,8 @@ class CheckpointStatus(StatusModel):
     """Nothing newer than this step is resumed from, after a roll-back; until a newer one is saved."""
     quarantined: Annotated[tuple[QuarantinedCheckpoint, ...], Field(max_length=16)] = ()
     """Checkpoints that training failed on soon after it was loaded."""
+    diverged: Annotated[tuple[DivergedSaves, ...], Field(max_length=16)] = ()
+    """What went wrong before roll-backs that are over, the latest last."""
     cadence: CadenceStatus = CadenceStatus()
     """How often a checkpoint is asked for."""
     save: SaveStatus | None = None

@@ -25,7 +25,7 @@ from lockstep.archive.tidy import tidy
 from lockstep.archive.upload import PART_BYTES, upload
 from lockstep.core.checkpoints.archive_job import MAX_TOLD, RESULT_FORMAT
 from lockstep.core.checkpoints.retention import RetentionPolicy
-from lockstep.core.model.quarantine import Save
+from lockstep.core.model.quarantine import Save, SavesFrom
 
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 Result = dict[str, Any]
@@ -207,7 +207,11 @@ def _parser() -> argparse.ArgumentParser:
             "--pin", action="append", default=[], help="stays: a2/step-300 or step-300, or its path with --root"
         )
         made.add_argument(
-            "--quarantined", type=_save, action="append", default=[], help="does not count: a2/step-300, or 300 of any"
+            "--quarantined",
+            type=_save,
+            action="append",
+            default=[],
+            help="does not count: a2/step-300, or 300 of any; a2/step-300+ is all from there on of attempts up to that",
         )
 
     copy = action("upload", _upload, "Copy a valid checkpoint into the archive.")
@@ -246,10 +250,10 @@ def _save(words: str) -> Save:
     if words.isdecimal():
         return Save(int(words))
     try:
-        place = ArchiveKey.parse("any", words)
+        place = ArchiveKey.parse("any", words.removesuffix("+"))
     except RecordError as error:
         raise argparse.ArgumentTypeError(f"{error}, or 300 for that step of any attempt") from None
-    return Save(place.step, place.attempt)
+    return (SavesFrom if words.endswith("+") else Save)(place.step, place.attempt)
 
 
 def _seconds(words: str) -> float:

@@ -14,7 +14,7 @@ from lockstep.core.checkpoints.unknown_saves import HOW_TO_BE_KNOWN, REMEDY, nam
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.quarantine import Save
+from lockstep.core.model.quarantine import Save, diverged_saves
 from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionReason, ConditionType, Outcome, WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.pods.launchers import others_stand_by
@@ -315,6 +315,8 @@ def _resume(run: RunView, phase: Phase, everything: bool) -> Iterator[str]:
         yield f"  passed over: {Save(passed.step, passed.attempt or 0).label} ({passed.tier}{cost}): {passed.reason}"
     for bad in status.checkpoint.quarantined:
         yield f"Not loaded again: {Save(bad.step, bad.attempt).label} ({bad.tier}): {bad.reason}"
+    for since in diverged_saves(status.checkpoint):
+        yield f"Not loaded again: {since.label}: training had gone wrong"
     began = start.resume if start is not None else None
     for saved in status.checkpoint.latest:
         if everything or began is None or (saved.step, saved.tier) != (began.step, began.tier):

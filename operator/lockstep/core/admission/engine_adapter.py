@@ -24,6 +24,7 @@ from lockstep.core.model.conditions import is_true
 from lockstep.core.model.kept_nodes import is_kept
 from lockstep.core.model.limits import asked_limit, limit_allowed
 from lockstep.core.model.node_set import EMPTY, NodeSet
+from lockstep.core.model.quarantine import in_quarantine, quarantine_of
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import PodView, RunView
 from lockstep.core.model.world_size import world_size
@@ -324,7 +325,12 @@ def _size_to_start_with(entry: Entry, free: int) -> int:
 def _saved_by(status: TrainingRunStatus) -> int:
     """How many nodes saved what the run will resume from; 0: that is not known."""
     checkpoint = status.checkpoint
-    if checkpoint.ceiling is not None or checkpoint.quarantined:
+    bad = quarantine_of(checkpoint)
+    if (
+        checkpoint.ceiling is not None
+        or checkpoint.quarantined
+        or any(in_quarantine(bad, saved.tier, saved.step, saved.attempt) for saved in checkpoint.latest)
+    ):
         return 0  # it may be an older one
     nodes = {attempt.number: attempt.nodes for attempt in status.attempts}
     sizes = {nodes.get(saved.attempt or 0, 0) for saved in checkpoint.latest}

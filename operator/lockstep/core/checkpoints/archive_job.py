@@ -12,7 +12,7 @@ from lockstep.api.checkpoint_spec import ArchiveTier, CheckpointFormat, Retentio
 from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveJobStatus
 from lockstep.core.checkpoints.step_names import reached_step
 from lockstep.core.model.gang_settings import time_variables
-from lockstep.core.model.quarantine import Save
+from lockstep.core.model.quarantine import Save, SavesFrom
 from lockstep.core.model.settings import ArchiveSettings
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.pods import pod_template
@@ -227,7 +227,8 @@ def _arguments(
     assert checkpoint is not None
     spared = [word for place in pinned for word in ("--pin", place)]
     for save in quarantined:
-        spared += ["--quarantined", f"a{save.attempt}/step-{save.step}" if save.attempt else str(save.step)]
+        later = "+" if isinstance(save, SavesFrom) else ""
+        spared += ["--quarantined", f"a{save.attempt}/step-{save.step}{later}" if save.attempt else str(save.step)]
     if work.action == TIDY:
         assert checkpoint.retention is not None
         where = ["--root", work.path, "--layout", checkpoint.layout, "--format", checkpoint.named_format]

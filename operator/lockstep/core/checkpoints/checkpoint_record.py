@@ -5,6 +5,7 @@ from lockstep.api.checkpoint_status import (
     ArchiveStatus,
     CadenceStatus,
     CheckpointStatus,
+    DivergedSaves,
     LocalRetentionStatus,
     PointingStatus,
     PreviousSave,
@@ -15,6 +16,8 @@ from lockstep.api.checkpoint_status import (
     UnrecognisedSave,
 )
 from lockstep.api.run_status import TrainingRunStatus
+
+MAX_DIVERGED = 16
 
 
 def record_latest(status: TrainingRunStatus, latest: tuple[SavedCheckpoint, ...]) -> TrainingRunStatus:
@@ -55,6 +58,13 @@ def record_quarantine(status: TrainingRunStatus, kept: tuple[QuarantinedCheckpoi
 def record_ceiling(status: TrainingRunStatus, ceiling: int | None) -> TrainingRunStatus:
     """Nothing newer than this step is resumed from; None: whatever is valid may be."""
     return _with(status, changed(status.checkpoint, ceiling=ceiling))
+
+
+def record_diverged(status: TrainingRunStatus, step: int, attempt: int) -> TrainingRunStatus:
+    """What attempts up to this one saved from that step on is never loaded again."""
+    others = tuple(known for known in status.checkpoint.diverged if known.step < step)  # the rest is part of it
+    kept = (*others, DivergedSaves(step=step, attempt=attempt))[-MAX_DIVERGED:]
+    return _with(status, changed(status.checkpoint, diverged=kept))
 
 
 def record_no_choice(

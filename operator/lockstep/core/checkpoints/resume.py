@@ -15,7 +15,7 @@ from lockstep.core.checkpoints.unknown_saves import HOW_TO_BE_KNOWN, named
 from lockstep.core.checkpoints.verdicts import Candidate, Check
 from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.plural import plural
-from lockstep.core.model.quarantine import Quarantine, Save, in_quarantine
+from lockstep.core.model.quarantine import Quarantine, Save, SavesFrom, quarantined_as
 from lockstep.core.model.reasons import ResumeReason, StopReason
 from lockstep.core.model.tiers import ARCHIVE, BANDWIDTH, LOCAL, SHARED
 from lockstep.core.model.worker_report import CheckpointReport, Verdict
@@ -297,7 +297,9 @@ def _refusal(candidate: Candidate, checks: Mapping[tuple[str, str], Check], cont
         return refusal
     if _is_beyond(candidate, context):
         return f"is newer than step {context.ceiling}, to which the run rolls back"
-    if _is_passed_over(candidate, context):
+    if bad := _quarantined_as(candidate, context):
+        if isinstance(bad, SavesFrom):
+            return f"was saved after training had gone wrong, at step {bad.step}"
         return "is quarantined: training failed soon after it was loaded"
     if check.verdict is Verdict.INVALID:
         return check.reason
@@ -321,11 +323,14 @@ def is_sound_in(candidate: Candidate, diverged_from: int, diverged_attempt: int)
 
 def _is_passed_over(candidate: Candidate, context: ResumeContext) -> bool:
     """It may not be chosen however valid it is."""
+    return _is_beyond(candidate, context) or _quarantined_as(candidate, context) is not None
+
+
+def _quarantined_as(candidate: Candidate, context: ResumeContext) -> Save | None:
     # What is in the archive was copied from the shared tier.
     tiers = (ARCHIVE, SHARED) if candidate.tier == ARCHIVE else (candidate.tier,)
-    return _is_beyond(candidate, context) or any(
-        in_quarantine(context.quarantine, tier, candidate.step, candidate.attempt) for tier in tiers
-    )
+    found = (quarantined_as(context.quarantine, tier, candidate.step, candidate.attempt) for tier in tiers)
+    return next(filter(None, found), None)
 
 
 def world_refusal(candidate: Candidate | CheckpointReport, world: int) -> str:

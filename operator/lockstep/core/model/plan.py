@@ -249,11 +249,12 @@ class BatchOrder:
 
 @dataclass(frozen=True, slots=True)
 class PassOver:
-    """Checkpoints that may not be chosen, for workers to list older ones beside them: those beyond a step, and single
-    ones by tier, step and attempt (0: not known)."""
+    """Checkpoints that may not be chosen, for workers to list older ones beside them: those beyond a step, single ones
+    by tier, step and attempt (0: not known), and what attempts up to one saved from a step on: step and attempt."""
 
     beyond: int | None = None
     saves: tuple[tuple[str, int, int], ...] = ()
+    diverged: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

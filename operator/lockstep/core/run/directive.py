@@ -61,13 +61,14 @@ def _directed(state: RunState, phase: DesiredPhase, known: Handover) -> Directiv
 
 def _passed_over(state: RunState) -> PassOver | None:
     checkpoint = state.status.checkpoint
-    if checkpoint.ceiling is None and not checkpoint.quarantined:
+    if checkpoint.ceiling is None and not checkpoint.quarantined and not checkpoint.diverged:
         return None
     # Where nothing up to the ceiling is left, what was saved before training went wrong may be chosen.
     before = state.status.recovery.diverged_from - 1
     return PassOver(
         beyond=max(checkpoint.ceiling, before) if checkpoint.ceiling is not None else None,
         saves=tuple((save.tier, save.step, save.attempt) for save in checkpoint.quarantined),
+        diverged=tuple((bad.step, bad.attempt) for bad in checkpoint.diverged),
     )
 
 

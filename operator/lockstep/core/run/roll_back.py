@@ -1,7 +1,7 @@
 """Checkpoints that training went wrong after: passed over one by one, or all of them beyond a ceiling."""
 
 from lockstep.api.checkpoint_status import QuarantinedCheckpoint
-from lockstep.core.checkpoints.checkpoint_record import record_ceiling, record_quarantine
+from lockstep.core.checkpoints.checkpoint_record import record_ceiling, record_diverged, record_quarantine
 from lockstep.core.checkpoints.inventory import candidates, committed_step
 from lockstep.core.checkpoints.verdicts import Candidate
 from lockstep.core.failures.actions import MOST_QUARANTINED
@@ -36,7 +36,7 @@ def _trusted(state: RunState) -> list[Candidate]:
 
 def saved_step(state: RunState) -> int:
     """The highest step that is saved on every rank and trusted; 0 when there is none."""
-    if state.status.checkpoint.ceiling is None and not state.status.checkpoint.quarantined:
+    if state.status.checkpoint.ceiling is None and not quarantine_of(state.status.checkpoint):
         return committed_step(state.snapshot, state.status)
     return max(trusted_steps(state), default=0)
 
@@ -74,6 +74,8 @@ def lift_ceiling(plan: PlanBuilder) -> None:
     # A node could be lost with what was saved on its disk: then the older ones would count again.
     saved = max(lasting, default=0)
     if saved > recovery.diverged_step:
+        if recovery.diverged_from:  # what went wrong is still there, and newer ones may be lost
+            plan.status = record_diverged(plan.status, recovery.diverged_from, recovery.diverged_attempt)
         plan.status = forget_roll_backs(record_ceiling(plan.status, None))
         plan.event(
             EventReason.ROLL_BACK_OVER,

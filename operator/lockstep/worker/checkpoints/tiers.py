@@ -37,9 +37,12 @@ def passes_over(order: Optional[JSON]) -> PassesOver:
         return lambda tier, step, attempt: False
     beyond = order.get("beyond")
     saves = order.get("saves", ())
+    diverged = order.get("diverged", ())
 
     def is_passed_over(tier: str, step: int, attempt: int) -> bool:
         if beyond is not None and step > beyond:
+            return True
+        if any(step >= first and 0 < attempt <= last for first, last in diverged):
             return True
         return any(
             (of_tier, of_step) == (tier, step) and (by == attempt or 0 in (by, attempt))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.base.changes import changed
-from lockstep.api.checkpoint_status import CheckpointStatus, QuarantinedCheckpoint, SavedCheckpoint
+from lockstep.api.checkpoint_status import CheckpointStatus, DivergedSaves, QuarantinedCheckpoint, SavedCheckpoint
 from lockstep.api.preemption_status import PreemptionStatus, ReservationStatus
 from lockstep.api.recovery_status import AttemptStatus, ExcludedNode, RecoveryStatus
 from lockstep.api.run_status import (
@@ -121,6 +121,7 @@ def saved_by(*nodes: int, **checkpoint: Any) -> dict[str, Any]:
 
 
 DOUBTED = QuarantinedCheckpoint(tier="shared", step=9, attempt=1, reason="x", time=NOW)
+OF_ATTEMPT_1 = SavedCheckpoint(tier="shared", step=9, attempt=1)
 OF_NOBODY = SavedCheckpoint(tier="shared", step=9)
 ORIGIN = ResolvedStatus(start_root="/shared-checkpoints/other")
 
@@ -144,6 +145,13 @@ ORIGIN = ResolvedStatus(start_root="/shared-checkpoints/other")
         (run("a", 4, status=saved_by(3, latest=(OF_NOBODY,)), **ELASTIC), [(4, False)]),
         (run("a", 4, status=saved_by(3, ceiling=8), **ELASTIC), [(4, False)]),
         (run("a", 4, status=saved_by(3, quarantined=(DOUBTED,)), **ELASTIC), [(4, False)]),
+        *(
+            (run("a", 4, status=saved_by(3, latest=(OF_ATTEMPT_1,), diverged=(wrong,)), **ELASTIC), sizes)
+            for wrong, sizes in (
+                (DivergedSaves(step=9, attempt=1), [(4, False)]),
+                (DivergedSaves(step=10, attempt=1), [(4, False), (3, True)]),
+            )
+        ),
         (run("a", 4, status={"resolved": ORIGIN}, **ELASTIC), [(4, False)]),
         (run("a", 4, status={"resolved": ORIGIN, **saved_by(3)}, **ELASTIC), [(4, False), (3, True)]),
     ],

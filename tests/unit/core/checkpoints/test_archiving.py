@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_spec import ArchiveTier
-from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveJobStatus, ArchiveStatus, QuarantinedCheckpoint
+from lockstep.api.checkpoint_status import (
+    ArchivedCheckpoint,
+    ArchiveJobStatus,
+    ArchiveStatus,
+    DivergedSaves,
+    QuarantinedCheckpoint,
+)
 from lockstep.api.checkpoint_status import SavedCheckpoint as SavedCheckpoint
 from lockstep.api.run_status import Condition
 from lockstep.archive import outcomes
@@ -487,12 +493,14 @@ def test_what_is_to_be_pruned_is_told_of_every_save_that_does_not_count() -> Non
         QuarantinedCheckpoint(tier=tier, step=step, attempt=attempt, reason="NaN")
         for tier, step, attempt in (("shared", 200, 0), ("archive", 100, 2), ("shared", 100, 1), ("local", 50, 1))
     )
-    checkpoint = changed(run.status.checkpoint, quarantined=bad)
+    diverged = (DivergedSaves(step=150, attempt=2),)
+    checkpoint = changed(run.status.checkpoint, quarantined=bad, diverged=diverged)
     run = replace(run, status=changed(run.status, checkpoint=checkpoint))
     plan = plan_archive(run, (), SETTINGS, NOW)
     assert plan.create is not None
     words = " ".join(plan.create.body["spec"]["template"]["spec"]["containers"][0]["args"])
-    assert words.endswith("--quarantined a1/step-100 --quarantined a2/step-100 --quarantined 200")
+    told = ("a1/step-100", "a2/step-100", "a2/step-150+", "200")
+    assert words.endswith(" ".join(f"--quarantined {save}" for save in told))
 
 
 def test_what_is_to_be_pruned_is_told_how_far_the_run_has_come() -> None:

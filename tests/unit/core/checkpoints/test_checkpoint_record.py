@@ -7,6 +7,7 @@ import pytest
 from lockstep.api.checkpoint_status import (
     ArchiveStatus,
     CadenceStatus,
+    DivergedSaves,
     PointingStatus,
     QuarantinedCheckpoint,
     RejectedCandidate,
@@ -39,6 +40,7 @@ def resume(status: TrainingRunStatus) -> TrainingRunStatus:
         (lambda s: record.record_archive(s, ARCHIVE), {"archive": ARCHIVE}),
         (lambda s: record.record_pointing(s, POINTING), {"pointing": POINTING}),
         (lambda s: record.record_quarantine(s, (BAD,)), {"quarantined": (BAD,)}),
+        (lambda s: record.record_diverged(s, 5, 1), {"diverged": (DivergedSaves(step=5, attempt=1),)}),
         (lambda s: record.record_ceiling(s, 7), {"ceiling": 7}),
         (lambda s: record.record_no_choice(s, (REJECTED,), "w"), {"rejected": (REJECTED,), "choice": "w"}),
         (resume, {"resume": SAVED, "rejected": (), "choice": "w", "cadence": CADENCE, "local_retention": None}),
@@ -52,3 +54,13 @@ def test_each_verb_writes_its_own_fields(
     kept = dict(before.checkpoint)
     assert dict(after.checkpoint) == {**kept, **fields}
     assert {**dict(after), "checkpoint": 0} == {**dict(before), "checkpoint": 0}
+
+
+def test_what_went_wrong_is_kept_in_bounds_and_each_once() -> None:
+    status = world_with_gang(1).status("one")
+    for attempt in range(1, 20):
+        status = record.record_diverged(status, 100 * attempt, attempt)
+    told = [(entry.step, entry.attempt) for entry in status.checkpoint.diverged]
+    assert told == [(100 * attempt, attempt) for attempt in range(4, 20)]
+    status = record.record_diverged(status, 500, 20)  # with all that earlier ones saved from there on
+    assert [(entry.step, entry.attempt) for entry in status.checkpoint.diverged] == [(400, 4), (500, 20)]

@@ -16,7 +16,7 @@ from lockstep.core.checkpoints.resume import (
 )
 from lockstep.core.checkpoints.verdicts import Candidate, Check
 from lockstep.core.model.plan import VerifyRequest
-from lockstep.core.model.quarantine import Save
+from lockstep.core.model.quarantine import Save, SavesFrom
 from lockstep.core.model.tiers import ARCHIVE, LOCAL, SHARED
 from lockstep.core.model.worker_report import Verdict
 
@@ -216,6 +216,11 @@ def test_while_waiting_the_best_known_one_is_read_already() -> None:
             checkpoint(SHARED, 110),
             {"quarantine": frozenset({(SHARED, Save(110, 1))})},
             "is quarantined: training failed soon after it was loaded",
+        ),
+        (
+            checkpoint(ARCHIVE, 110),
+            {"quarantine": frozenset({(SHARED, SavesFrom(105, 1))})},
+            "was saved after training had gone wrong, at step 105",
         ),
         (lost(110), {}, "rank 3's shard was on gpu-7, which is lost"),
     ],

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.core.checkpoints.retention import RetentionPolicy, StoredCheckpoint, to_prune
-from lockstep.core.model.quarantine import Save
+from lockstep.core.model.quarantine import Save, SavesFrom
 from lockstep.core.model.worker_report import Verdict
 
 UID, OTHER = "run", "other-run"
@@ -34,6 +34,7 @@ FIVE = [stored(step) for step in (100, 200, 300, 400, 500)]
         (RetentionPolicy(1), {"pinned": frozenset({"step-200", "step-50"})}, [100, 300, 400]),
         (RetentionPolicy(1), {"quarantined": frozenset({Save(500)})}, [100, 200, 300, 500]),
         (RetentionPolicy(1), {"quarantined": frozenset({Save(500, 1)})}, [100, 200, 300, 500]),
+        (RetentionPolicy(1), {"quarantined": frozenset({SavesFrom(400, 1)})}, [100, 200, 400, 500]),
         (RetentionPolicy(1), {"quarantined": frozenset({Save(500, 2)})}, [100, 200, 300, 400]),
         (RetentionPolicy(1), {"quarantined": frozenset(Save(step) for step in (100, 200, 300, 400, 500))}, []),
     ],

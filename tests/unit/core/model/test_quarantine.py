@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.core.model.quarantine import Save, in_quarantine
+from lockstep.core.model.quarantine import Save, SavesFrom, in_quarantine, quarantined_as
 
 BAD = frozenset({("shared", Save(300, 2)), ("shared", Save(400)), ("local", Save(500, 1))})
 
@@ -41,3 +41,28 @@ def test_a_checkpoint_that_may_be_a_bad_one_is_in_quarantine(
 ) -> None:
     assert in_quarantine(BAD, tier, step, attempt) is bad
     assert not in_quarantine(frozenset(), tier, step, attempt)
+
+
+@pytest.mark.parametrize(
+    ("step", "attempt", "bad"),
+    [
+        (300, 2, True),
+        (900, 1, True),
+        (299, 2, False),
+        (300, 3, False),
+        (300, 0, False),
+        (300, None, False),
+    ],
+)
+def test_what_attempts_up_to_one_saved_from_a_step_on_is_in_quarantine_and_no_later_one_s(
+    step: int, attempt: int | None, bad: bool
+) -> None:
+    diverged = frozenset({("shared", SavesFrom(300, 2))})
+    assert in_quarantine(diverged, "shared", step, attempt) is bad
+    assert not in_quarantine(diverged, "local", step, attempt)
+
+
+def test_what_is_named_alone_counts_before_what_is_part_of_more() -> None:
+    both = frozenset({("shared", SavesFrom(100, 2)), ("shared", Save(300, 2)), ("shared", SavesFrom(200, 3))})
+    assert quarantined_as(both, "shared", 300, 2) == Save(300, 2)
+    assert quarantined_as(both, "shared", 301, 2) == SavesFrom(100, 2)

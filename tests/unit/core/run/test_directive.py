@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lockstep.api.base.changes import changed
-from lockstep.api.checkpoint_status import QuarantinedCheckpoint, SaveStatus
+from lockstep.api.checkpoint_status import DivergedSaves, QuarantinedCheckpoint, SaveStatus
 from lockstep.api.run_status import StopStatus
 from lockstep.core.model.plan import DesiredPhase, PassOver, PointRequest, VerifyRequest, WarmUpRequest
 from lockstep.core.model.reasons import LossReason, StopReason
@@ -92,6 +92,7 @@ BAD = QuarantinedCheckpoint(tier="shared", step=300, attempt=1, reason="CUDA err
         ({"ceiling": 490}, 505, PassOver(504)),
         ({"ceiling": 530}, 505, PassOver(530)),
         ({"quarantined": (BAD,)}, 0, PassOver(None, (("shared", 300, 1),))),
+        ({"diverged": (DivergedSaves(step=200, attempt=2),)}, 0, PassOver(diverged=((200, 2),))),
         ({"ceiling": 0, "quarantined": (BAD,)}, 0, PassOver(0, (("shared", 300, 1),))),
     ],
 )

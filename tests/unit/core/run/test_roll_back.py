@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from lockstep.api.base.changes import changed
+from lockstep.api.checkpoint_status import DivergedSaves
 from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.model.worker_report import CheckpointReport, Verdict
-from lockstep.core.run.roll_back import lift_ceiling, roll_back
+from lockstep.core.run.roll_back import lift_ceiling, roll_back, saved_step, trusted_steps
 from support.world import spec, world
 
 
@@ -45,6 +46,16 @@ def test_the_ceiling_is_lifted_by_what_outlasts_the_loss_of_a_node(tier: str, ce
     builder = rolled_back(tier)
     lift_ceiling(builder)
     assert builder.status.checkpoint.ceiling == ceiling
+
+
+def test_what_went_wrong_stays_passed_over_once_the_roll_back_is_over() -> None:
+    builder = rolled_back("shared", 50)
+    recovery = changed(builder.status.recovery, diverged_from=15)
+    builder.status = changed(builder.status, recovery=recovery)
+    lift_ceiling(builder)
+    assert (builder.status.checkpoint.ceiling, builder.status.recovery.diverged_from) == (None, 0)
+    assert builder.status.checkpoint.diverged == (DivergedSaves(step=15, attempt=1),)
+    assert (trusted_steps(builder), saved_step(builder)) == ((40, 10), 40)
 
 
 def test_a_number_that_is_no_step_is_nothing_that_a_run_has_to_get_past() -> None:
