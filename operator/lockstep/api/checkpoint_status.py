@@ -222,6 +222,8 @@ class ArchiveStatus(StatusModel):
     """Restores and listings, for which a gang waits, that failed in a row."""
     restore_not_before: Timestamp | None = None
     """The next of them starts no earlier."""
+    fetched: int = 0
+    """Restores and listings that succeeded, of earlier archives too: the job of the next one has another name."""
     message: str = ""
     """What went wrong last, and the remedy; empty after a success."""
 

@@ -84,15 +84,21 @@ def _archived(entry: Mapping[str, Any]) -> ArchivedCheckpoint:
     )
 
 
-def job_name(run: RunView, archive: ArchiveTier | None, action: str, attempt: int, step: int, failures: int) -> str:
-    """The one name of this work, in this archive, on its so-many-th try: making it twice is harmless."""
+def job_name(
+    run: RunView, archive: ArchiveTier | None, action: str, attempt: int, step: int, failures: int, fetched: int = 0
+) -> str:
+    """The one name of this work, in this archive, on its so-many-th try: making it twice is harmless.
+
+    What is ``fetched`` from the archive once more has another name: the job of before may still be there.
+    """
     what = {
         UPLOAD: f"archive-{attempt}-{step}",
         RESTORE: f"restore-{attempt}-{step}",
         LIST: "archive-list",
         TIDY: f"tidy-{attempt}-{step}",
     }[action]
-    again = f"-{failures}" if failures else ""
+    again = f"-n{fetched}" if fetched and action in (RESTORE, LIST) else ""
+    again += f"-{failures}" if failures else ""
     place = f"-{_digest(archive)}" if archive is not None and action != TIDY else ""
     suffix = f"-{run.uid[:5]}{place}-{what}{again}"
     return run.name[: _MAX_NAME - len(suffix)].rstrip("-.") + suffix

@@ -4,7 +4,7 @@ At most one job at a time. It is in status before it is made, under a name that 
 again is harmless; what it did is in status before the next one is decided on. Every job may be killed, repeated or
 found done: the program goes on from what is there (lockstep.archive).
 
-The resume choice weighs `archive_candidates`, and `restored_candidate` unless an inventory has its path. Where the best
+The resume choice weighs `archive_candidates`, and `restored_candidate` until inventories are newer than it. Where the best
 one is in the archive, it asks for it with `restore` (`published_as`) and waits: the job ends with a restored candidate,
 which the ranks read like any other. Where there is none and `is_worth_a_search`, it says `search` and waits.
 """
@@ -97,6 +97,7 @@ def plan_archive(
             job=tidying,
             tidied=status.tidied,
             tidied_for=status.tidied_for,
+            fetched=status.fetched + bool(status.uri),  # the run may come back to this archive
         )
     events: tuple[Event, ...] = ()
     work = status.job
@@ -251,7 +252,7 @@ def _next_job(
     action, attempt, step, path = work
     failures = status.restore_failures if action in (RESTORE, LIST) else status.failures
     job = ArchiveJobStatus(
-        name=job_name(run, archive, action, attempt, step, failures),
+        name=job_name(run, archive, action, attempt, step, failures, status.fetched),
         action=action,
         step=step,
         attempt=attempt,
@@ -308,6 +309,8 @@ def _succeeded(
 ) -> tuple[ArchiveStatus, tuple[Event, ...]]:
     if work.action == TIDY:
         return changed(status, job=None, tidied=at, tidied_for=_words(work.attempt, work.step)), ()
+    if work.action in (LIST, RESTORE):
+        status = changed(status, fetched=status.fetched + 1)
     if work.action == LIST:  # nothing was brought back by it: failures count on
         assert result is not None
         found = _without_damaged(status, result.published or ())

@@ -3,7 +3,6 @@
 Another run's checkpoints count only as long as the run itself has saved nothing.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from lockstep.api.run_status import TrainingRunStatus
@@ -34,8 +33,6 @@ from lockstep.core.model.worker_report import Verdict
 MAX_ARCHIVE_FAILURES = 6
 """Restores and listings in a row that may fail before the gang goes on without the archive."""
 _FROM_ARCHIVE = ("Restore", "List")
-_JOB_KEPT = 3600.0
-"""Seconds beyond ``keepFinished`` for which a restored copy is not asked for again: its job may still be there."""
 
 
 def expected_resume(state: RunState) -> VerifyRequest | None:
@@ -68,7 +65,7 @@ def choose(state: RunState) -> ResumeDecision:
     named = bool(state.status.resolved.start_root)
     own = replace(context, mode="Auto") if named else context
     found = [*candidates(state.snapshot, state.status)]
-    found += _from_archive(state, found)
+    found += _from_archive(state, view)
     previous = () if named else previous_saves(state, view)
     begun = without_theirs(found, previous, state.run.uid)
     unknown = unknown_saves(view, state.status, begun, own.highest_step)
@@ -122,7 +119,7 @@ def _context(state: RunState, view: RankView) -> ResumeContext:
     )
 
 
-def _from_archive(state: RunState, seen: Sequence[Candidate]) -> list[Candidate]:
+def _from_archive(state: RunState, view: RankView) -> list[Candidate]:
     """What the archive holds, and what of it was brought back and is in no inventory yet."""
     archive = state.status.checkpoint.archive
     spec = state.spec.checkpoint
@@ -132,15 +129,13 @@ def _from_archive(state: RunState, seen: Sequence[Candidate]) -> list[Candidate]
     back = archive.restored
     restored = restored_candidate(archive)
     if back is not None and restored is not None:
-        if all(each.path != restored.path for each in seen):
+        is_seen = any(row.path == back.path for report in view.reports.values() for row in report.inventory)
+        looked_before = any(report.since <= (back.time or 0.0) for report in view.reports.values())
+        if is_seen or looked_before:  # else it is gone, and may be brought back once more
+            # The one brought back stands for it.
+            found = [each for each in found if (each.attempt, each.step) != (back.attempt or 0, back.step)]
+        if looked_before and not is_seen:
             found.append(restored)
-        kept_until = (back.time or 0.0) + state.tunables.archive.keep_finished + _JOB_KEPT
-        if state.now < kept_until:  # the one brought back stands for it
-            found = [
-                each
-                for each in found
-                if each.tier == SHARED or (each.attempt, each.step) != (back.attempt or 0, back.step)
-            ]
     why = _hopeless(state)
     if not why:
         return found

@@ -70,19 +70,21 @@ def run(name: str = "one", **checkpoint: object) -> RunView:
 
 
 @pytest.mark.parametrize(
-    ("action", "failures", "end"),
+    ("action", "failures", "fetched", "end"),
     [
-        (UPLOAD, 0, "PLACE-archive-2-7"),
-        (UPLOAD, 3, "PLACE-archive-2-7-3"),
-        (RESTORE, 0, "PLACE-restore-2-7"),
-        (LIST, 0, "PLACE-archive-list"),
-        (TIDY, 0, "tidy-2-7"),
+        (UPLOAD, 0, 0, "PLACE-archive-2-7"),
+        (UPLOAD, 3, 9, "PLACE-archive-2-7-3"),
+        (RESTORE, 0, 0, "PLACE-restore-2-7"),
+        (RESTORE, 3, 1, "PLACE-restore-2-7-n1-3"),
+        (LIST, 0, 0, "PLACE-archive-list"),
+        (LIST, 0, 2, "PLACE-archive-list-n2"),
+        (TIDY, 0, 9, "tidy-2-7"),
     ],
 )
-def test_the_same_work_has_the_same_name_and_it_fits(action: str, failures: int, end: str) -> None:
+def test_the_same_work_has_the_same_name_and_it_fits(action: str, failures: int, fetched: int, end: str) -> None:
     end = end.replace("PLACE", "9bcadf")
-    assert job_name(run(), ARCHIVE, action, 2, 7, failures) == f"one-uid-o-{end}"
-    long = job_name(run("x" * 52 + ".y-z"), ARCHIVE, action, 2, 7, failures)
+    assert job_name(run(), ARCHIVE, action, 2, 7, failures, fetched) == f"one-uid-o-{end}"
+    long = job_name(run("x" * 52 + ".y-z"), ARCHIVE, action, 2, 7, failures, fetched)
     assert len(long) <= 63
     assert long.endswith(end)
 

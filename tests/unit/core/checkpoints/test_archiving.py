@@ -203,6 +203,34 @@ def test_a_restore_goes_before_everything_else_and_ends_with_a_path() -> None:
 
 
 @pytest.mark.parametrize("action", ["Restore", "List"])
+@pytest.mark.parametrize("moved", [False, True])
+def test_what_is_fetched_once_more_is_not_taken_for_done_by_the_job_of_before(action: str, moved: bool) -> None:
+    wanted: dict[str, Any] = {"restore": copied().published[0]} if action == "Restore" else {"search": True}
+    run = run_of(copied(), saved=None)
+    first = plan_archive(run, (), SETTINGS, NOW, **wanted)
+    ended = job(first, path=f"{PATH}/a0/step-300", published=[])
+    run = after(run, plan_archive(after(run, first), [ended], SETTINGS, NOW + 200, **wanted))
+    known = changed(run.status.checkpoint.archive, listed=None)
+    run = replace(run, status=changed(run.status, checkpoint=changed(run.status.checkpoint, archive=known)))
+    if moved:  # elsewhere, and back
+        known = changed(known, uri="s3://elsewhere", job=None)
+        run = replace(run, status=changed(run.status, checkpoint=changed(run.status.checkpoint, archive=known)))
+    again = plan_archive(run, [ended], SETTINGS, NOW + 300, **wanted)
+    assert again.create is not None
+    assert again.create.name != ended.name
+    assert again.status.job is not None
+    assert again.status.job.action == action
+    under_way = plan_archive(
+        after(run, again),
+        [ended, replace(ended, name=again.create.name, phase=JobPhase.ACTIVE)],
+        SETTINGS,
+        NOW + 310,
+        **wanted,
+    )
+    assert (under_way.create, under_way.status.job) == (None, again.status.job)
+
+
+@pytest.mark.parametrize("action", ["Restore", "List"])
 def test_what_a_gang_waits_for_has_tries_and_a_backoff_of_its_own(action: str) -> None:
     known = changed(copied(), failures=7, not_before=NOW + 3600, message="Upload of a2/step-400 failed: no")
     run, now = run_of(known, saved=(2, 400)), NOW

@@ -80,6 +80,30 @@ def test_a_copy_is_brought_back_when_nothing_else_is_left_and_the_gang_resumes_f
     assert "resumes from step 100 of attempt 1 (shared)" in w.status("one").checkpoint.choice
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_what_was_brought_back_and_is_gone_is_brought_back_once_more_and_nothing_else_is(
+    is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = archived()
+    w.exit_child("one", 1, 1)
+    w.pass_time(70, step=5)
+    first = not_none(w.status("one").checkpoint.archive.job)
+    end_job(w, "Restore", outcome="Done", path=BACK)
+    assert w.starts["uid-one", 2].resume.path == BACK
+    w.pass_time(600, step=60)
+    if is_there:
+        monkeypatch.setattr(w, "_rows", lambda *_: (theirs(100, path=BACK, attempt=0),))
+    w.exit_child("one", 1, 1)
+    w.pass_time(70, step=5)
+    work = w.status("one").checkpoint.archive.job
+    assert (work is None) is is_there
+    if work is not None:
+        assert (work.action, work.attempt, work.step, work.path) == ("Restore", 1, 100, first.path)
+        assert work.name != first.name, "whose job is still there"
+        end_job(w, "Restore", outcome="Done", path=BACK)
+    assert w.starts["uid-one", 3].resume.path == BACK
+
+
 def test_after_repeated_failures_the_run_stops_waiting_and_says_what_went_wrong() -> None:
     w = archived()
     w.exit_child("one", 1, 1)
