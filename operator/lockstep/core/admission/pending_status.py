@@ -327,5 +327,6 @@ def write_queue_status(entry: Entry, words: QueueStatus, now: float) -> None:
         entry.status = record_wait(entry.status, waits_since(entry.run, now))
     elif admission.since is not None and entry.reason.word in _NOT_ITS_TURN and not admission.requeued_for:
         entry.status = record_wait(entry.status, None)
-    if entry.reason.start is not None and admission.first_estimate is None:
+    # Of a run that is held back, it is the time at which it is tried again.
+    if entry.reason.start is not None and entry.position and admission.first_estimate is None:
         entry.status = record_first_estimate(entry.status, float(int(entry.reason.start)))

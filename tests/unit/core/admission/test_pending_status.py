@@ -215,6 +215,9 @@ def test_in_an_overload_fewer_are_told_and_the_others_later() -> None:
         (AdmissionStatus(since=7.0), WaitReason.DEPENDENCY, 0, None, None, None),
         (AdmissionStatus(since=7.0), WaitReason.SINGLETON, 0, None, None, None),
         (AdmissionStatus(since=7.0, requeued_for="Preempted"), WaitReason.PAUSED, 0, None, 7.0, None),
+        (AdmissionStatus(), WaitReason.BEGIN_TIME, 0, 77.9, None, None),
+        (AdmissionStatus(), WaitReason.NODES_REFUSE_PODS, 0, 77.9, None, None),
+        (AdmissionStatus(since=7.0), WaitReason.ADMISSION_REFUSED, 0, 77.9, 7.0, None),
         (AdmissionStatus(first_estimate=9.0), WaitReason.RESOURCES, 1, 77.0, 5.0, 9.0),
     ],
 )
