@@ -46,9 +46,10 @@ class GoodputStatus(StatusModel):
     time: Timestamp | None = None
     """Up to when."""
     ettr: str = ""
-    """Effective training time: productive time by wall time without suspension, e.g. 0.953."""
+    """Effective training time: productive time by wall time without suspension, e.g. 0.953; empty while no step was
+    reported."""
     goodput: str = ""
-    """Productive time by time with nodes."""
+    """Productive time by time with nodes; empty while no step was reported."""
     gpu_hours: str = ""
     """GPU-hours held so far."""
     tokens_per_second: str = ""

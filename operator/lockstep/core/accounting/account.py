@@ -25,6 +25,7 @@ from lockstep.core.accounting.goodput import (
     after,
     buckets,
     ettr,
+    has_steps,
     runtime_goodput,
     whole_seconds,
 )
@@ -325,8 +326,8 @@ def _published(state: RunState, book: Book) -> GoodputStatus:
         buckets=BucketsStatus(**{bucket.value: amount for bucket, amount in whole_seconds(parts).items()}),
         state=write(book),
         time=now,
-        ettr=f"{ettr(parts):.3f}",
-        goodput=f"{runtime_goodput(parts):.3f}",
+        ettr=f"{ettr(parts):.3f}" if has_steps(parts) else "",
+        goodput=f"{runtime_goodput(parts):.3f}" if has_steps(parts) else "",
         gpu_hours=f"{book.usage.gpu_hours:.2f}",
         tokens_per_second="" if tokens is None else f"{tokens:.0f}",
         step_efficiency="" if efficiency is None else f"{efficiency:.3f}",

@@ -182,6 +182,11 @@ def whole_seconds(parts: dict[Bucket, int]) -> dict[Bucket, int]:
     return seconds
 
 
+def has_steps(parts: dict[Bucket, int]) -> bool:
+    """Some step took time that is known, kept or lost. Of a program that reports none nobody knows what it achieved."""
+    return parts[Bucket.PRODUCTIVE] + parts[Bucket.LOST_WORK] > 0
+
+
 def ettr(parts: dict[Bucket, int]) -> float:
     """Effective training time ratio: productive time by wall time, suspensions left out. In [0, 1]."""
     return _ratio(parts, Bucket.SUSPENDED)

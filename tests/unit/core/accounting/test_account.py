@@ -74,6 +74,16 @@ def test_the_time_of_a_whole_life_is_told() -> None:
     assert float(goodput(w).goodput) > float(goodput(w).ettr)
 
 
+def test_a_run_that_reports_no_steps_is_not_said_to_train_none_of_the_time() -> None:
+    w = world()
+    w.apply("llama", spec(2))
+    w.pass_time(3 * 3600, step=600)
+    assert parts(w)["init"] > 3600
+    assert (goodput(w).ettr, goodput(w).goodput) == ("", "")
+    train(w, 90)
+    assert 0.0 < float(goodput(w).ettr) <= float(goodput(w).goodput) < 0.1
+
+
 @pytest.mark.slow
 def test_the_account_is_closed_with_the_run() -> None:
     w = world()
