@@ -4,9 +4,9 @@ At most one job at a time. It is in status before it is made, under a name that 
 again is harmless; what it did is in status before the next one is decided on. Every job may be killed, repeated or
 found done: the program goes on from what is there (lockstep.archive).
 
-The resume choice weighs `archive_candidates`, and `restored_candidate` until inventories are newer than it. Where the best
-one is in the archive, it asks for it with `restore` (`published_as`) and waits: the job ends with a restored candidate,
-which the ranks read like any other. Where there is none and `is_worth_a_search`, it says `search` and waits.
+The resume choice weighs `archive_candidates`, and `restored_candidate` until inventories are newer than it. Where the
+best one is in the archive, it asks for it with `restore` (`published_as`) and waits: the job ends with a restored
+candidate, which the ranks read like any other. Where there is none and `is_worth_a_search`, it says `search` and waits.
 """
 
 from collections.abc import Iterable, Sequence
