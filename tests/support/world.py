@@ -78,6 +78,7 @@ class World(WorldOfWorkers):
     def crash(self) -> None:
         """The operator process dies; another one begins with nothing but what the API server has."""
         self.reports.clear()
+        self.ended.clear()
         self.directives.clear()
         self.dry_runs.clear()
         self.job_ids.clear()
@@ -94,6 +95,7 @@ class World(WorldOfWorkers):
                 slot: replace(report, polling=self.now - report.received_at <= 2.0)
                 for slot, report in self.reports.get(run.uid, {}).items()
             },
+            ended=self.ended.get(run.uid, {}),
             nodes=self.nodes,
             leadership=self._leadership(),
             dry_run=self.dry_runs.get(run.uid),

@@ -117,6 +117,7 @@ class WorldState:
     classes: dict[str, int] = field(default_factory=dict)  # values of PriorityClasses
     # soft state of the operator
     reports: dict[str, dict[int, WorkerReport]] = field(default_factory=dict)
+    ended: dict[str, dict[str, int]] = field(default_factory=dict)  # of past incarnations: by run uid and pod uid
     directives: dict[str, Directive] = field(default_factory=dict)
     dry_runs: dict[str, DryRunResult] = field(default_factory=dict)
     job_ids: dict[str, int] = field(default_factory=dict)  # by run UID: numbers taken, and in no status yet

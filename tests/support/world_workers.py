@@ -247,6 +247,12 @@ class WorldOfWorkers(WorldState):
     def _report(self, pod: PodView, worker: Worker) -> None:
         if pod.uid not in self.workers:
             return
+        run = self.runs.get(pod.run)
+        held = run.status.assignment.incarnations if run is not None else ()
+        if worker.slot < len(held) and worker.incarnation < held[worker.slot]:
+            if worker.phase is WorkerPhase.EXITED:  # the operator takes nothing else of it
+                self.ended.setdefault(pod.run_uid, {})[pod.uid] = worker.attempt
+            return
         progress = None
         if worker.attempt and worker.step:
             silent = self.tells_losses is not None and worker.slot not in self.tells_losses

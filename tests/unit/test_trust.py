@@ -14,6 +14,7 @@ from lockstep.api.base import names
 from lockstep.controller.workers import trust
 from lockstep.controller.workers.trust import (
     ForbiddenError,
+    PastIncarnationError,
     PodIdentity,
     ReviewUnavailableError,
     SenderClaim,
@@ -354,6 +355,25 @@ def test_everyone_else_is_refused(gangs: Gangs, claim: SenderClaim) -> None:
     identity = PodIdentity("team", gangs.pod.name, POD.uid)
     with pytest.raises(ForbiddenError):
         authorize(identity, claim, gangs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_told"),
+    [
+        ({}, True),
+        ({"deleting": True}, True),
+        ({"name": "impostor"}, False),
+        ({"owner_uid": ""}, False),
+        ({"phase": PodPhase.FAILED}, False),
+    ],
+)
+def test_of_a_past_incarnation_only_who_is_right_in_all_else_may_hear_so(
+    changes: dict[str, Any], is_told: bool
+) -> None:
+    gangs = Gangs(replace(POD, **changes), incarnation=3)
+    with pytest.raises(ForbiddenError) as refused:
+        authorize(PodIdentity("team", gangs.pod.name, POD.uid), CLAIM, gangs)
+    assert isinstance(refused.value, PastIncarnationError) is is_told
 
 
 def test_workers_are_heard_while_status_is_lost_or_behind() -> None:

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from lockstep.core.checkpoints.resume import ResumeContext, ResumeKind, choose_resume
 from lockstep.core.checkpoints.verdicts import RankView, merge_inventories
 from lockstep.core.model.worker_report import CheckpointReport, Verdict, WorkerPhase, WorkerReport
+from lockstep.worker.checkpoints import inventory
 from lockstep.worker.checkpoints.formats import InterruptedCheckError, examination, examine, verify_checkpoint
 from lockstep.worker.checkpoints.formats import manifest as manifest_format
 from lockstep.worker.checkpoints.formats.dcp import dcp_extents
-from lockstep.worker.checkpoints.inventory import CommitWatch, survey
-from lockstep.worker.checkpoints.tiers import ENOUGH_VALID, NEWEST, passes_over, scan_tier
+from lockstep.worker.checkpoints.inventory import LOOKED_AT_AGAIN, CommitWatch, survey
+from lockstep.worker.checkpoints.tiers import ENOUGH_VALID, LOOKED_AT, NEWEST, passes_over, scan_tier
 from lockstep.worker.child.launch import contract_environment
 from lockstep.worker.limits import encoded
 from lockstep.worker.node import preflight
@@ -487,6 +488,46 @@ def test_what_other_runs_saved_in_the_one_directory_is_told_as_theirs_and_hides_
     rows = survey(one_directory(shared, tmp_path / "local"), 1, 0, 2)
     told = [(row["step"], row["verdict"], row["runUid"]) for row in rows]
     assert told == [*((step, "Valid", "other") for step in range(449, 441, -1)), (100, "Valid", RUN_UID)]
+
+
+@pytest.mark.parametrize("others", [3, 50, LOOKED_AT + 3])
+def test_while_it_trains_its_own_saves_are_seen_below_however_many_of_others(tmp_path: Path, others: int) -> None:
+    shared = tmp_path / "shared"
+    commit(shared / "step-100", runUID="before")
+    for step in range(400, 400 + others):
+        commit(shared / f"step-{step}", step=step, runUID="given-up")
+    watch = CommitWatch(one_directory(shared, tmp_path / "local"), Launch(1, 0, 2, "10.1.0.1", 40123, "", "", []))
+    layouts.safetensors_file(shared / "step-110" / "model.safetensors")
+    assert watch.poll() == ([], True, []), "others that are further do not say that it has gone on"
+    commit(shared / "step-110", step=110)
+    assert [(row["step"], row["verdict"]) for row in watch.poll().rows] == [(110, "Valid")]
+    highest = 399 + others
+    os.utime(commit(shared / f"step-{highest}", step=highest) / "manifest.json", (2e9, 2e9))
+    assert [(row["step"], row["verdict"]) for row in watch.poll(over=True).rows] == [(highest, "Valid")], (
+        "over another's"
+    )
+    assert watch.poll(over=True).rows == []
+
+
+def test_what_was_saved_over_among_very_many_of_others_is_seen_within_a_few_looks(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    for step in range(400, 400 + 3 * LOOKED_AT_AGAIN):
+        commit(shared / f"step-{step}", step=step, runUID="given-up")
+    watch = CommitWatch(one_directory(shared, tmp_path / "local"), Launch(1, 0, 2, "10.1.0.1", 40123, "", "", []))
+    os.utime(commit(shared / "step-400", step=400) / "manifest.json", (2e9, 2e9))
+    assert [row["step"] for _ in range(6) for row in watch.poll().rows] == [400]
+
+
+def test_what_cannot_be_read_for_a_moment_was_not_saved_by_this_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    commit(shared / "step-400", step=400)
+    watch = CommitWatch(one_directory(shared, tmp_path / "local"), Launch(2, 0, 2, "10.1.0.1", 40123, "", "", []))
+    with monkeypatch.context() as patched:
+        patched.setattr(inventory, "commit_mark", lambda path: None)
+        assert watch.poll().rows == []
+    assert watch.poll() == ([], False, [])
 
 
 def test_of_other_runs_saves_beyond_those_that_are_told_no_file_but_the_manifest_is_asked_for(

@@ -1,5 +1,6 @@
 """What a worker says on its way from one attempt to the next, and when: all of a gang say it at the same time."""
 
+import errno
 import os
 import threading
 import time
@@ -359,6 +360,24 @@ def test_only_a_suspicious_worker_waits_for_its_disk(tmp_path: Path, monkeypatch
     assert not synced
     assert scratch_problem(settings) == ""
     assert len(synced) == 1
+
+
+def test_a_scratch_volume_that_directories_of_an_earlier_attempt_have_filled_is_freed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch, kept = tmp_path / "scratch", tmp_path / "shared" / "weights"
+    spilled = scratch / "a1" / "ray" / "session" / "spilled"
+    for path in (spilled, scratch / "a1" / "steps" / "told", scratch / "a1" / "progress.jsonl", kept):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    for link in ("a1/out", "a1/ray/out", "a2"):
+        (scratch / link).symlink_to(kept.parent)
+    full = os.strerror(errno.ENOSPC)
+    monkeypatch.setattr(preflight, "_write_problem", lambda probe, synced: full if spilled.exists() else "")
+    settings = Settings("https://x", "team", "hello", "u", 0, 1, "pod", ("true",), scratch=str(scratch))
+    assert scratch_problem(settings) == ""
+    assert os.listdir(scratch / "a1") == [], "it says that the attempt has run"
+    assert kept.read_text() == "x"
 
 
 def started_by(worker: RunningWorker) -> list[str]:

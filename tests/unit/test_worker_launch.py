@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any, get_args
@@ -226,23 +227,44 @@ def test_the_port_held_for_the_master_is_nobody_elses() -> None:
         assert held.getsockname()[1] != other.getsockname()[1]
 
 
+@pytest.mark.parametrize("mode", ["ab", "wb"])
+@pytest.mark.parametrize("pieces", [1, 2])
 def test_a_progress_file_that_has_grown_large_is_emptied_once_it_is_read_and_loses_no_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, pieces: int
 ) -> None:
+    """Whether it is appended to, or written at a place of the writer's own."""
     monkeypatch.setattr(progress, "MAX_KEPT", 100)
+    monkeypatch.setattr(progress, "MAX_UNREAD", 60)
+    monkeypatch.setattr(progress, "MAX_PROGRESS_LINE", 20)
+    cuts: list[int] = []
+    cut = os.ftruncate
+    monkeypatch.setattr(os, "ftruncate", lambda file, size: (cuts.append(size), cut(file, size)))
     path = tmp_path / "progress.jsonl"
     path.write_bytes(b"")
-    tail, told, largest = ProgressTail(str(path)), [], 0
-    with path.open("ab", buffering=0) as writer:
+    tail, told, largest, written = ProgressTail(str(path)), [], 0, 0
+    with path.open(mode, buffering=0) as writer:  # type: ignore[call-overload]
         for step in range(50):
             line = b'{"step": %d}\n' % step
-            writer.write(line[:6])
-            told += [entry["step"] for entry in tail.read(1.0) if isinstance(entry, dict)]
-            writer.write(line[6:])
-            told += [entry["step"] for entry in tail.read(1.0) if isinstance(entry, dict)]
+            for piece in (line,) if pieces == 1 else (line[:6], line[6:]):
+                written += writer.write(piece)
+                told += [entry["step"] for entry in tail.read(1.0) if isinstance(entry, dict)]
             largest = max(largest, path.stat().st_size)
     assert told == list(range(50))
-    assert largest < 130
+    assert 3 <= len(cuts) <= written // 100
+    assert largest < 130 or mode == "wb"
+
+
+def test_the_lines_after_a_hole_that_others_have_made_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "progress.jsonl"
+    with path.open("wb", buffering=0) as writer:
+        writer.write(b'{"step": 1}\n' * 200_000)
+        tail = ProgressTail(str(path))
+        tail.read(1.0)
+        os.truncate(path, 0)  # as whoever rotates logs does
+        assert tail.read(1.0) == []
+        for step in (2, 3):
+            writer.write(b'{"step": %d}\n' % step)
+            assert [entry["step"] for entry in tail.read(1.0) if isinstance(entry, dict)] == [step]
 
 
 @pytest.mark.parametrize(

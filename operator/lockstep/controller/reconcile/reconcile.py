@@ -204,7 +204,8 @@ class Reconciler:
     def _snapshot(self, run: RunView, *, unread: bool = False) -> RunSnapshot | None:
         leadership = dataclasses.replace(self._leadership, workers=self._recent_workers(), lag=self._lag())
         reports = self._book.reports(run.uid)
-        return self._store.snapshot_run(run.namespace, run.name, reports, leadership, unread=unread)
+        ended = self._book.ended(run.uid)
+        return self._store.snapshot_run(run.namespace, run.name, reports, leadership, ended=ended, unread=unread)
 
     async def _decide(self, snapshot: RunSnapshot) -> None:
         """Raises what is worth another try. What fails again and again is in status, and still obeys stop orders."""

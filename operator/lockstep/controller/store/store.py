@@ -192,9 +192,11 @@ class Store:
         reports: Mapping[int, WorkerReport],
         leadership: Leadership,
         *,
+        ended: Mapping[str, int] = MappingProxyType({}),
         unread: bool = False,
     ) -> RunSnapshot | None:
-        """Everything known of one run, or None when no run of this name is known. ``unread``: its nodes need not be.
+        """Everything known of one run, or None when no run of this name is known. ``unread``: its nodes need not be;
+        ``ended``: as in the snapshot.
 
         Raises MissingAssignmentError.
         """
@@ -210,6 +212,7 @@ class Store:
             # A label is anybody's to copy.
             pods=tuple(p for p in self.pods_of(run.uid) if (p.namespace, p.owner_uid) == (namespace, run.uid)),
             reports=reports,
+            ended=ended,
             nodes=MappingProxyType(self._nodes_by_name),
             leadership=leadership,
             dry_run=self._dry_runs.get(run.uid),

@@ -24,6 +24,7 @@ from lockstep.controller.workers.step_certificates import StepCertificates, Step
 from lockstep.controller.workers.trust import (
     ForbiddenError,
     GangView,
+    PastIncarnationError,
     PodIdentity,
     ReviewUnavailableError,
     SenderClaim,
@@ -31,6 +32,7 @@ from lockstep.controller.workers.trust import (
     UnauthenticatedError,
     authorize,
 )
+from lockstep.core.model.snapshot import PodView
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +111,9 @@ class WorkerApi:
             identity, body = await self._admit(request, protocol.REGISTER_LIMIT)
             registration = protocol.decode_registration(body)
             claim = _claim(registration)
-            pod = authorize(identity, claim, self._gangs)
+            pod = self._owner(identity, claim)
+        if pod is None:
+            return await self._dismiss(claim, registration.report)
         if (registration.namespace, registration.run) != (pod.namespace, pod.run):
             raise ForbiddenError(f"the token's pod belongs to the run {pod.namespace}/{pod.run}")
         try:
@@ -125,16 +129,34 @@ class WorkerApi:
             identity, body = await self._admit(request, protocol.REPORT_LIMIT)
             report = protocol.decode_report(body)
             claim = _claim(report)
-            authorize(identity, claim, self._gangs)
+            is_past = self._owner(identity, claim) is None
+        # Revisions are this leader's own: what was seen of another one's says nothing.
+        wait = report.wait_seconds if report.epoch == self._epoch() else 0.0
+        if is_past:
+            return await self._dismiss(claim, report, report.seen, wait)
         if not self._is_known(claim):
             await self._clock.sleep(report.wait_seconds)
             return await self._reply(claim, report)
         self._book.report(claim, report)
-        # Revisions are this leader's own: what was seen of another one's says nothing.
-        if report.wait_seconds > 0 and report.epoch == self._epoch():
+        if wait > 0:
             with self._book.poll(claim):
-                await self._book.news(claim.run_uid, report.seen, report.wait_seconds)
+                await self._book.news(claim.run_uid, report.seen, wait)
         return await self._reply(claim, report)
+
+    def _owner(self, identity: PodIdentity, claim: SenderClaim) -> PodView | None:
+        """The pod that speaks for its slot; None: it did, and another one does now. Raises ForbiddenError."""
+        try:
+            return authorize(identity, claim, self._gangs)
+        except PastIncarnationError:
+            return None
+
+    async def _dismiss(self, claim: SenderClaim, said: State, seen: int = 0, wait: float = 0.0) -> web.Response:
+        """Tell a worker to stop whose slot has a newer incarnation. Nothing that it says counts, but that its program
+        has ended."""
+        self._book.take_end(claim, said, lambda uid: self._gangs.pod_by_uid(uid) is not None)
+        if wait > 0:
+            await self._book.news(claim.run_uid, seen, wait)
+        return await self._reply(claim, said, is_past=True)
 
     async def _admit(self, request: web.Request, limit: int) -> tuple[PodIdentity, bytes]:
         if self._epoch() is None:
@@ -177,9 +199,9 @@ class WorkerApi:
         """Of a run not in the store nothing is kept: it may have been deleted a moment ago."""
         return self._gangs.run_namespace(claim.run_uid) is not None
 
-    async def _reply(self, claim: SenderClaim, said: State) -> web.Response:
+    async def _reply(self, claim: SenderClaim, said: State, *, is_past: bool = False) -> web.Response:
         orders, attempt = self._book.orders(claim.run_uid), said.attempt
-        identity = await self._identity(claim, attempt, orders)
+        identity = None if is_past else await self._identity(claim, attempt, orders)
         epoch = self._epoch()
         if epoch is None:
             raise _not_leading()
@@ -193,8 +215,9 @@ class WorkerApi:
             heartbeat_seconds=self._heartbeat_seconds(self._book.worker_count()),
             fence_seconds=self._fence_seconds,
             identity=identity,
-            asks=[ask.id for ask in said.asks],
-            token=self._token(claim, attempt, orders),
+            asks=() if is_past else [ask.id for ask in said.asks],
+            token="" if is_past else self._token(claim, attempt, orders),
+            is_past=is_past,
         )
         return web.Response(body=body, content_type="application/json")
 

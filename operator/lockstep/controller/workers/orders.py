@@ -49,7 +49,7 @@ class _Reply(Struct, rename="camel", kw_only=True):
     verify: VerifyRequest | None = None
     look_again: bool | UnsetType = UNSET
     pass_over: Raw | UnsetType = UNSET
-    stop_grace_seconds: int = 0
+    stop_grace_seconds: int | UnsetType = 0
     save: Raw | UnsetType = UNSET
     stopping_at: float | UnsetType = UNSET
     cadence: Raw | UnsetType = UNSET
@@ -142,8 +142,9 @@ class Orders:
         reply.revision, reply.world_size = self.revision, self._world_size
         reply.stop_grace_seconds, reply.jitter_seconds = directive.stop_grace, directive.jitter or UNSET
         made_for = directive.incarnations[slot] if slot < len(directive.incarnations) else -1
-        if made_for > incarnation:  # it should be gone already, and writes where its successor does
-            reply.phase, reply.attempt, reply.superseded = DesiredPhase.STOP, directive.attempt, True
+        if made_for > incarnation or reply.superseded is True:
+            _tell_to_stop(reply, directive.attempt)
+            return
         if made_for != incarnation or slot >= len(directive.slot_ranks):
             return
         reply.phase, reply.attempt, reply.rank = directive.phase, directive.attempt, directive.slot_ranks[slot]
@@ -199,18 +200,28 @@ def encode_reply(
     identity: StepIdentity | None = None,
     asks: Collection[str] = (),
     token: str = "",
+    is_past: bool = False,
 ) -> bytes:
     """The reply to one worker: ``Hold`` when there is no order for it.
 
     ``attempt`` is that of the child it runs or last ran; ``identity`` that of this very worker in the next one, and
-    ``token`` that attempt's; ``asks`` are the ids of what it asks for.
+    ``token`` that attempt's; ``asks`` are the ids of what it asks for. ``is_past``: its slot has a newer incarnation,
+    whether or not the order says so yet.
     """
     reply = _Reply(epoch=epoch, server_time=now, heartbeat_seconds=heartbeat_seconds, fence_seconds=fence_seconds)
+    if is_past:
+        reply.stop_grace_seconds = UNSET  # where no order says, the worker's own
+        _tell_to_stop(reply, attempt)
     if orders is not None:
         orders.tell(reply, slot, incarnation, attempt, identity, token)
         if asks:
             reply.asked = [answer for answer in orders.directive.asked if answer.id in asks] or UNSET
     return _encoder.encode(reply)
+
+
+def _tell_to_stop(reply: _Reply, attempt: int) -> None:
+    """A newer incarnation has the slot: whatever runs there of that attempt, or an earlier one, is to end."""
+    reply.phase, reply.attempt, reply.superseded = DesiredPhase.STOP, max(reply.attempt, attempt), True
 
 
 def _batch(order: BatchOrder) -> _Batch:

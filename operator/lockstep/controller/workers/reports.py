@@ -92,6 +92,7 @@ class _Run:
     news: asyncio.Event = field(default_factory=asyncio.Event)
     awaited: set[int] = field(default_factory=set)  # slots that are not yet what a decision waits for
     pace: StartPace = field(default_factory=StartPace)
+    ended: dict[str, int] = field(default_factory=dict)  # by the pod of a past incarnation, the attempt it ran last
 
     def wake_pollers(self) -> None:
         self.news.set()
@@ -143,6 +144,11 @@ class ReportBook:
             if worker.poll_lapses_at is not None and now >= worker.poll_lapses_at:
                 _set_polling(worker, False)
         return {slot: worker.report for slot, worker in run.workers.items()}
+
+    def ended(self, run_uid: str) -> Mapping[str, int]:
+        """By the UIDs of pods of past incarnations the attempts whose programs have ended there."""
+        run = self._runs.get(run_uid)
+        return run.ended if run else {}
 
     def set_directive(self, run_uid: str, directive: Directive) -> None:
         """The directive of every worker of the run from now on. Those that poll get it at once."""
@@ -239,6 +245,15 @@ class ReportBook:
         if self._runs[claim.run_uid].take_arrival(worker.report):
             self._completed(claim.run_uid)
         elif _says_more(before, worker.report):
+            self._changed(claim.run_uid)
+
+    def take_end(self, claim: SenderClaim, said: State, is_there: Callable[[str], bool]) -> None:
+        """Take in of a past incarnation that its program has ended, and nothing else. ``is_there``: the pod of a UID,
+        which is forgotten with it."""
+        run = self._runs.setdefault(claim.run_uid, _Run())
+        if said.phase is WorkerPhase.EXITED and said.attempt > run.ended.get(claim.pod_uid, 0):
+            still = {uid: attempt for uid, attempt in run.ended.items() if is_there(uid)}
+            run.ended = {**still, claim.pod_uid: said.attempt}
             self._changed(claim.run_uid)
 
     def orders(self, run_uid: str) -> Orders | None:

@@ -49,6 +49,10 @@ class ForbiddenError(Exception):
     """The token is good, but not for what its sender claims to be: 403."""
 
 
+class PastIncarnationError(ForbiddenError):
+    """The sender is who it says it is, and its slot has a newer incarnation: it may hear that it is to stop."""
+
+
 class ReviewUnavailableError(Exception):
     """The API server cannot say now whether the token is good: 503."""
 
@@ -260,7 +264,8 @@ def _remember(cache: dict[bytes, _Value], key: bytes, value: _Value) -> None:
 
 
 def authorize(identity: PodIdentity, claim: SenderClaim, gangs: GangView) -> PodView:
-    """The pod that may speak for the claimed slot and incarnation. Raises ForbiddenError in words.
+    """The pod that may speak for the claimed slot and incarnation. Raises ForbiddenError in words, and of it
+    PastIncarnationError where nothing else is wrong.
 
     A Terminating pod still speaks: its last words (a saved step, an exit) are wanted.
     """
@@ -286,5 +291,5 @@ def authorize(identity: PodIdentity, claim: SenderClaim, gangs: GangView) -> Pod
     current = gangs.incarnation(claim.run_uid, claim.slot)
     # A higher one than status knows is heard: that is how a status restored from a backup is noticed.
     if current is not None and claim.incarnation < current:
-        raise ForbiddenError(f"slot {claim.slot} is at incarnation {current}; {claim.incarnation} is over")
+        raise PastIncarnationError(f"slot {claim.slot} is at incarnation {current}; {claim.incarnation} is over")
     return pod

@@ -363,6 +363,7 @@ class RunSnapshot:
     numbers: Mapping[int, tuple[str, bool]] = field(default_factory=dict)  # then: jobs by number: name, is an array
     job_id: int = 0  # a number that was taken for it and is in no status yet; 0: none was
     namesake: bool = False  # an array was called so before it, and has not ended
+    ended: Mapping[str, int] = field(default_factory=dict)  # by pod of a past incarnation, the attempt it ran last
 
 
 @dataclass(frozen=True, slots=True)

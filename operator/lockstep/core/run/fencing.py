@@ -70,6 +70,8 @@ def _lost_writers(state: RunState) -> list[PodView]:
         last = status.start.attempt if status.start is not None else status.attempt
         if report is not None and report.pod_uid == pod.uid and _runs_nothing_of(report, last):
             continue
+        if state.snapshot.ended.get(pod.uid, 0) >= last:
+            continue
         found.append(pod)
     return sorted(found, key=lambda pod: (pod.slot, pod.incarnation))
 

@@ -30,6 +30,7 @@ from lockstep.worker.start import Launch
 
 TIMES_AGAINST = "only its files' times speak against it; where none are kept: checkpoint.trustTimes: false"
 FEW_STEPS = 5  # as many apart at most are what ranks save that lose one another
+LOOKED_AT_AGAIN = 64  # at each look, in turn: of what lay there before the attempt, whether it was saved over
 
 At = Callable[[str], None]
 """Is told what is looked at from now on; nothing: empty."""
@@ -133,6 +134,8 @@ class CommitWatch:
     def __init__(self, settings: Settings, launch: Launch) -> None:
         self._settings, self._launch = settings, launch
         self._told: Dict[str, Tuple[int, int]] = {}  # the commits
+        self._before: Dict[str, Optional[Tuple[int, int]]] = {}  # commits that this attempt has not touched …
+        self._far_below: Set[str] = set()  # … and so many more that nobody asks whether it has
         self._begun: Set[str] = set()
         self._as_copied: Dict[str, JSON] = {}  # whole, but for times that speak against them
         self._settling = Settling()
@@ -146,18 +149,30 @@ class CommitWatch:
         """Where all attempts save in one directory, what earlier ones have saved is not this one's."""
         with contextlib.suppress(OSError):
             directory = attempt_directory(self._settings, SHARED, self._launch.attempt)
-            for _, held in self._newest(directory, SHARED):
-                for path in held:
-                    mark = commit_mark(path)
-                    if mark is not None:
-                        self._told[path] = mark
-                    self._begun.add(path)
+            found = [path for _, path in self._listed(directory, SHARED)]
+            self._before = {path: commit_mark(path) for path in found[:LOOKED_AT]}
+            self._far_below = set(found[LOOKED_AT:])
+
+    def _look_again(self, most: int) -> None:
+        """What lay there before and was saved over is the attempt's own from now on."""
+        for path, mark in list(self._before.items())[:most]:
+            now = commit_mark(path)
+            del self._before[path]
+            if now in (None, mark):  # None: it cannot be told now
+                self._before[path] = mark  # after the others
+
+    def _listed(self, directory: str, tier: str) -> List[Tuple[int, str]]:
+        """(step, path) of all that is named like a checkpoint, newest first. Raises OSError."""
+        found = attempt_steps(directory, self._launch.attempt, form=self._settings.checkpoint_format, tier=tier)
+        return sorted(((step, path) for step, _, path in found), reverse=True)
 
     def _newest(self, directory: str, tier: str) -> Iterator[Tuple[int, List[str]]]:
-        """(step, what has a commit of its own) of the newest; where nobody has begun to save is left out."""
+        """(step, what has a commit of its own) of the newest; where nobody has begun to save is left out, and what lay
+        there before, however much it is."""
         form, seen = self._settings.checkpoint_format, 0
-        found = attempt_steps(directory, self._launch.attempt, form=form, tier=tier)
-        for step, _, path in sorted(found, reverse=True)[:LOOKED_AT]:
+        others = self._far_below.union(self._before)
+        own = [(step, path) for step, path in self._listed(directory, tier) if path not in others]
+        for step, path in own[:LOOKED_AT]:
             held = shards(path, tier)
             if any(shard in self._told for shard in held) or not all(is_stranger(shard, form) for shard in held):
                 yield step, held
@@ -171,6 +186,7 @@ class CommitWatch:
         begun = False
         left: List[JSON] = []
         settings, launch, form = self._settings, self._launch, self._settings.checkpoint_format
+        self._look_again(len(self._before) if over else LOOKED_AT_AGAIN)
         for name, _, skew in settings.tiers.values():
             directory = attempt_directory(settings, name, launch.attempt)
             newest: Optional[int] = None

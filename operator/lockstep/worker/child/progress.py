@@ -31,6 +31,8 @@ class ProgressTail:
         self._path = path
         self._offset = 0
         self._partial = b""
+        self._emptied_at = 0  # bytes that it had when we emptied it; 0: somebody has written since
+        self._hole = 0  # bytes at its beginning that take no room
 
     def read(self, now: float) -> List[Union[JSON, Section]]:
         """What the whole lines since the last call say, oldest first. ``now``: for lines without a time."""
@@ -38,7 +40,11 @@ class ProgressTail:
             with open_plain(self._path) as stream:
                 size = os.fstat(stream.fileno()).st_size
                 if size < self._offset:  # written anew
-                    self._offset, self._partial = 0, b""
+                    self._offset, self._partial, self._hole = 0, b"", 0
+                elif size and self._emptied_at:
+                    if size >= self._emptied_at:  # whoever writes at a place of its own went on there
+                        self._offset = self._hole = self._emptied_at
+                    self._emptied_at = 0
                 if size - self._offset > MAX_UNREAD:
                     self._offset, self._partial = size - MAX_UNREAD, b""
                 stream.seek(self._offset)
@@ -46,9 +52,10 @@ class ProgressTail:
         except OSError:
             return []
         self._offset += len(data)
-        if self._offset > MAX_KEPT:
+        if self._offset - self._hole > MAX_KEPT:
             self._empty()
-        lines = (self._partial + data).split(b"\n")
+        # No line has a NUL: it is a hole, where somebody else has emptied the file.
+        lines = (self._partial + data.replace(b"\0", b"")).split(b"\n")
         self._partial = lines.pop()[-MAX_PROGRESS_LINE - 1 :]
         told = (parse_line(line, now) for line in lines if len(line) <= MAX_PROGRESS_LINE)
         return [entry for entry in told if entry is not None]
@@ -61,7 +68,7 @@ class ProgressTail:
             try:
                 if os.fstat(descriptor).st_size == self._offset:
                     os.ftruncate(descriptor, 0)
-                    self._offset = 0
+                    self._emptied_at, self._offset, self._hole = self._offset, 0, 0
             finally:
                 os.close(descriptor)
 

@@ -68,10 +68,14 @@ def free_space(settings: Settings) -> None:
     """
     with contextlib.suppress(OSError):
         for name in os.listdir(settings.scratch):
-            if ATTEMPT_NAME.match(name):
-                for left in os.listdir(os.path.join(settings.scratch, name)):
-                    with contextlib.suppress(OSError):
-                        os.unlink(os.path.join(settings.scratch, name, left))
+            attempt = os.path.join(settings.scratch, name)
+            if ATTEMPT_NAME.match(name) and not os.path.islink(attempt):
+                for left in os.listdir(attempt):
+                    path = os.path.join(attempt, left)
+                    try:
+                        os.unlink(path)
+                    except OSError:
+                        shutil.rmtree(path, ignore_errors=True)  # leaves links, and where they lead
 
 
 def highest_attempt(settings: Settings) -> int:

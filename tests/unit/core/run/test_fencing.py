@@ -156,7 +156,9 @@ def test_a_requeue_does_not_forget_the_lost_writer() -> None:
 RUNNING, READY, EXITED = WorkerPhase.RUNNING, WorkerPhase.READY, WorkerPhase.EXITED
 
 
-def losing(by_slot: Mapping[int, Mapping[str, Any]], *, members: str = "", **tunables: float) -> PlanBuilder:
+def losing(
+    by_slot: Mapping[int, Mapping[str, Any]], *, members: str = "", ended: int = 0, **tunables: float
+) -> PlanBuilder:
     """Attempt 2 gathers, slot 1 of attempt 1 was cut off, and the others wait for attempt 2 but for what is said."""
     w = training()
     cut_off(w)
@@ -172,7 +174,9 @@ def losing(by_slot: Mapping[int, Mapping[str, Any]], *, members: str = "", **tun
     reports = {slot: replace(report, phase=READY, ready_for=2) for slot, report in gathered if slot != 1}
     for slot, changes in by_slot.items():
         reports[slot] = replace(reports.get(slot, reports[0]), slot=slot, **changes)
-    return PlanBuilder(RunContext(replace(snapshot, reports=reports), w.tunables, w.now))
+    lost = next(pod for pod in snapshot.pods if (pod.slot, pod.incarnation) == (1, 1))
+    snapshot = replace(snapshot, reports=reports, ended={lost.uid: ended})
+    return PlanBuilder(RunContext(snapshot, w.tunables, w.now))
 
 
 @pytest.mark.parametrize(
@@ -189,6 +193,14 @@ def test_the_time_runs_once_every_peer_is_known_to_have_stopped(peer: dict[str, 
     builder = losing({2: peer})
     keep_fence(builder)
     assert (builder.status.recovery.fenced_at is not None) is has_stopped
+
+
+@pytest.mark.parametrize(("ended", "is_waited_for"), [(0, True), (1, False)])
+def test_a_lost_writer_is_believed_that_its_program_has_ended_though_its_successor_has_spoken(
+    ended: int, is_waited_for: bool
+) -> None:
+    builder = losing({1: {"incarnation": 2}}, ended=ended)
+    assert bool(hold_for_writers(builder)) is is_waited_for
 
 
 def test_one_that_is_slow_to_stop_has_its_grace_before_its_fence_counts_as_fallen() -> None:
