@@ -31,6 +31,7 @@ from lockstep.controller.reconcile.recoveries import Recoveries
 from lockstep.controller.reconcile.run_set import RunSetReconciler
 from lockstep.controller.runtime.resources import CONFIG_MAPS, NODES, PODS, QUEUES, RUNS, Resource
 from lockstep.controller.runtime.tallies import Tallies
+from lockstep.controller.store.job_ids import JobIds
 from lockstep.controller.store.store import Store
 from lockstep.controller.store.usage import UsageKeeper
 from lockstep.controller.workers.reports import ReportBook
@@ -306,6 +307,8 @@ class Api:
 class Link:
     """The API server as one operator reaches it."""
 
+    window = SimpleNamespace(is_slow=lambda _: False)
+
     def __init__(self, api: Api) -> None:
         self._api = api
         self._made = 0
@@ -380,8 +383,9 @@ class Operator:
         recoveries = Recoveries(clock, book.reports, tallies)
         nodes = NodeMarker(kube, store, clock, lambda: tunables)
         history = History("", 0, clock, tallies.drop_history)
+        job_ids = JobIds(kube, store, "lockstep-system")
         self.executor = executor = Executor(
-            kube, store, book, events, tallies, recoveries, clock, nodes, history, self.queue
+            kube, store, book, events, tallies, recoveries, clock, nodes, history, self.queue, None, job_ids
         )
         self.reconciler = Reconciler(
             kube=kube,
@@ -395,7 +399,7 @@ class Operator:
             clock=clock,
             tunables=lambda: tunables,
             tallies=tallies,
-            run_sets=RunSetReconciler(kube, store, events, self.queue, clock, lambda: tunables),
+            run_sets=RunSetReconciler(kube, store, events, self.queue, clock, lambda: tunables, job_ids=job_ids),
         )
         self._heard = {kind: len(changes) for kind, changes in api.changes.items()}
         self._list()
