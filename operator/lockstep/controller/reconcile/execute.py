@@ -122,10 +122,13 @@ class Executor:
                 *(self._nodes.note(each) for each in plan.node_failures),
             ]
         )
+        left: KubeError | None = None
         if plan.pod_group_deletes:  # after all that: it may take long, or fail, where a webhook is in the way
-            for gone in plan.pod_group_deletes:
-                await self.objects.pod_groups.delete(run, gone)
-            if plan.status is not None:
+            try:
+                await all_of([self.objects.pod_groups.delete(run, gone) for gone in plan.pod_group_deletes])
+            except KubeError as error:
+                left = error  # status still names them, and nothing below rests on it
+            if left is None and plan.status is not None:
                 await self._runs.write_status(run, plan.status)
         if plan.delete_run:
             await self._runs.forget(run)
@@ -134,6 +137,8 @@ class Executor:
             self._queue.wake_at(run_key(run.namespace, run.name), self._clock.now() + ANSWER_SOON)
         elif plan.workload is not None:
             await self._workloads.carry_out(run, plan.workload)
+        if left is not None:
+            raise left
 
     async def delete_pods(self, namespace: str, pods: Sequence[DeletePod]) -> None:
         """Delete pods of one run, each by itself. Raises a KubeError that is worth another try."""
