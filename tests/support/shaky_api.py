@@ -189,7 +189,7 @@ class Api:
         fates = self.fates_of_decisions if decides and self.fates_of_decisions else self.fates
         fate = fates.popleft() if fates else Fate.DONE
         if fate is Fate.REFUSED:
-            raise ApiError(503, "ServiceUnavailable", "the server is currently unable to handle the request")
+            raise ApiError(429, "TooManyRequests", "the server has received too many requests")
         if fate is Fate.UNSENT:
             raise UnreachableError("connection refused")
         request = Request(do, self.clock.now())

@@ -10,7 +10,7 @@ import pytest
 
 from lockstep.api.base import names
 from lockstep.api.base.times import to_rfc3339
-from lockstep.controller.kube.errors import ApiError, UnreachableError
+from lockstep.controller.kube.errors import ApiError, UnknownOutcome, UnreachableError
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, run_key
 from lockstep.controller.reconcile import reconcile, threaded_admission
 from lockstep.controller.reconcile.run_writer import StaleError
@@ -29,7 +29,7 @@ from lockstep.core.model.plan import (
     Plan,
 )
 from lockstep.core.model.snapshot import ClusterSnapshot, Leadership, RefusedCreate, RunView
-from support.plans_at_work import GONE, NO_KIND, World
+from support.plans_at_work import GONE, NO_KIND, WEBHOOK_DOWN, World
 from support.stored_runs import run, stored
 
 
@@ -145,7 +145,7 @@ async def test_a_job_that_is_refused_or_there_already_holds_up_nothing(world: Wo
 
 
 async def test_a_job_is_made_again_when_the_api_server_was_overwhelmed(world: World) -> None:
-    world.kube.creation = ApiError(503, "ServiceUnavailable", "try again")
+    world.kube.creation = ApiError(429, "TooManyRequests", "try again")
     view = stored(world.store)
     with pytest.raises(ApiError):
         await world.executor.run_plan(view, Plan(jobs=(CreateJob("team", "j", {}),)))
@@ -289,8 +289,8 @@ async def test_what_asks_for_nodes_and_is_refused_is_told_and_holds_up_nothing(w
     assert snapshot is not None
     (told,) = snapshot.refused_creates.values()
     assert told.message == "exceeded quota"
-    world.kube.creation = ApiError(500, "InternalError", "failed calling webhook")
-    with pytest.raises(ApiError, match="failed calling webhook"):
+    world.kube.creation = WEBHOOK_DOWN
+    with pytest.raises(UnknownOutcome, match="failed calling webhook"):
         await world.executor.run_plan(view, plan)
 
 

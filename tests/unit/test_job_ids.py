@@ -272,7 +272,7 @@ async def test_a_run_that_a_job_submits_is_there_once_and_a_refusal_is_kept_for_
     snapshot = world.store.snapshot_run("team", "llama", {}, world.reconciler._leadership)
     assert snapshot is not None
     assert snapshot.refused_creates[SUBMIT.name].message == "exceeded quota"
-    world.kube.creation = ApiError(503, "ServiceUnavailable", "busy")
+    world.kube.creation = ApiError(429, "TooManyRequests", "busy")
     with pytest.raises(ApiError):
         await world.executor.run_plan(view, Plan(runs=(SUBMIT,)))
 
