@@ -283,8 +283,9 @@ REQUEST = EnsureProvisioning("team", "llama-u1-scale-up", {"kind": "PodTemplate"
 async def test_what_asks_for_nodes_and_is_refused_is_told_and_holds_up_nothing(world: World, plan: Plan) -> None:
     view = stored(world.store)
     world.kube.creation = ApiError(403, "Forbidden", "exceeded quota")
-    for _ in range(2):
+    for _ in range(40):
         await world.executor.run_plan(view, plan)
+    assert world.executor.pace.rest_of_pods(run_key("team", "llama")) == 0
     snapshot = world.store.snapshot_run("team", "llama", {}, Leadership(0.0))
     assert snapshot is not None
     (told,) = snapshot.refused_creates.values()
