@@ -1,5 +1,6 @@
 """Carrying out plans when the API server says something else than expected."""
 
+import asyncio
 import dataclasses
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from lockstep.controller.kube.errors import ApiError, UnknownOutcome, Unreachabl
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, run_key
 from lockstep.controller.reconcile import reconcile, threaded_admission
 from lockstep.controller.reconcile.run_writer import StaleError
+from lockstep.controller.runtime.resources import NODES
 from lockstep.controller.workers.orders import Orders
 from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.model.named_objects import LookedUp, MissingObject, NamedObject, ObjectKind
@@ -151,15 +153,69 @@ async def test_a_job_is_made_again_when_the_api_server_was_overwhelmed(world: Wo
         await world.executor.run_plan(view, Plan(jobs=(CreateJob("team", "j", {}),)))
 
 
-async def test_a_mark_that_cannot_be_taken_off_does_not_bring_the_admission_pass_back_at_once(world: World) -> None:
+def suspect_of_old(world: World) -> bytes:
+    """A node whose day is over."""
     told = to_rfc3339(world.clock.now() - 2 * 86_400)
     rows = orjson.dumps([{"run": "team/a", "time": told, "cause": "Hang"}] * 2).decode()
     annotations = {names.ANNOTATION_FIRST_FAILURES: rows, names.ANNOTATION_SUSPECT: "2 first failures"}
     metadata = {"name": "n1", "uid": "n1", "resourceVersion": "5", "annotations": annotations}
-    world.store.apply_node(orjson.dumps({"metadata": metadata}))
+    return orjson.dumps({"metadata": metadata, "spec": {}})
+
+
+class SlowNode:
+    """One whose day is over, and of which nobody hears until it answers."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.raw, self.answers = suspect_of_old(world), asyncio.Event()
+        self.asked, self.written = list[str](), list[str]()
+        self._get = world.kube.get
+        monkeypatch.setattr(world.kube, "get", self.get)
+        monkeypatch.setattr(world.kube, "patch", self.patch, raising=False)
+        world.store.apply_node(self.raw)
+
+    async def get(self, resource: object, name: str, *namespace: str) -> bytes:
+        if resource is not NODES:
+            return await self._get()
+        self.asked.append(name)
+        await self.answers.wait()
+        return self.raw
+
+    async def patch(self, _: object, name: str, body: object) -> bytes:
+        self.written.append(name)
+        return self.raw
+
+
+async def test_a_node_that_takes_long_to_be_written_holds_up_no_admission_pass_and_is_asked_for_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = SlowNode(world, monkeypatch)
+    for _ in range(3):
+        await asyncio.wait_for(world.reconciler.reconcile(CLUSTER_KEY), 10)
+        await world.clock.advance(0)
+    assert node.asked == ["n1"]
+    node.answers.set()
+    await world.clock.advance(0)
+    assert node.written == ["n1"]
+
+
+async def test_no_mark_is_taken_off_a_node_once_the_operator_ends(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = SlowNode(world, monkeypatch)
+    await world.reconciler.reconcile(CLUSTER_KEY)
+    await world.clock.advance(0)
+    assert await world.reconciler.stop()
+    node.answers.set()
+    await world.clock.advance(0)
+    assert (node.asked, node.written) == (["n1"], [])
+
+
+async def test_a_mark_that_cannot_be_taken_off_does_not_bring_the_admission_pass_back_at_once(world: World) -> None:
+    world.store.apply_node(suspect_of_old(world))
     world.kube.read = ApiError(403, "Forbidden", "may not")
     world.queue.clear()
     await world.reconciler.reconcile(CLUSTER_KEY)
+    await world.clock.advance(0)
     assert world.queue.oldest_due_age() == 0.0
     assert not len(world.queue)
 

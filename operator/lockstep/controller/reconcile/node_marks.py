@@ -1,5 +1,6 @@
 """Writes what is remembered of nodes: annotations that people and other runs read, and a taint where wanted."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +37,7 @@ class NodeMarker:
         self._clock = clock
         self._tunables = tunables
         self._rests: dict[str, float] = {}  # node, or all of them -> monotonic seconds
+        self._forgiving: asyncio.Task[None] | None = None
 
     async def note(self, wanted: RememberFailure | ForgiveFailures) -> None:
         """Write on a node what a decision wants it to carry, or no longer."""
@@ -65,6 +67,18 @@ class NodeMarker:
             return marks_without(node, wanted.failures, self._store.all_nodes(), taint, self._clock.now())
 
         await self._mark(wanted.node, marks)
+
+    def begin_to_forgive(self) -> None:
+        """Have ``forgive`` done beside all else, unless it is under way: nodes are written one after the other, and
+        behind a webhook that hangs each takes as long as a request may."""
+        if self._forgiving is None or self._forgiving.done():
+            self._forgiving = asyncio.create_task(self.forgive())
+            self._forgiving.add_done_callback(_tell_failure)
+
+    def stop(self) -> None:
+        """Nothing more is forgiven."""
+        if self._forgiving is not None:
+            self._forgiving.cancel()
 
     async def forgive(self) -> None:
         """Take the mark off nodes whose day is over."""
@@ -113,6 +127,12 @@ class NodeMarker:
         there = {EVERY_NODE, *(each.name for each in self._store.all_nodes())}
         self._rests = {each: until for each, until in self._rests.items() if each in there}
         self._rests[node] = self._clock.monotonic() + rest
+
+
+def _tell_failure(forgiving: asyncio.Task[None]) -> None:
+    """It is begun again with a later cycle, unless the lease is lost."""
+    if not forgiving.cancelled() and (error := forgiving.exception()) is not None:
+        log.warning("marks of nodes whose day is over are left for now: %r", error)
 
 
 def _patch(node: dict[str, Any], wanted: NodeMarks) -> dict[str, Any]:

@@ -110,6 +110,7 @@ class Reconciler:
 
     async def stop(self) -> bool:
         """Let what is on its way come to its end; nothing is begun any more. False: it has not come to its end."""
+        self._nodes.stop()
         return await self._executor.admissions.settle(_LAST_ANSWERS)
 
     async def reconcile(self, key: str) -> None:
@@ -263,9 +264,9 @@ class Reconciler:
         await self._executor.admissions.carry_out(plan)
         if not await self._executor.admissions.queue_statuses(plan.queues):
             self._queue.wake_at(CLUSTER_KEY, now + TOLD_EVERY)
-        await self._nodes.forgive()
+        self._nodes.begin_to_forgive()
         if (moment := forgiven_at(snapshot.nodes.values())) is not None:
-            # Those whose day is over could not be written just now: they must not bring us back at once.
+            # Those whose day is over may be such as cannot be written: they must not bring us back at once.
             self._queue.wake_at(CLUSTER_KEY, max(moment, now + REST))
 
     def _notice_disruption(self, snapshot: ClusterSnapshot, tunables: Tunables, now: float) -> ClusterSnapshot:
