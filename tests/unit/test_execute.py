@@ -29,8 +29,9 @@ from lockstep.core.model.plan import (
     DryRunPod,
     EnsureProvisioning,
     Plan,
+    RememberFailure,
 )
-from lockstep.core.model.snapshot import ClusterSnapshot, Leadership, RefusedCreate, RunView
+from lockstep.core.model.snapshot import ClusterSnapshot, Leadership, NodeFailure, RefusedCreate, RunView
 from support.plans_at_work import GONE, NO_KIND, WEBHOOK_DOWN, World
 from support.stored_runs import run, stored
 
@@ -198,6 +199,20 @@ async def test_a_node_that_takes_long_to_be_written_holds_up_no_admission_pass_a
     assert node.written == ["n1"]
 
 
+async def test_a_node_that_takes_long_to_be_written_holds_up_no_run(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = SlowNode(world, monkeypatch)
+    failure = RememberFailure("n1", "n1", NodeFailure("team/llama", world.clock.now(), "Application"))
+    for _ in range(3):
+        await asyncio.wait_for(world.executor.run_plan(stored(world.store), Plan(node_failures=(failure,))), 10)
+        await world.clock.advance(0)
+    assert node.asked == ["n1"]
+    node.answers.set()
+    await world.clock.advance(0)
+    assert node.written == ["n1"]
+
+
 async def test_no_mark_is_taken_off_a_node_once_the_operator_ends(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,7 +282,7 @@ async def test_a_plan_is_carried_out_in_the_order_of_its_fields(world: World, mo
     note_awaited(objects, "refuse_run", "refused_runs")
     note_awaited(objects, "_create_placeholder", "placeholders")
     note_awaited(objects, "provision", "provisioning")
-    note_awaited(executor._nodes, "note", "node_failures")
+    note(executor._nodes, "begin_to_note", "node_failures")
     note_awaited(objects.pod_groups, "delete", "pod_group_deletes")
     note_awaited(runs, "forget", "delete_run")
     note_awaited(executor._workloads, "carry_out", "workload")

@@ -111,6 +111,8 @@ class Executor:
                 await self._dry_run(run, plan.dry_run)
         if plan.take_job_id:
             await self._take_job_id(run)
+        for each in plan.node_failures:
+            self._nodes.begin_to_note(each)
         await all_of(
             [
                 self.delete_pods(run.namespace, plan.deletes),
@@ -119,7 +121,6 @@ class Executor:
                 *(self.objects.submit_run(run, made) for made in plan.runs),
                 *(self.objects.refuse_run(run, gone) for gone in plan.refused_runs),
                 self.objects.provision(run, plan.provisioning),
-                *(self._nodes.note(each) for each in plan.node_failures),
             ]
         )
         left: KubeError | None = None

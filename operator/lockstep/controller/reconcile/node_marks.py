@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
 from lockstep.api.base import names, nesting
@@ -28,7 +28,8 @@ EVERY_NODE = ""
 class NodeMarker:
     """Reads a node afresh and writes it under its resourceVersion, so that nobody's change is lost.
 
-    Nothing depends on a mark: one that cannot be written holds up no run and no admission, and is tried again.
+    Nothing depends on a mark: one that cannot be written, or that takes long behind a webhook that hangs, holds up no
+    run and no admission, and is asked for again.
     """
 
     def __init__(self, kube: KubeClient, store: Store, clock: Clock, tunables: Callable[[], Tunables]) -> None:
@@ -37,7 +38,32 @@ class NodeMarker:
         self._clock = clock
         self._tunables = tunables
         self._rests: dict[str, float] = {}  # node, or all of them -> monotonic seconds
-        self._forgiving: asyncio.Task[None] | None = None
+        self._under_way: dict[Hashable, asyncio.Task[None]] = {}  # by what is wanted
+
+    def begin_to_note(self, wanted: RememberFailure | ForgiveFailures) -> None:
+        """Have ``note`` done beside all else, unless it is under way."""
+        self._begin(wanted, lambda: self.note(wanted))
+
+    def begin_to_forgive(self) -> None:
+        """Have ``forgive`` done beside all else, unless it is under way."""
+        self._begin(EVERY_NODE, self.forgive)
+
+    def stop(self) -> None:
+        """Nothing more is written."""
+        for task in self._under_way.values():
+            task.cancel()
+
+    def _begin(self, wanted: Hashable, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if wanted in self._under_way:
+            return
+        task = self._under_way[wanted] = asyncio.create_task(work())
+
+        def ended(_: asyncio.Task[None]) -> None:
+            del self._under_way[wanted]
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.warning("marks of nodes are left as they are for now: %r", error)
+
+        task.add_done_callback(ended)
 
     async def note(self, wanted: RememberFailure | ForgiveFailures) -> None:
         """Write on a node what a decision wants it to carry, or no longer."""
@@ -67,18 +93,6 @@ class NodeMarker:
             return marks_without(node, wanted.failures, self._store.all_nodes(), taint, self._clock.now())
 
         await self._mark(wanted.node, marks)
-
-    def begin_to_forgive(self) -> None:
-        """Have ``forgive`` done beside all else, unless it is under way: nodes are written one after the other, and
-        behind a webhook that hangs each takes as long as a request may."""
-        if self._forgiving is None or self._forgiving.done():
-            self._forgiving = asyncio.create_task(self.forgive())
-            self._forgiving.add_done_callback(_tell_failure)
-
-    def stop(self) -> None:
-        """Nothing more is forgiven."""
-        if self._forgiving is not None:
-            self._forgiving.cancel()
 
     async def forgive(self) -> None:
         """Take the mark off nodes whose day is over."""
@@ -127,12 +141,6 @@ class NodeMarker:
         there = {EVERY_NODE, *(each.name for each in self._store.all_nodes())}
         self._rests = {each: until for each, until in self._rests.items() if each in there}
         self._rests[node] = self._clock.monotonic() + rest
-
-
-def _tell_failure(forgiving: asyncio.Task[None]) -> None:
-    """It is begun again with a later cycle, unless the lease is lost."""
-    if not forgiving.cancelled() and (error := forgiving.exception()) is not None:
-        log.warning("marks of nodes whose day is over are left for now: %r", error)
 
 
 def _patch(node: dict[str, Any], wanted: NodeMarks) -> dict[str, Any]:
