@@ -187,7 +187,7 @@ async def test_however_many_batch_jobs_wait_for_a_number_each_gets_one_and_no_ot
     await operator.die()
 
 
-async def test_a_number_is_kept_until_it_is_in_status_or_its_run_is_gone(
+async def test_a_number_is_kept_until_it_is_in_status_or_its_run_or_array_is_gone(
     kube: Kube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_ids, "_TIDY_FROM", 4)
@@ -197,12 +197,14 @@ async def test_a_number_is_kept_until_it_is_in_status_or_its_run_is_gone(
     for uid, each in waiting.items():
         each["metadata"]["name"] = uid
         ids._store.runs.apply(each)
-    await taken(ids, *uids)
+    array = run(uid="array", spec={"indices": "0-3", "template": {"spec": BATCH}})
+    ids._store.run_sets.apply(array)
+    await taken(ids, *uids, "array")
     written = waiting["u2"]["metadata"] | {"resourceVersion": "11"}
     ids._store.runs.apply(waiting["u2"] | {"metadata": written, "status": {"jobId": 3}})
     ids._store.runs.remove("team", "u3", "u3")
     await taken(ids, *(f"gone-{number}" for number in range(100)))
-    assert [ids.kept_for(uid) for uid in uids] == [1, 2, 0, 0, 5, 6, 7, 8, 9, 10]
+    assert [ids.kept_for(uid) for uid in (*uids, "array")] == [1, 2, 0, 0, 5, 6, 7, 8, 9, 10, 11]
     assert len(ids._kept) < 30
 
 
