@@ -125,7 +125,7 @@ MEMBER = CreatePod("team", "llama-u1-0-1", 0, 1, "n1", {})
 class GroupKube(Kube):
     """Has one PodGroup, or none, and keeps what was asked of it in order."""
 
-    def __init__(self, there: Mapping[str, Any] | None = None, refusal: ApiError | None = None) -> None:
+    def __init__(self, there: Mapping[str, Any] | None = None, refusal: KubeError | None = None) -> None:
         super().__init__()
         self.there, self.refusal = there, refusal
         self.asked: list[str] = []

@@ -31,6 +31,7 @@ from lockstep.controller.reconcile.recoveries import Recoveries
 from lockstep.controller.reconcile.run_set import RunSetReconciler
 from lockstep.controller.runtime.resources import CONFIG_MAPS, NODES, PODS, QUEUES, RUNS, Resource
 from lockstep.controller.runtime.tallies import Tallies
+from lockstep.controller.store.job_ids import JobIds
 from lockstep.controller.store.store import Store
 from lockstep.controller.store.usage import UsageKeeper
 from lockstep.controller.workers.reports import ReportBook
@@ -188,7 +189,7 @@ class Api:
         fates = self.fates_of_decisions if decides and self.fates_of_decisions else self.fates
         fate = fates.popleft() if fates else Fate.DONE
         if fate is Fate.REFUSED:
-            raise ApiError(503, "ServiceUnavailable", "the server is currently unable to handle the request")
+            raise ApiError(429, "TooManyRequests", "the server has received too many requests")
         if fate is Fate.UNSENT:
             raise UnreachableError("connection refused")
         request = Request(do, self.clock.now())
@@ -306,6 +307,8 @@ class Api:
 class Link:
     """The API server as one operator reaches it."""
 
+    window = SimpleNamespace(is_slow=lambda _: False)
+
     def __init__(self, api: Api) -> None:
         self._api = api
         self._made = 0
@@ -380,8 +383,9 @@ class Operator:
         recoveries = Recoveries(clock, book.reports, tallies)
         nodes = NodeMarker(kube, store, clock, lambda: tunables)
         history = History("", 0, clock, tallies.drop_history)
+        job_ids = JobIds(kube, store, "lockstep-system")
         self.executor = executor = Executor(
-            kube, store, book, events, tallies, recoveries, clock, nodes, history, self.queue
+            kube, store, book, events, tallies, recoveries, clock, nodes, history, self.queue, None, job_ids
         )
         self.reconciler = Reconciler(
             kube=kube,
@@ -395,7 +399,7 @@ class Operator:
             clock=clock,
             tunables=lambda: tunables,
             tallies=tallies,
-            run_sets=RunSetReconciler(kube, store, events, self.queue, clock, lambda: tunables),
+            run_sets=RunSetReconciler(kube, store, events, self.queue, clock, lambda: tunables, job_ids=job_ids),
         )
         self._heard = {kind: len(changes) for kind, changes in api.changes.items()}
         self._list()

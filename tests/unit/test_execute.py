@@ -1,5 +1,6 @@
 """Carrying out plans when the API server says something else than expected."""
 
+import asyncio
 import dataclasses
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -10,10 +11,11 @@ import pytest
 
 from lockstep.api.base import names
 from lockstep.api.base.times import to_rfc3339
-from lockstep.controller.kube.errors import ApiError, UnreachableError
+from lockstep.controller.kube.errors import ApiError, UnknownOutcome, UnreachableError
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, run_key
 from lockstep.controller.reconcile import reconcile, threaded_admission
 from lockstep.controller.reconcile.run_writer import StaleError
+from lockstep.controller.runtime.resources import NODES
 from lockstep.controller.workers.orders import Orders
 from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.model.named_objects import LookedUp, MissingObject, NamedObject, ObjectKind
@@ -27,9 +29,10 @@ from lockstep.core.model.plan import (
     DryRunPod,
     EnsureProvisioning,
     Plan,
+    RememberFailure,
 )
-from lockstep.core.model.snapshot import ClusterSnapshot, Leadership, RefusedCreate, RunView
-from support.plans_at_work import GONE, NO_KIND, World
+from lockstep.core.model.snapshot import ClusterSnapshot, Leadership, NodeFailure, RefusedCreate, RunView
+from support.plans_at_work import GONE, NO_KIND, WEBHOOK_DOWN, World
 from support.stored_runs import run, stored
 
 
@@ -145,21 +148,89 @@ async def test_a_job_that_is_refused_or_there_already_holds_up_nothing(world: Wo
 
 
 async def test_a_job_is_made_again_when_the_api_server_was_overwhelmed(world: World) -> None:
-    world.kube.creation = ApiError(503, "ServiceUnavailable", "try again")
+    world.kube.creation = ApiError(429, "TooManyRequests", "try again")
     view = stored(world.store)
     with pytest.raises(ApiError):
         await world.executor.run_plan(view, Plan(jobs=(CreateJob("team", "j", {}),)))
 
 
-async def test_a_mark_that_cannot_be_taken_off_does_not_bring_the_admission_pass_back_at_once(world: World) -> None:
+def suspect_of_old(world: World) -> bytes:
+    """A node whose day is over."""
     told = to_rfc3339(world.clock.now() - 2 * 86_400)
     rows = orjson.dumps([{"run": "team/a", "time": told, "cause": "Hang"}] * 2).decode()
     annotations = {names.ANNOTATION_FIRST_FAILURES: rows, names.ANNOTATION_SUSPECT: "2 first failures"}
     metadata = {"name": "n1", "uid": "n1", "resourceVersion": "5", "annotations": annotations}
-    world.store.apply_node(orjson.dumps({"metadata": metadata}))
+    return orjson.dumps({"metadata": metadata, "spec": {}})
+
+
+class SlowNode:
+    """One whose day is over, and of which nobody hears until it answers."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.raw, self.answers = suspect_of_old(world), asyncio.Event()
+        self.asked, self.written = list[str](), list[str]()
+        self._get = world.kube.get
+        monkeypatch.setattr(world.kube, "get", self.get)
+        monkeypatch.setattr(world.kube, "patch", self.patch, raising=False)
+        world.store.apply_node(self.raw)
+
+    async def get(self, resource: object, name: str, *namespace: str) -> bytes:
+        if resource is not NODES:
+            return await self._get()
+        self.asked.append(name)
+        await self.answers.wait()
+        return self.raw
+
+    async def patch(self, _: object, name: str, body: object) -> bytes:
+        self.written.append(name)
+        return self.raw
+
+
+async def test_a_node_that_takes_long_to_be_written_holds_up_no_admission_pass_and_is_asked_for_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = SlowNode(world, monkeypatch)
+    for _ in range(3):
+        await asyncio.wait_for(world.reconciler.reconcile(CLUSTER_KEY), 10)
+        await world.clock.advance(0)
+    assert node.asked == ["n1"]
+    node.answers.set()
+    await world.clock.advance(0)
+    assert node.written == ["n1"]
+
+
+async def test_a_node_that_takes_long_to_be_written_holds_up_no_run(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = SlowNode(world, monkeypatch)
+    failure = RememberFailure("n1", "n1", NodeFailure("team/llama", world.clock.now(), "Application"))
+    for _ in range(3):
+        await asyncio.wait_for(world.executor.run_plan(stored(world.store), Plan(node_failures=(failure,))), 10)
+        await world.clock.advance(0)
+    assert node.asked == ["n1"]
+    node.answers.set()
+    await world.clock.advance(0)
+    assert node.written == ["n1"]
+
+
+async def test_no_mark_is_taken_off_a_node_once_the_operator_ends(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = SlowNode(world, monkeypatch)
+    await world.reconciler.reconcile(CLUSTER_KEY)
+    await world.clock.advance(0)
+    assert await world.reconciler.stop()
+    node.answers.set()
+    await world.clock.advance(0)
+    assert (node.asked, node.written) == (["n1"], [])
+
+
+async def test_a_mark_that_cannot_be_taken_off_does_not_bring_the_admission_pass_back_at_once(world: World) -> None:
+    world.store.apply_node(suspect_of_old(world))
     world.kube.read = ApiError(403, "Forbidden", "may not")
     world.queue.clear()
     await world.reconciler.reconcile(CLUSTER_KEY)
+    await world.clock.advance(0)
     assert world.queue.oldest_due_age() == 0.0
     assert not len(world.queue)
 
@@ -211,7 +282,7 @@ async def test_a_plan_is_carried_out_in_the_order_of_its_fields(world: World, mo
     note_awaited(objects, "refuse_run", "refused_runs")
     note_awaited(objects, "_create_placeholder", "placeholders")
     note_awaited(objects, "provision", "provisioning")
-    note_awaited(executor._nodes, "note", "node_failures")
+    note(executor._nodes, "begin_to_note", "node_failures")
     note_awaited(objects.pod_groups, "delete", "pod_group_deletes")
     note_awaited(runs, "forget", "delete_run")
     note_awaited(executor._workloads, "carry_out", "workload")
@@ -283,14 +354,15 @@ REQUEST = EnsureProvisioning("team", "llama-u1-scale-up", {"kind": "PodTemplate"
 async def test_what_asks_for_nodes_and_is_refused_is_told_and_holds_up_nothing(world: World, plan: Plan) -> None:
     view = stored(world.store)
     world.kube.creation = ApiError(403, "Forbidden", "exceeded quota")
-    for _ in range(2):
+    for _ in range(40):
         await world.executor.run_plan(view, plan)
+    assert world.executor.pace.rest_of_pods(run_key("team", "llama")) == 0
     snapshot = world.store.snapshot_run("team", "llama", {}, Leadership(0.0))
     assert snapshot is not None
     (told,) = snapshot.refused_creates.values()
     assert told.message == "exceeded quota"
-    world.kube.creation = ApiError(500, "InternalError", "failed calling webhook")
-    with pytest.raises(ApiError, match="failed calling webhook"):
+    world.kube.creation = WEBHOOK_DOWN
+    with pytest.raises(UnknownOutcome, match="failed calling webhook"):
         await world.executor.run_plan(view, plan)
 
 

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from lockstep.api.base.changes import changed
-from lockstep.controller.kube.errors import ApiError
+from lockstep.controller.kube.errors import ApiError, UnknownOutcome
+from lockstep.core.model.kueue.writes import WorkloadVerb, WorkloadWrite
 from lockstep.core.model.plan import (
     DeletePodGroup,
     Plan,
 )
-from lockstep.core.model.snapshot import Leadership
-from support.plans_at_work import GROUP, MEMBER, NO_KIND, GroupKube, World
+from lockstep.core.model.snapshot import Leadership, RunView
+from support.plans_at_work import GROUP, MEMBER, NO_KIND, WEBHOOK_DOWN, GroupKube, World
 from support.stored_runs import stored
 
 ENDED = DeletePodGroup("team", "g", GROUP.api_version)
@@ -45,7 +46,7 @@ async def test_the_pod_group_is_there_before_its_pods(there: Mapping[str, Any] |
 )
 async def test_without_its_pod_group_no_pod_is_made_and_its_slot_says_why(kube: GroupKube, words: str) -> None:
     world = World(kube)
-    for _ in range(2):
+    for _ in range(40):  # which is no pod that its pace would have to bear
         with pytest.raises(ApiError):
             await carry_out(world, Plan(pod_group=GROUP, creates=(MEMBER,)))
     assert "create pods" not in kube.asked
@@ -56,13 +57,36 @@ async def test_without_its_pod_group_no_pod_is_made_and_its_slot_says_why(kube: 
 
 
 async def test_what_is_to_be_done_is_done_before_a_pod_group_that_a_failing_webhook_keeps() -> None:
-    kube = GroupKube(group_of("u1"), ApiError(500, "InternalError", "failed calling webhook"))
+    kube = GroupKube(group_of("u1"), WEBHOOK_DOWN)
     world = World(kube)
     view = stored(world.store)
     created = Plan(creates=(MEMBER,), pod_group_deletes=(ENDED,), status=view.status)
-    with pytest.raises(ApiError, match="failed calling webhook"):
+    with pytest.raises(UnknownOutcome, match="failed calling webhook"):
         await carry_out(world, created)
     assert kube.asked == ["create pods"], "status forgets no group that is there"
+
+
+async def test_neither_the_end_of_its_run_nor_that_of_its_workload_waits_for_a_pod_group_that_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kube, done = GroupKube(group_of("u1"), WEBHOOK_DOWN), list[str]()
+    world = World(kube)
+
+    async def forget(run: RunView) -> None:
+        done.append("run")
+
+    async def write(run: RunView, workload: WorkloadWrite) -> None:
+        done.append("workload")
+
+    monkeypatch.setattr(world.executor._runs, "forget", forget)
+    monkeypatch.setattr(world.executor._workloads, "carry_out", write)
+    workload = WorkloadWrite(WorkloadVerb.DELETE, "team", "trainingrun-llama", "it is over", "w1", "5")
+    status = stored(world.store).status
+    plan = Plan(pod_group_deletes=(ENDED,), status=status, delete_run=True, workload=workload)
+    with pytest.raises(UnknownOutcome):  # so that it comes again after a back-off
+        await carry_out(world, plan)
+    assert done == ["run", "workload"]
+    assert not kube.asked, "status forgets no group that is there"
 
 
 async def test_a_pod_group_is_gone_before_status_forgets_it() -> None:

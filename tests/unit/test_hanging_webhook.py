@@ -88,6 +88,7 @@ class Scene(World):
         pods.create = self.client.create  # type: ignore[method-assign]
         pods.delete = self.client.delete  # type: ignore[attr-defined]
         self.executor.pace.made = lambda *_: None  # type: ignore[method-assign]  # it is not what bounds these
+        self.executor.pace.not_taken = lambda *_: None  # type: ignore[method-assign]
         self.plans: dict[str, Plan] = {}
         self.looked_at: dict[str, float] = {}
         self.longest: Counter[str] = Counter()

@@ -10,16 +10,20 @@ import pytest
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome
 from lockstep.controller.kube.workqueue import WorkQueue, run_key, set_key
+from lockstep.controller.store import job_ids
 from lockstep.controller.store.job_ids import JobIds, UsedUpError
 from lockstep.controller.store.store import Store
 from lockstep.core.batch.inside import submitted_name
 from lockstep.core.model.job_ids import BLOCK, GAP
 from lockstep.core.model.plan import Plan, RefuseRun, SubmitRun
+from lockstep.core.model.tunables import Tunables
 from lockstep.core.model.worker_report import JobAsk, WorkerPhase, WorkerReport
 from lockstep.slurm.environment import MOST_JOB_ID
+from support import shaky_api
 from support.manual_clock import ManualClock
 from support.plans_at_work import World
 from support.sets_at_work import Operator
+from support.shaky_api import Api
 from support.stored_runs import run, stored
 
 BATCH: dict[str, Any] = {
@@ -167,11 +171,41 @@ async def test_the_last_number_is_not_followed_by_the_first(kube: Kube) -> None:
     assert "used up" in told.value.words
 
 
-async def test_what_is_kept_for_runs_that_never_write_it_has_an_end(kube: Kube) -> None:
+async def test_however_many_batch_jobs_wait_for_a_number_each_gets_one_and_no_other_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_ids, "_TIDY_FROM", 2)
+    api = Api([])
+    api.queue("default")
+    jobs = [f"job-{number}" for number in range(30)]
+    for job in jobs:
+        api.apply(job, queue="default", **BATCH)
+    operator = shaky_api.Operator(api, Tunables())
+    for _ in range(30):
+        await api.clock.advance(0.1)
+    assert sorted(api.view(job).status.job_id or 0 for job in jobs) == [*range(1, 31)]
+    await operator.die()
+
+
+async def test_a_number_is_kept_until_it_is_in_status_or_its_run_or_array_is_gone(
+    kube: Kube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_ids, "_TIDY_FROM", 4)
     ids = leader(kube)
-    await taken(ids, *(f"u{number}" for number in range(5000)))
-    assert ids.kept_for("u0") == 0
-    assert ids.kept_for("u4999") == 5000
+    uids = [f"u{number}" for number in range(10)]
+    waiting = {uid: run(uid=uid) for uid in uids}
+    for uid, each in waiting.items():
+        each["metadata"]["name"] = uid
+        ids._store.runs.apply(each)
+    array = run(uid="array", spec={"indices": "0-3", "template": {"spec": BATCH}})
+    ids._store.run_sets.apply(array)
+    await taken(ids, *uids, "array")
+    written = waiting["u2"]["metadata"] | {"resourceVersion": "11"}
+    ids._store.runs.apply(waiting["u2"] | {"metadata": written, "status": {"jobId": 3}})
+    ids._store.runs.remove("team", "u3", "u3")
+    await taken(ids, *(f"gone-{number}" for number in range(100)))
+    assert [ids.kept_for(uid) for uid in (*uids, "array")] == [1, 2, 0, 0, 5, 6, 7, 8, 9, 10, 11]
+    assert len(ids._kept) < 30
 
 
 async def test_a_run_that_waits_for_a_number_is_looked_at_again_once_it_has_one(kube: Kube) -> None:
@@ -240,7 +274,7 @@ async def test_a_run_that_a_job_submits_is_there_once_and_a_refusal_is_kept_for_
     snapshot = world.store.snapshot_run("team", "llama", {}, world.reconciler._leadership)
     assert snapshot is not None
     assert snapshot.refused_creates[SUBMIT.name].message == "exceeded quota"
-    world.kube.creation = ApiError(503, "ServiceUnavailable", "busy")
+    world.kube.creation = ApiError(429, "TooManyRequests", "busy")
     with pytest.raises(ApiError):
         await world.executor.run_plan(view, Plan(runs=(SUBMIT,)))
 

@@ -296,7 +296,7 @@ async def test_why_a_workload_is_refused_is_kept_until_it_is_taken(desk: Desk) -
             await desk.write(WorkloadVerb.CREATE)
         assert desk.store.view({}).refused == {KEY: "pods is a reserved key"}
         assert desk.due() == due, "news is told, and no news is none"
-    desk.kube.answer = ApiError(503, "Unavailable", "later")
+    desk.kube.answer = ApiError(429, "TooManyRequests", "later")
     with pytest.raises(ApiError):
         await desk.write(WorkloadVerb.CREATE)
     assert desk.store.view({}).refused, "that says nothing of the Workload"

@@ -9,6 +9,7 @@ import pytest
 from lockstep.api.base import names
 from lockstep.api.base.times import to_rfc3339
 from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.election import LostLeadershipError
 from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome
 from lockstep.controller.kube.workqueue import WorkQueue
 from lockstep.controller.reconcile.node_marks import REST_WITHOUT_RIGHTS, NodeMarker
@@ -25,7 +26,7 @@ FORBIDDEN = ApiError(403, "Forbidden", "nodes is forbidden: cannot patch")
 class Kube:
     """One node, and an answer to each write: the last one again and again."""
 
-    def __init__(self, *answers: KubeError | None, **annotations: str) -> None:
+    def __init__(self, *answers: Exception | None, **annotations: str) -> None:
         self.answers = list(answers) or [None]
         self.annotations = annotations
         self.version = 1
@@ -153,3 +154,12 @@ async def test_what_is_noted_of_a_node_may_be_a_failure_as_well() -> None:
     failure = NodeFailure("team/llama", desk.clock.now() - 60, "Application")
     await desk.marker.note(RememberFailure("n1", "u-n1", failure))
     assert "Application" in desk.kube.annotations[names.ANNOTATION_FIRST_FAILURES]
+
+
+async def test_what_goes_wrong_with_forgiving_nodes_is_told_and_begun_again(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk(Kube(LostLeadershipError("the lease"), None, **suspect(1_000_000.0)))
+    for told in (1, 1):
+        desk.marker.begin_to_forgive()
+        await desk.clock.advance(0)
+        assert len(caplog.records) == told
+    assert desk.kube.annotations == {}

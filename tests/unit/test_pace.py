@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.base.changes import changed
+from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome
 from lockstep.controller.kube.workqueue import run_key
 from lockstep.controller.reconcile import pace as limits
 from lockstep.controller.reconcile.pace import LARGE_GANG, LOOK_SECONDS, RESTS, ProcessorTime, RunPace
@@ -19,7 +20,7 @@ from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.snapshot import RunSnapshot
 from lockstep.core.model.tunables import Tunables
 from support.manual_clock import ManualClock
-from support.shaky_api import NAMESPACE, Api, Operator
+from support.shaky_api import NAMESPACE, Api, Json, Operator
 from support.world import World, node, spec
 
 WILD, CALM = run_key(NAMESPACE, "wild"), run_key(NAMESPACE, "calm")
@@ -148,6 +149,56 @@ async def test_pods_that_had_to_wait_are_made_in_the_end(scene: Scene) -> None:
     assert scene.operator.said == [EventReason.PACED]
     await scene.live(60)
     assert len(scene.api.pods) == 1
+
+
+REFUSALS = [
+    ApiError(403, "Forbidden", "exceeded quota"),
+    UnknownOutcome("create pods: 500 InternalError: failed calling webhook", 0.0),
+]
+
+
+def refuse(scene: Scene, refusal: KubeError) -> list[str]:
+    """All pods are refused from now on, of which the names are returned."""
+    asked = list[str]()
+
+    def create(body: Json) -> bytes:
+        asked.append(body["metadata"]["name"])
+        raise refusal
+
+    scene.api.create_pod = create  # type: ignore[method-assign]
+    return asked
+
+
+async def gang_of_five(scene: Scene) -> None:
+    for number in (3, 4):
+        scene.api.bring_node(f"n{number}")
+    settings: dict[str, Any] = {"queue": "default", "worker": "Disabled", "image": "i", "command": ["train"]}
+    scene.api.apply("wild", nodes=5, **settings)
+    await scene.live(1)
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+async def test_pods_that_are_refused_are_not_held_against_a_gang_as_made(scene: Scene, refusal: KubeError) -> None:
+    asked = refuse(scene, refusal)
+    await gang_of_five(scene)
+    await scene.live(600)
+    assert len(asked) > 5 * limits.PODS_AT_ONCE
+    assert EventReason.PACED not in scene.operator.said
+    assert scene.tallies.paced["Pods"] == scene.tallies.paced["Refused"] == 0
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+async def test_a_run_that_is_looked_at_all_the_time_has_its_pods_refused_at_a_pace(
+    scene: Scene, refusal: KubeError
+) -> None:
+    asked = refuse(scene, refusal)
+    await gang_of_five(scene)
+    for _ in range(600):
+        scene.operator.queue.add(WILD)
+        await scene.live(0.5)
+    assert 5 * limits.REFUSED_AT_ONCE < len(asked) <= 5 * (limits.REFUSED_AT_ONCE + 5 * limits.REFUSED_A_MINUTE + 1)
+    assert scene.operator.said.count(EventReason.PACED) == 1
+    assert scene.tallies.paced["Refused"] > 0
 
 
 async def test_a_run_whose_look_took_long_is_looked_at_again_after_a_hundred_times_as_long(scene: Scene) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.controller.kube.errors import ApiError
+from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome, UnreachableError
 from lockstep.controller.runtime.resources import Resource
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
@@ -346,10 +346,14 @@ async def test_a_run_whose_nodes_nobody_gives_is_told_so_and_obeys_who_stops_it(
 
 @pytest.mark.parametrize(
     "refusal",
-    [ApiError(403, "Forbidden", "a webhook denied the request"), ApiError(500, "InternalError", "a webhook failed")],
+    [
+        ApiError(403, "Forbidden", "a webhook denied the request"),
+        UnknownOutcome("delete: 500 InternalError: a webhook failed", 0.0),
+        UnreachableError("not sent, as other writes of the namespace take too long"),
+    ],
 )
 async def test_pods_that_nobody_lets_us_delete_hold_up_no_new_run_of_that_name(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, refusal: ApiError
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, refusal: KubeError
 ) -> None:
     await scene.arrive("old")
     await scene.live()

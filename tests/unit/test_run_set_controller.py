@@ -409,7 +409,7 @@ async def test_a_set_that_nothing_can_be_decided_for_is_told_so_after_a_few_fail
             with pytest.raises(ZeroDivisionError):
                 await operator.look()
         assert find(operator.status(), ConditionType.UNDECIDABLE) is None, "it may have been of the moment"
-        operator.api.fail["patch"] = ApiError(503, "ServiceUnavailable", "busy")
+        operator.api.fail["patch"] = ApiError(429, "TooManyRequests", "busy")
         with pytest.raises(ApiError):
             await operator.look()
         await operator.look()

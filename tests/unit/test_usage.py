@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.base.names import ANNOTATION_TEST_ONLY, ANNOTATION_USER
-from lockstep.controller.kube.errors import ApiError
+from lockstep.controller.kube.errors import ApiError, UnreachableError
 from lockstep.controller.store.usage import CONFIG_MAP, UsageKeeper
 from lockstep.core.model.snapshot import RunView
 from support.admission import ACCEPTED, FINISHED, held, run, world
@@ -54,7 +54,7 @@ class Kube:
 
     def _answer(self) -> None:
         if self.down:
-            raise ApiError(503, "ServiceUnavailable", "down")
+            raise UnreachableError("down")
 
     def _store(self, body: Mapping[str, Any]) -> bytes:
         self.version += 1

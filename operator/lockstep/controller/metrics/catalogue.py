@@ -67,7 +67,7 @@ LABELS: Mapping[str, str] = {
     "node": "its name",
     "cause": "what ended the attempt, as in [recovery.md](recovery.md)",
     "action": "what was done about it, as in [recovery.md](recovery.md)",
-    "excess": "what it was too much of: Writes, Pods, Events, Processor",
+    "excess": "what it was too much of: Writes, Pods (made), Refused (pods), Events, Processor",
     "kind": "of a key: run, set, cluster",
     "part": "loop, api-server, scheduler",
     "mode": "Active, NoNewAdmissions, ReportOnly",
@@ -277,7 +277,7 @@ CATALOGUE = (
         "A run or an array was made to wait, as it was too much for the others (event Paced).",
         ("excess",),
         (),
-        4,
+        5,
     ),
     Definition(
         "lockstep_recovery_seconds",

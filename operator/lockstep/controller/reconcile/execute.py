@@ -111,6 +111,8 @@ class Executor:
                 await self._dry_run(run, plan.dry_run)
         if plan.take_job_id:
             await self._take_job_id(run)
+        for each in plan.node_failures:
+            self._nodes.begin_to_note(each)
         await all_of(
             [
                 self.delete_pods(run.namespace, plan.deletes),
@@ -119,13 +121,15 @@ class Executor:
                 *(self.objects.submit_run(run, made) for made in plan.runs),
                 *(self.objects.refuse_run(run, gone) for gone in plan.refused_runs),
                 self.objects.provision(run, plan.provisioning),
-                *(self._nodes.note(each) for each in plan.node_failures),
             ]
         )
+        left: KubeError | None = None
         if plan.pod_group_deletes:  # after all that: it may take long, or fail, where a webhook is in the way
-            for gone in plan.pod_group_deletes:
-                await self.objects.pod_groups.delete(run, gone)
-            if plan.status is not None:
+            try:
+                await all_of([self.objects.pod_groups.delete(run, gone) for gone in plan.pod_group_deletes])
+            except KubeError as error:
+                left = error  # status still names them, and nothing below rests on it
+            if left is None and plan.status is not None:
                 await self._runs.write_status(run, plan.status)
         if plan.delete_run:
             await self._runs.forget(run)
@@ -134,6 +138,8 @@ class Executor:
             self._queue.wake_at(run_key(run.namespace, run.name), self._clock.now() + ANSWER_SOON)
         elif plan.workload is not None:
             await self._workloads.carry_out(run, plan.workload)
+        if left is not None:
+            raise left
 
     async def delete_pods(self, namespace: str, pods: Sequence[DeletePod]) -> None:
         """Delete pods of one run, each by itself. Raises a KubeError that is worth another try."""

@@ -1,7 +1,8 @@
 """Writes what is remembered of nodes: annotations that people and other runs read, and a taint where wanted."""
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
 from lockstep.api.base import names, nesting
@@ -27,7 +28,8 @@ EVERY_NODE = ""
 class NodeMarker:
     """Reads a node afresh and writes it under its resourceVersion, so that nobody's change is lost.
 
-    Nothing depends on a mark: one that cannot be written holds up no run and no admission, and is tried again.
+    Nothing depends on a mark: one that cannot be written, or that takes long behind a webhook that hangs, holds up no
+    run and no admission, and is asked for again.
     """
 
     def __init__(self, kube: KubeClient, store: Store, clock: Clock, tunables: Callable[[], Tunables]) -> None:
@@ -36,6 +38,32 @@ class NodeMarker:
         self._clock = clock
         self._tunables = tunables
         self._rests: dict[str, float] = {}  # node, or all of them -> monotonic seconds
+        self._under_way: dict[Hashable, asyncio.Task[None]] = {}  # by what is wanted
+
+    def begin_to_note(self, wanted: RememberFailure | ForgiveFailures) -> None:
+        """Have ``note`` done beside all else, unless it is under way."""
+        self._begin(wanted, lambda: self.note(wanted))
+
+    def begin_to_forgive(self) -> None:
+        """Have ``forgive`` done beside all else, unless it is under way."""
+        self._begin(EVERY_NODE, self.forgive)
+
+    def stop(self) -> None:
+        """Nothing more is written."""
+        for task in self._under_way.values():
+            task.cancel()
+
+    def _begin(self, wanted: Hashable, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if wanted in self._under_way:
+            return
+        task = self._under_way[wanted] = asyncio.create_task(work())
+
+        def ended(_: asyncio.Task[None]) -> None:
+            del self._under_way[wanted]
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.warning("marks of nodes are left as they are for now: %r", error)
+
+        task.add_done_callback(ended)
 
     async def note(self, wanted: RememberFailure | ForgiveFailures) -> None:
         """Write on a node what a decision wants it to carry, or no longer."""

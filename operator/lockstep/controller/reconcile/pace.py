@@ -15,13 +15,16 @@ from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.ratelimit import RateLimit
 from lockstep.controller.runtime.tallies import Tallies
 
-Excess = Literal["Writes", "Pods", "Events", "Processor"]
+Excess = Literal["Writes", "Pods", "Refused", "Events", "Processor"]
 
 WRITES_A_MINUTE, WRITES_AT_ONCE = 20, 60
 """Of status. A launch takes about six, a recovery as many. More where progress is to be written so often that it would
 take a third of them."""
 PODS_A_MINUTE, PODS_AT_ONCE = 2, 6
 """Times the pods of its gang."""
+REFUSED_A_MINUTE, REFUSED_AT_ONCE = 6, 18
+"""Times the pods of its gang, of those that were asked for and not taken. Where none is ever taken, the back-off of a
+launch asks ten times in its first minute, and launches follow each other every two."""
 EVENTS_A_MINUTE, EVENTS_AT_ONCE = 4, 12
 """Times the pods of its gang."""
 LEAST_GANG = 5
@@ -38,6 +41,7 @@ TOLD_EVERY = 600.0
 _WORDS: dict[Excess, str] = {
     "Writes": f"its status changes more than {WRITES_A_MINUTE} times a minute",
     "Pods": f"more pods are made for it than {PODS_A_MINUTE} gangs of its size a minute",
+    "Refused": f"more of its pods are refused, or not answered, than {REFUSED_A_MINUTE} gangs of its size a minute",
     "Events": f"more events come of it than {EVENTS_A_MINUTE} for each of its pods a minute",
     "Processor": f"a look at it took longer than {LOOK_SECONDS} s",
 }
@@ -82,6 +86,7 @@ class RunPace:
         self._limits: dict[Excess, RateLimit] = {
             "Writes": RateLimit(clock, per_second=more * WRITES_A_MINUTE / 60, burst=more * WRITES_AT_ONCE),
             "Pods": RateLimit(clock, per_second=PODS_A_MINUTE / 60, burst=PODS_AT_ONCE),
+            "Refused": RateLimit(clock, per_second=REFUSED_A_MINUTE / 60, burst=REFUSED_AT_ONCE),
             "Events": RateLimit(clock, per_second=EVENTS_A_MINUTE / 60, burst=EVENTS_AT_ONCE),
         }
         self._rests: dict[str, float] = {}  # until when, monotonic
@@ -111,7 +116,7 @@ class RunPace:
 
     def rest_of_pods(self, key: str) -> float:
         """Seconds until more pods may be made for it; 0: now."""
-        return self._limits["Pods"].debt(key)
+        return max(self._limits["Pods"].debt(key), self._limits["Refused"].debt(key))
 
     def wrote(self, key: str) -> None:
         """One status was written."""
@@ -124,6 +129,11 @@ class RunPace:
     def not_sent(self, key: str, gang: int) -> None:
         """One of those that were asked for never came to the API server."""
         self._limits["Pods"].charge(key, -1 / max(LEAST_GANG, gang))
+
+    def not_taken(self, key: str, gang: int) -> None:
+        """One of those that were asked for was refused, or nobody knows that it was made."""
+        self.not_sent(key, gang)
+        self._charge("Refused", key, 1 / max(LEAST_GANG, gang))
 
     def count_events(self, key: str, events: int, gang: int) -> None:
         """So many events were told."""
@@ -176,5 +186,6 @@ class RunPace:
 
     def _charge(self, excess: Excess, key: str, tokens: float) -> None:
         limit = self._limits[excess]
+        waits = limit.debt(key) > 0
         limit.charge(key, tokens)
-        self._tallies.paced[excess] += limit.debt(key) > 0
+        self._tallies.paced[excess] += not waits and limit.debt(key) > 0

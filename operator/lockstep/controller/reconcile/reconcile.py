@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from lockstep.api.base import nesting
 from lockstep.api.base.nesting import read_object
@@ -34,6 +34,7 @@ from lockstep.core.failures.breaker import disruption
 from lockstep.core.failures.node_memory import forgiven_at
 from lockstep.core.model.assignment import ASSIGNMENT_KEY, is_held
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.plan import DeletePod
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.reservation import RESERVATION_KEY
 from lockstep.core.model.snapshot import ClusterSnapshot, Lag, Leadership, RunSnapshot, RunView
@@ -109,6 +110,7 @@ class Reconciler:
 
     async def stop(self) -> bool:
         """Let what is on its way come to its end; nothing is begun any more. False: it has not come to its end."""
+        self._nodes.stop()
         return await self._executor.admissions.settle(_LAST_ANSWERS)
 
     async def reconcile(self, key: str) -> None:
@@ -263,9 +265,9 @@ class Reconciler:
         await self._executor.admissions.carry_out(plan)
         if not await self._executor.admissions.queue_statuses(plan.queues):
             self._queue.wake_at(CLUSTER_KEY, now + TOLD_EVERY)
-        await self._nodes.forgive()
+        self._nodes.begin_to_forgive()
         if (moment := forgiven_at(snapshot.nodes.values())) is not None:
-            # Those whose day is over could not be written just now: they must not bring us back at once.
+            # Those whose day is over may be such as cannot be written: they must not bring us back at once.
             self._queue.wake_at(CLUSTER_KEY, max(moment, now + REST))
 
     def _notice_disruption(self, snapshot: ClusterSnapshot, tunables: Tunables, now: float) -> ClusterSnapshot:
@@ -289,20 +291,20 @@ class Reconciler:
             self._queue.wake_at(key, self._clock.now() + again - now)
             return
         self._orphans_again.pop(key, None)
+        deletes = await self._orphans(namespace, name)
         try:
-            await self._delete_orphans(namespace, name)
-        except ApiError as error:
-            if not error.is_of_one_object:
-                raise
-            self._store.left_out.note(PODS.plural, f"of {key}, which is gone,", error.status, f"stay: {error.words}")
-            self._orphans_again[key] = now + _UNREAD_AGAIN
+            await self._executor.delete_pods(namespace, deletes)
+        except KubeError as error:  # refused, or without an answer, as behind a webhook that fails
+            kind = error.status if isinstance(error, ApiError) else type(error)
+            self._store.left_out.note(PODS.plural, f"of {key}, which is gone,", kind, f"stay: {error.words}")
+            self._orphans_again[key] = self._clock.monotonic() + _UNREAD_AGAIN
             self._queue.wake_at(key, self._clock.now() + _UNREAD_AGAIN)
 
-    async def _delete_orphans(self, namespace: str, name: str) -> None:
-        """Pods whose run is gone go too; that it is gone is first confirmed by a quorum read."""
+    async def _orphans(self, namespace: str, name: str) -> Sequence[DeletePod]:
+        """Pods whose run is gone go too; that it is gone is first confirmed by a quorum read. Raises KubeError."""
         orphans = self._store.orphaned_pods(namespace, name)
         if not orphans:
-            return
+            return ()
         try:
             living = read_object(await self._kube.get(RUNS, name, namespace))["metadata"]["uid"]
         except ApiError as error:
@@ -311,12 +313,11 @@ class Reconciler:
             living = ""
         gone = [pod for pod in orphans if pod.run_uid != living]
         if self._tunables().mode is Mode.REPORT_ONLY:
-            return
+            return ()
         for uid in {pod.run_uid for pod in gone}:
             self._book.forget(uid)
             self._recoveries.forget(uid)
-        deletes = [*orphan_deletes(gone, self._tunables(), self._clock.now())]
-        await self._executor.delete_pods(namespace, deletes)
+        return [*orphan_deletes(gone, self._tunables(), self._clock.now())]
 
     async def _read_what_is_unread(self) -> set[str]:
         """Runs whose nodes others need not wait for. Raises KubeError while there are some that they wait for, once all

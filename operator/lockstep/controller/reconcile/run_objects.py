@@ -75,9 +75,9 @@ class RunObjects:
             self.tell_of_pace(run)
             return
         gang = len((plan.status or run.status).assignment.nodes)
-        self.pace.made(key, len(plan.creates), gang)
         if plan.pod_group is not None:
             await self._ensure_pod_group(run, plan.pod_group, plan.creates)
+        self.pace.made(key, len(plan.creates), gang)
         await all_of([self._create(run, pod, gang) for pod in plan.creates])
 
     def tell_of_pace(self, run: RunView) -> None:
@@ -99,17 +99,21 @@ class RunObjects:
         try:
             reply = await self._kube.create(PODS, pod.body, pod.namespace)
         except KubeError as error:
-            if isinstance(error, UnreachableError):
-                self.pace.not_sent(run_key(run.namespace, run.name), gang)
             if isinstance(error, ApiError) and error.reason == "AlreadyExists":
-                await self._recognise(run, pod)
+                await self._recognise(run, pod, gang)
                 return
+            self._take_back(run, gang, error)
             if self._runs.note_not_made(run, [pod], error):
                 self._events.warn(run, EventReason.POD_REFUSED, ActionWord.CREATE_POD, f"pod {pod.name}: {error.words}")
             raise
         self._store.apply_pod(reply)
 
-    async def _recognise(self, run: RunView, pod: CreatePod) -> None:
+    def _take_back(self, run: RunView, gang: int, error: KubeError) -> None:
+        """It was counted as made."""
+        count = self.pace.not_sent if isinstance(error, UnreachableError) else self.pace.not_taken
+        count(run_key(run.namespace, run.name), gang)
+
+    async def _recognise(self, run: RunView, pod: CreatePod, gang: int) -> None:
         """A pod of this name exists: ours from a creation whose answer was lost, or somebody else's."""
         reply = await self._kube.get(PODS, pod.name, pod.namespace)
         owners = nesting.loads(reply)["metadata"].get("ownerReferences", [])
@@ -127,7 +131,9 @@ class RunObjects:
         refused = RefusedCreate(self._clock.now(), message)
         if self._store.note_refused_create(run.uid, pod.name, refused):
             self._events.warn(run, reason, ActionWord.CREATE_POD, message)
-        raise ApiError(409, "AlreadyExists", message)
+        in_the_way = ApiError(409, "AlreadyExists", message)
+        self._take_back(run, gang, in_the_way)
+        raise in_the_way
 
     async def create_job(self, run: RunView, job: CreateJob) -> None:
         """One that is refused holds up nothing else: it is said, and made again when the run is next reconciled."""
@@ -199,16 +205,18 @@ class RunObjects:
         if rest := self.pace.rest_of_pods(key):
             self._queue.wake_at(key, self._clock.now() + rest)
             return
-        asked = run.status.scale_up
-        self.pace.made(key, len(wanted), asked.nodes if asked is not None else 0)
+        gang = run.status.scale_up.nodes if run.status.scale_up is not None else 0
+        self.pace.made(key, len(wanted), gang)
         for first in range(0, len(wanted), CONCURRENT_WRITES):
-            await all_of([self._create_placeholder(run, pod) for pod in wanted[first : first + CONCURRENT_WRITES]])
+            some = wanted[first : first + CONCURRENT_WRITES]
+            await all_of([self._create_placeholder(run, pod, gang) for pod in some])
 
-    async def _create_placeholder(self, run: RunView, pod: CreatePlaceholder) -> None:
+    async def _create_placeholder(self, run: RunView, pod: CreatePlaceholder, gang: int) -> None:
         try:
             reply = await self._kube.create(PODS, pod.body, pod.namespace)
         except KubeError as error:
             if not isinstance(error, ApiError) or error.reason != "AlreadyExists":
+                self._take_back(run, gang, error)
                 self._note_scale_up_refused(run, pod.name, error)
                 if not error.is_verdict:
                     raise
@@ -218,7 +226,9 @@ class RunObjects:
             found = parse_pod(reply).view
             if not isinstance(found, PlaceholderView) or found.run_uid != run.uid:
                 words = f"a pod {pod.name} that is not of this run is in the way; delete or rename it"
-                self._note_scale_up_refused(run, pod.name, ApiError(409, "AlreadyExists", words))
+                in_the_way = ApiError(409, "AlreadyExists", words)
+                self._take_back(run, gang, in_the_way)
+                self._note_scale_up_refused(run, pod.name, in_the_way)
                 return
         self._store.forget_refused_create(run.uid, pod.name)
         self._store.apply_pod(reply)

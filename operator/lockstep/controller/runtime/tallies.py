@@ -21,7 +21,7 @@ PASSES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 LOOKS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
 """A look that changes nothing, or one that makes the pods of a large gang."""
 
-EXCESSES = ("Writes", "Pods", "Events", "Processor")
+EXCESSES = ("Writes", "Pods", "Refused", "Events", "Processor")
 """What one run can be too much of (``reconcile.pace``)."""
 
 

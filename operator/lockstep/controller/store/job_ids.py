@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import OrderedDict
 from typing import Any
 
 from lockstep.api.base import names, nesting
@@ -15,7 +14,8 @@ from lockstep.core.model.job_ids import next_block
 log = logging.getLogger("lockstep.jobids")
 CONFIG_MAP, _KEY = names.JOB_IDS_CONFIG_MAP, "next"
 _TRIES = 5
-_KEPT = 4096
+_TIDY_FROM = 4096
+"""Numbers that are kept before it is looked which of them nobody waits for any more."""
 
 
 class UsedUpError(KubeError):
@@ -35,8 +35,8 @@ class UsedUpError(KubeError):
 class JobIds:
     """Numbers of this leader, and those that wait to be written into a status.
 
-    Of two leaders at a time each has a block of its own. A number is kept for the run or array that it was taken for:
-    were that decided upon twice, it is the same.
+    Of two leaders at a time each has a block of its own. A number is kept for the run or array that it was taken for
+    until that has it in status or is gone, however many others wait: were it decided upon twice, it is the same.
     """
 
     def __init__(self, kube: KubeClient, store: Store, namespace: str) -> None:
@@ -45,7 +45,8 @@ class JobIds:
         self._namespace = namespace
         self._left = range(0)
         self._highest = 0  # of the blocks that were taken here
-        self._kept: OrderedDict[str, int] = OrderedDict()  # by UID
+        self._kept: dict[str, int] = {}  # by UID
+        self._tidy_at = _TIDY_FROM
         self._turn = asyncio.Lock()
         store.job_id_of = self.kept_for
 
@@ -62,8 +63,13 @@ class JobIds:
                 self._left = await self._next_block(count)
                 self._highest = self._left[-1]
             self._kept[uid], self._left = self._left[0], self._left[count:]
-            if len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+            if len(self._kept) > self._tidy_at:
+                self._kept = {uid: number for uid, number in self._kept.items() if self._waits(uid)}
+                self._tidy_at = _TIDY_FROM + 2 * len(self._kept)
+
+    def _waits(self, uid: str) -> bool:
+        known = self._store.runs.get(uid) or self._store.run_sets.cache.get(uid)
+        return known is not None and known.status.job_id is None
 
     async def _next_block(self, least: int) -> range:
         for _ in range(_TRIES - 1):

@@ -336,7 +336,7 @@ class Plan:
     refused_runs: tuple[RefuseRun, ...] = ()
     placeholders: tuple[CreatePlaceholder, ...] = ()
     provisioning: EnsureProvisioning | DeleteProvisioning | None = None
-    node_failures: tuple[RememberFailure | ForgiveFailures, ...] = ()
+    node_failures: tuple[RememberFailure | ForgiveFailures, ...] = ()  # nothing waits for these
     pod_group_deletes: tuple[DeletePodGroup, ...] = ()  # then comes the status, which only forgets them
     delete_run: bool = False  # its record has been kept for as long as was asked
     workload: WorkloadWrite | None = None  # rests on the status and on the pods that are gone already
