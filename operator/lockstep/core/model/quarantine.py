@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from lockstep.api.checkpoint_status import CheckpointStatus
+from lockstep.api.run_status import TrainingRunStatus
 
 
 class Save(Struct, frozen=True, array_like=True):
@@ -34,3 +35,10 @@ def in_quarantine(quarantine: Quarantine, tier: str, step: int, attempt: int | N
     """It may be one of those; ``attempt`` 0 or None: not known."""
     save = Save(step, attempt or 0)
     return any(tier == bad_tier and bad.may_be(save) for bad_tier, bad in quarantine)
+
+
+def is_trusted(status: TrainingRunStatus, tier: str, step: int, attempt: int | None) -> bool:
+    """Training may go on from it: it is not in quarantine, nor beyond a roll back and saved before that."""
+    ceiling = status.checkpoint.ceiling
+    is_beyond = ceiling is not None and step > ceiling and (attempt or 0) <= status.recovery.diverged_attempt
+    return not is_beyond and not in_quarantine(quarantine_of(status.checkpoint), tier, step, attempt)

@@ -2,7 +2,10 @@
 
 import pytest
 
-from lockstep.core.model.quarantine import Save, in_quarantine
+from lockstep.api.base.changes import changed
+from lockstep.api.checkpoint_status import CheckpointStatus, QuarantinedCheckpoint
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.model.quarantine import Save, in_quarantine, is_trusted
 
 BAD = frozenset({("shared", Save(300, 2)), ("shared", Save(400)), ("local", Save(500, 1))})
 
@@ -41,3 +44,25 @@ def test_a_checkpoint_that_may_be_a_bad_one_is_in_quarantine(
 ) -> None:
     assert in_quarantine(BAD, tier, step, attempt) is bad
     assert not in_quarantine(frozenset(), tier, step, attempt)
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "tier", "step", "attempt", "trusted"),
+    [
+        (None, "shared", 300, 1, False),
+        (None, "shared", 300, 2, True),
+        (None, "local", 300, 1, True),
+        (200, "shared", 200, 1, True),
+        (200, "shared", 250, 1, False),
+        (200, "shared", 250, None, False),
+        (200, "shared", 250, 2, True),  # saved after the roll back
+        (400, "shared", 300, 1, False),
+    ],
+)
+def test_what_is_in_quarantine_or_was_rolled_back_is_not_gone_on_from(
+    ceiling: int | None, tier: str, step: int, attempt: int | None, trusted: bool
+) -> None:
+    bad = QuarantinedCheckpoint(tier="shared", step=300, attempt=1, reason="it failed")
+    status = TrainingRunStatus(checkpoint=CheckpointStatus(ceiling=ceiling, quarantined=(bad,)))
+    status = changed(status, recovery=changed(status.recovery, diverged_attempt=1))
+    assert is_trusted(status, tier, step, attempt) is trusted
