@@ -291,6 +291,8 @@ def test_a_gang_that_leaves_gpus_unused_is_explained_with_them() -> None:
     raw = sample.running()
     raw["status"]["resolved"] |= {"gpuResource": "amd.com/gpu", "unusedGpus": "8 amd.com/gpu on gpu-1, gpu-2"}
     assert "It leaves GPUs of its nodes unused: 8 amd.com/gpu on gpu-1, gpu-2." in explained(raw)
+    large = raw | {"status": raw["status"] | {"assignment": {"hash": "h", "configMap": "large"}}}
+    assert "It leaves GPUs of its nodes unused: 8 amd.com/gpu on gpu-1, gpu-2." in explained(large)
     shown = "\n".join(paged(raw))
     assert "amd.com/gpu, " in shown
     assert "8 amd.com/gpu on gpu-1, gpu-2" in shown

@@ -152,6 +152,13 @@ def test_a_checkpoint_newer_than_the_last_step_costs_nothing() -> None:
     assert "Where that fails, no step is lost." in " ".join(costs(Deed.CANCEL, ahead, Stakes()))
 
 
+@pytest.mark.parametrize(("vacant", "held"), [((), 4), ((2,), 3)])
+def test_nodes_that_are_too_many_for_status_are_given_back_as_well(vacant: tuple[int, ...], held: int) -> None:
+    assignment = changed(RUNNING.status.assignment, nodes=(), incarnations=(), config_map="large", vacant=vacant)
+    large = replace(RUNNING, status=changed(RUNNING.status, assignment=assignment))
+    assert f"It gives back {held} nodes." in " ".join(costs(Deed.SUSPEND, large, Stakes()))
+
+
 def test_other_actions_say_what_comes_of_them() -> None:
     assert "to be repeated when it goes on" in " ".join(costs(Deed.SUSPEND, RUNNING, Stakes()))
     assert "goes on from step 400" in " ".join(costs(Deed.RESUME, RUNNING, Stakes()))

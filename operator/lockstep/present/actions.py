@@ -15,7 +15,7 @@ from lockstep.core.model.test_only import is_test_only
 from lockstep.core.model.tiers import LOCAL, SHARED
 from lockstep.core.run.way_back import begun_at, newest_trusted, on_disks_alone, passed_over
 from lockstep.present.amounts import duration, plural
-from lockstep.present.runs import current_phase, queue_of
+from lockstep.present.runs import current_phase, nodes_held, queue_of
 
 _NAMED = 3
 
@@ -85,7 +85,7 @@ DONE: Mapping[Deed, str] = {
 
 def costs(action: Deed, run: RunView, stakes: Stakes) -> Iterator[str]:
     """What is lost, who takes the nodes, and whether there is a way back."""
-    nodes = sum(map(bool, run.status.assignment.nodes))
+    nodes = nodes_held(run)
     match action:
         case Deed.CHECKPOINT:
             stops = f" for about {_seconds(stakes.block_seconds)}" if stakes.block_seconds else ""
