@@ -122,8 +122,7 @@ def _loses(run: RunView, stakes: Stakes, fate: str, *tiers: str) -> Iterator[str
     elif saved is None and wrong is not None:
         what = f"its steps since the newest checkpoint before step {wrong.step}, or its start, are {fate}"
     elif since is None:
-        saves = run.status.checkpoint.latest
-        why = "it has none in a shared tier" if saves else "no checkpoint of it is known"
+        why = "it has none in a shared tier" if run.status.checkpoint.latest else "no checkpoint of it is known"
         what = f"all {plural(steps, 'step')} of it{took} {verb} {fate}, as {why}"
     else:
         what = f"{plural(steps, 'step')} since step {since}{took} {verb} {fate}"
