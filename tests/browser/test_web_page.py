@@ -171,6 +171,29 @@ async def test_a_loss_over_more_than_two_decades_has_a_log_axis_and_a_switch(
     assert await tab.evaluate("document.querySelector('.loss').outerHTML.includes('NaN')") is False
 
 
+@pytest.mark.parametrize(
+    ("steps", "losses"),
+    [
+        ([1, 2], [0.3, 0.30000000000000004]),
+        ([1, 2], [1e16, 1e16 + 2]),
+        ([1, 2], [5e-324, 1e-323]),
+        ([1, 2], [1e-300, 1.7976931348623157e308]),
+        ([1, 2], [-1.7976931348623157e308, 1.7976931348623157e308]),
+        ([2**53 - 1, 2**53], [2.0, 1.0]),
+        ([2**53, 2**53 + 2], [2.0, 1.0]),
+    ],
+)
+async def test_whatever_numbers_a_run_reports_its_chart_is_drawn(
+    desk: Desk, steps: list[int], losses: list[float]
+) -> None:
+    await desk.enter()
+    series = json.dumps([{"name": "", "step": steps, "value": losses, "attempt": [1, 1]}])
+    drawn = f"curves({series}, 'any', 'Loss').querySelectorAll('text').length"
+    async with asyncio.timeout(60):
+        labels = await desk.tab.evaluate(f"import('/ui/losses.js').then(({{curves}}) => {drawn})")
+    assert 0 < labels < 20
+
+
 async def test_a_loss_is_told_in_four_digits(desk: Desk) -> None:
     see_loss(desk, 99_999, "8.712142118838528e-12")
     await desk.enter("admin", "runs/research/llama-70b")

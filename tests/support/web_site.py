@@ -116,8 +116,9 @@ class Reviewer:
     down: bool = False
 
     def admit(self, token: str, name: str, *rights: str) -> None:
-        """``rights``: namespaces where they may get runs and arrays, ``*`` for all; ``no arrays``: runs alone;
-        ``nodes`` and ``queues`` to list those, ``edit`` to change runs, ``logs`` to read those of pods."""
+        """``rights``: namespaces where they may get runs and arrays, ``*`` for all; ``no arrays``: runs alone,
+        ``no runs``: arrays alone; ``nodes`` and ``queues`` to list those, ``edit`` to change runs, ``logs`` to read
+        those of pods."""
         self.users[token] = name, frozenset(rights)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -139,7 +140,7 @@ class Reviewer:
             allowed = "logs" in rights
         elif wanted["verb"] in ("patch", "create"):
             allowed = "edit" in rights
-        elif wanted["resource"] == names.RUN_SETS and "no arrays" in rights:
+        elif {names.RUN_SETS: "no arrays", names.RUNS: "no runs"}.get(wanted["resource"]) in rights:
             allowed = False
         elif wanted["resource"] in (names.RUNS, names.RUN_SETS):
             allowed = "*" in rights or (wanted["namespace"] in rights and bool(wanted["namespace"]))

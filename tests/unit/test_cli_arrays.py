@@ -87,6 +87,13 @@ def paged(status: dict[str, Any], **spec: Any) -> list[str]:
     return list(array_status.page(parse_run_set(sweep(status, **spec)), [runs.view(raw) for raw in RUNS]))
 
 
+def test_a_run_whose_nodes_are_too_many_for_its_status_runs() -> None:
+    large = of_sweep(sample.running(), 43)
+    large["status"]["assignment"] = {"hash": "h", "configMap": "large"}
+    lines = list(array_status.page(parse_run_set(sweep(AT_WORK)), [runs.view(large)]))
+    assert [line.split() for line in lines if line.startswith("running")] == [["running", "1", "43"]]
+
+
 @pytest.mark.parametrize(
     ("name", "lines"),
     [

@@ -1,14 +1,16 @@
-"""What the API server says no with, in the words that a user is shown."""
+"""Which cluster is asked, and what it says no with, in the words that a user is shown."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
-from lockstep.cli.client import Cluster, _api_error
+from lockstep.cli.client import Cluster, _api_error, connect
 from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.cli.submission.refusals import in_fields
 
@@ -93,3 +95,54 @@ def test_what_is_no_answer_of_an_api_server_is_said_to_be_none(answer: bytes) ->
             ask("path")
     with pytest.raises(CliError, match="is no API server"):
         list(cluster.watch("path", seconds=1))
+
+
+def kubeconfig(path: Path, *contexts: str, **more: Any) -> str:
+    """A file that knows these contexts: the server, user and namespace of each have its name."""
+    content: dict[str, Any] = {
+        "contexts": [{"name": it, "context": {"cluster": it, "user": it, "namespace": f"of-{it}"}} for it in contexts],
+        "clusters": [{"name": it, "cluster": {"server": f"http://{path.name}.{it}"}} for it in contexts],
+        "users": [{"name": it, "user": {"token": f"{path.name}.{it}"}} for it in contexts],
+    }
+    path.write_text(yaml.safe_dump(content | more))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "context", "chosen"),
+    [
+        ({"current-context": "a"}, {"current-context": "b"}, None, "first.a"),
+        ({"current-context": "a"}, {"current-context": ""}, None, "first.a"),
+        ({"current-context": ""}, {"current-context": "b"}, None, "second.b"),
+        ({"current-context": None}, {"current-context": "both"}, None, "first.both"),
+        ({}, {"current-context": "b"}, None, "second.b"),
+        ({"current-context": "a"}, {}, "b", "second.b"),
+        ({"current-context": ""}, {}, "a", "first.a"),
+        ({}, {}, "b", "second.b"),
+        ({"current-context": "deleted"}, {}, "both", "first.both"),
+        ({"current-context": "a"}, {}, "", "first.a"),
+    ],
+)
+def test_a_kubeconfig_leads_where_it_leads_kubectl(
+    first: dict[str, Any],
+    second: dict[str, Any],
+    context: str | None,
+    chosen: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = [
+        kubeconfig(tmp_path / "first", "a", "both", **first),
+        kubeconfig(tmp_path / "second", "b", "both", **second),
+    ]
+    monkeypatch.setenv("KUBECONFIG", ":".join(files))
+    cluster, name = connect(None, context, None), chosen.partition(".")[2]
+    assert cluster._api.configuration.host == f"http://{chosen}"
+    assert cluster.token() == chosen
+    assert (cluster.context, cluster.namespace) == (name, f"of-{name}")
+
+
+def test_without_a_current_context_the_remedy_is_told(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match="it has no current-context; kubectl config use-context NAME") as refused:
+        connect(None, None, kubeconfig(tmp_path / "config", "a", **{"current-context": ""}))
+    assert "--context" in refused.value.remedy

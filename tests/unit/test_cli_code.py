@@ -176,13 +176,13 @@ def test_the_code_goes_with_the_run_that_mounts_it(program: Path, capsys: pytest
     with code.sent_along(server, run, packed, dry_run=False, keep=True) as sent:
         sent.needed = True
         run["metadata"] |= {"uid": "u", "namespace": "team"}
-        code.adopt(server, run)
+        code.adopt(server, run, sent)
     made = server.objects["configmaps/hello-code-00000"]
     assert made["metadata"]["ownerReferences"] == [
         {"apiVersion": "lockstep.dev/v1alpha1", "kind": "TrainingRun", "name": "hello", "uid": "u"}
     ]
     again = run | {"metadata": {"name": "hello", "uid": "v"}}
-    code.adopt(server, again)
+    code.adopt(server, again, sent)
     assert owners(server) == ["u", "v"], "a run that takes it over"
 
 
@@ -212,26 +212,29 @@ def test_the_code_outlives_a_run_that_is_deleted_for_the_next_one(program: Path)
     with code.sent_along(server, run, packed, dry_run=False, keep=True) as sent:
         sent.needed = True
         run["metadata"] |= {"uid": "u", "namespace": "team"}
-        code.adopt(server, run)
-    code.adopt(server, run | {"metadata": {"name": "another", "uid": "w"}})
+        code.adopt(server, run, sent)
+    code.adopt(server, run | {"metadata": {"name": "another", "uid": "w"}}, code.Sent())
     held: code.Owners = []
     code.hold_on_to(server, run, held)
     assert owners(server) == [], "it would go with the old run"
-    code.adopt(server, run | {"metadata": {"name": "hello", "uid": "v"}})
+    code.adopt(server, run | {"metadata": {"name": "hello", "uid": "v"}}, code.Sent())
     code.give_back(server, held, but="u")
     assert owners(server) == ["v", "w"], "of the new one, and of another that mounts it"
 
 
-def test_a_run_that_only_asks_leaves_the_code_of_another_as_it_is(program: Path) -> None:
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_run_that_only_asks_leaves_the_code_of_another_as_it_is(program: Path, is_kept: bool) -> None:
     server, run = CliServer(), manifest()
     packed = code.packed_for([run], str(program))
     with code.sent_along(server, run, packed, dry_run=False, keep=True) as sent:
         sent.needed = True
         run["metadata"] |= {"uid": "u", "namespace": "team"}
-        code.adopt(server, run)
-    asks = {names.ANNOTATION_TEST_ONLY: "true"}
-    code.adopt(server, run | {"metadata": {"name": "hello-test-x", "uid": "v", "annotations": asks}})
-    assert owners(server) == ["u"]
+        code.adopt(server, run, sent)
+    if is_kept:  # by a retry that was cut off before it made the new run
+        code.hold_on_to(server, run, [])
+    before, asks = owners(server), {names.ANNOTATION_TEST_ONLY: "true"}
+    code.adopt(server, run | {"metadata": {"name": "hello-test-x", "uid": "v", "annotations": asks}}, code.Sent())
+    assert owners(server) == before
 
 
 def test_code_that_goes_along_anew_takes_the_place_of_what_did_before(program: Path) -> None:

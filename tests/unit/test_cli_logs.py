@@ -259,7 +259,9 @@ def test_a_followed_run_that_ends_without_nodes_says_so(monkeypatch: pytest.Monk
         follow_sample(monkeypatch, later, lambda followed, rank: None)
 
 
-@pytest.mark.parametrize("failure", [Unreachable("no answer"), ApiServerError(503, "busy")])
+@pytest.mark.parametrize(
+    "failure", [Unreachable("no answer"), ApiServerError(503, "busy"), ApiServerError(429, "busy")]
+)
 def test_an_assignment_that_lies_beside_the_run_is_asked_for_until_it_comes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failure: Exception
 ) -> None:

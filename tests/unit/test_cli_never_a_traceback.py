@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -177,11 +178,18 @@ def test_whatever_answers_once_it_is_watched(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer, remedies = (ANSWERS | CHANGES)[what]
-    listed = has(sample.running())
-    with answering(lambda request: (answer if "watch=" in request.path else listed)(request)) as server:
+    listed, ends = has(sample.running()), refuses(403, "Forbidden", FORBIDDEN)
+    watches: list[Answer] = []
+    """The first of each time may be waited out."""
+
+    def answered(request: BaseHTTPRequestHandler) -> None:
+        (watches.pop(0) if "watch=" in request.path else listed)(request)
+
+    with answering(answered) as server:
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", server)))
         for more in ([], ["-A", "--finished"], ["-o", "json"]):
             words = ["queue", "--watch", *more]
+            watches[:] = [answer, ends, ends]
             code, said = typed(words, capsys)
             assert_clear(code, said, remedies, words)
 

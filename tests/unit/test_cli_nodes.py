@@ -5,9 +5,12 @@ from typing import Any, cast
 import pytest
 
 from lockstep.api.base import names
+from lockstep.cli import client
 from lockstep.cli.actions import nodes
 from lockstep.cli.client import Cluster
+from lockstep.cli.commands.nodes import app
 from lockstep.cli.errors import ApiServerError, CliError
+from lockstep.cli.main import main
 from lockstep.cli.runs import view
 from lockstep.cli.views.nodes import listing, show
 from lockstep.core.model.snapshot import NodeFailure, NodeView
@@ -135,3 +138,44 @@ def test_gpus_of_any_make_are_counted_and_those_that_are_away_are_told(
     assert line.split()[4] == gpus
     assert line.endswith(why or "-")
     assert bool(listing([view], [], wide=False, every=False, now=NOW)[1:]) is bool(why)
+
+
+@pytest.mark.parametrize("verb", [command.name for command in app.registered_commands])
+@pytest.mark.parametrize(
+    ("before", "behind", "cluster"),
+    [
+        (["--context", "b"], [], ("b", None)),
+        (["--kubeconfig", "f"], ["--context", "b"], ("b", "f")),
+        (["--context", "b", "--kubeconfig", "f"], ["--context", "c"], ("c", "f")),
+        ([], ["--context", "c"], ("c", None)),
+        ([], [], (None, None)),
+    ],
+)
+def test_a_verb_is_for_the_cluster_that_is_named_before_or_behind_it(
+    verb: str,
+    before: list[str],
+    behind: list[str],
+    cluster: tuple[str | None, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[str | None, ...]] = []
+
+    def connect(namespace: str | None, *named: str | None) -> Cluster:
+        seen.append(named)
+        raise CliError("no way there")
+
+    monkeypatch.setattr(client, "connect", connect)
+    with pytest.raises(SystemExit):
+        main(["nodes", *before, verb, *behind, "gpu-1"])
+    assert seen == [cluster]
+
+
+@pytest.mark.parametrize("typed", [["--all"], ["-o", "json"], ["--output", "table"], ["--operator-namespace", "x"]])
+def test_what_a_verb_of_nodes_does_not_know_is_not_dropped_in_front_of_it(
+    typed: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(client, "connect", lambda *_: pytest.fail("nothing is to be changed"))
+    with pytest.raises(SystemExit) as end:
+        main(["nodes", *typed, "drain", "gpu-1"])
+    assert end.value.code == 2
+    assert "is of lockstep nodes alone, and not of drain" in capsys.readouterr().err

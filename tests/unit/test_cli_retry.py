@@ -24,6 +24,7 @@ from support.cli_server import USER, CliServer
 SAVED = {
     "latest": [{"tier": "shared", "step": 400, "path": f"/shared-checkpoints/team/llama/{sample.UID}/a2/step-400"}]
 }
+BAD = {"tier": "shared", "step": 400, "reason": "it failed soon after it was loaded"}
 OLD = f"team/llama/{sample.UID}"
 
 
@@ -532,6 +533,13 @@ def test_submit_from_a_run_names_it_and_takes_its_claim_where_the_new_one_has_no
     assert manifest["spec"]["checkpoint"] == {"shared": {"claimName": "lustre"}, "start": {"run": "llama"}}
 
 
+def test_submit_from_a_run_takes_the_step_that_its_manifest_names_whatever_came_of_it() -> None:
+    manifest = Flags(image="x", command=["a"]).manifest("next")
+    manifest["spec"]["checkpoint"] = {"shared": {"claimName": "lustre"}, "start": {"step": 400}}
+    going_on.start_from(manifest, ended(checkpoint=SAVED | {"quarantined": [BAD]}))
+    assert manifest["spec"]["checkpoint"]["start"] == {"run": "llama", "step": 400}
+
+
 @pytest.mark.parametrize("array", ["", "0-3"])
 def test_submit_takes_from_as_a_flag_for_runs_and_arrays(monkeypatch: pytest.MonkeyPatch, array: str) -> None:
     server = with_run(ended())
@@ -554,6 +562,8 @@ def test_submit_takes_from_as_a_flag_for_runs_and_arrays(monkeypatch: pytest.Mon
     [
         (ended(checkpoint={}), "next", None, "has saved nothing in a shared tier"),
         (ended(), "llama", None, "cannot start from itself"),
+        (ended(checkpoint=SAVED | {"ceiling": 300}), "next", None, "went wrong after step 300 of llama"),
+        (ended(checkpoint=SAVED | {"quarantined": [BAD]}), "next", None, "is in quarantine: it failed"),
         (ended(), "next", {"shared": {"claimName": "nfs"}}, "saved on claim lustre, the new one on nfs"),
         (ended(), "next", {"local": {"storage": "nvme"}}, "the new one names no shared tier"),
         (

@@ -8,7 +8,8 @@ import pytest
 
 from lockstep.api.base import names
 from lockstep.cli.errors import ApiServerError, CliError, ExitCode
-from lockstep.cli.submission import submit, test_only
+from lockstep.cli.submission import code, submit, test_only
+from lockstep.present import code_maps
 from support import sample_runs as sample
 from support.cli_server import USER, CliServer
 from support.sample_runs import NOW
@@ -22,7 +23,7 @@ def answered(**fields: Any) -> dict[str, Any]:
 
 
 def ask(server: CliServer, seconds: float = 5.0) -> dict[str, Any]:
-    return test_only.ask(server, MANIFEST, seconds)
+    return test_only.ask(server, MANIFEST, seconds=seconds)
 
 
 def test_it_is_asked_under_a_name_of_its_own_and_deleted_with_the_answer() -> None:
@@ -36,6 +37,27 @@ def test_it_is_asked_under_a_name_of_its_own_and_deleted_with_the_answer() -> No
     assert body["spec"] == sample.SPEC
     assert server.deleted == [body["metadata"]["uid"]]
     assert MANIFEST["metadata"]["name"] == "llama"
+
+
+@pytest.mark.parametrize(("sent", "stays"), [(code.Sent(), True), (code.Sent(name="llama-code-ab1cd"), False)])
+def test_with_the_question_goes_the_code_that_came_with_it_and_no_other(sent: code.Sent, stays: bool) -> None:
+    """A retry that was cut off has left code that is nobody's."""
+    carried = {
+        "metadata": {
+            "name": "llama-code-ab1cd",
+            "uid": "c",
+            "resourceVersion": "1",
+            "labels": {code_maps.LABEL: "true"},
+        }
+    }
+    sources = {"sources": [{"configMap": {"name": "llama-code-ab1cd"}}]}
+    volumes = [{"name": "code", "mountPath": "/code", "projected": sources}]
+    server = CliServer({"configmaps/llama-code-ab1cd": carried}, statuses=[answered(start=sample.at(0))])
+    about = {"apiVersion": names.API_VERSION, "kind": names.RUN_KIND}
+    test_only.ask(server, MANIFEST | about | {"spec": sample.SPEC | {"volumes": volumes}}, sent)
+    assert len(server.deleted) == 1
+    assert ("configmaps/llama-code-ab1cd" in server.objects) is stays
+    assert not sent.needed
 
 
 @pytest.mark.parametrize("name", ["a" * 40, "x", "a-b-c-d-e-f-g-h-i-j-k-l-m-n-o-p"])

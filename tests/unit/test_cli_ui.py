@@ -88,7 +88,7 @@ def test_the_port_is_forwarded_by_kubectl_and_given_back(tmp_path: Path, monkeyp
 @pytest.mark.process
 def test_what_kubectl_refuses_is_told_with_a_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kubectl(tmp_path, monkeypatch, 'echo "error: deployments.apps not found" >&2; exit 1')
-    with pytest.raises(CliError, match="not found") as refused, ui.forwarded("ops", ui.OPERATOR, None, None):
+    with pytest.raises(CliError, match="not found") as refused, ui.forwarded("ops", ui.OPERATOR, "", None):
         pass
     assert "--url" in refused.value.remedy
 
@@ -96,12 +96,14 @@ def test_what_kubectl_refuses_is_told_with_a_way_out(tmp_path: Path, monkeypatch
 @pytest.mark.process
 def test_without_kubectl_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(CliError, match="kubectl cannot be run"), ui.forwarded("ops", ui.OPERATOR, None, None):
+    with pytest.raises(CliError, match="kubectl cannot be run"), ui.forwarded("ops", ui.OPERATOR, "", None):
         pass
 
 
 class Leases:
     """A cluster of which the operator's lease alone is asked for."""
+
+    context = "prod"
 
     def __init__(self, *holders: str | CliError) -> None:
         self.holders = list(holders)
@@ -166,12 +168,13 @@ echo "Forwarding from 127.0.0.1:{page} -> 8090"
     )  # shells ignore it for what runs in the background
     try:
         with pytest.raises(KeyboardInterrupt):
-            ui.keep_forwarded(leases, "ops", None, None, opened.append)
+            ui.keep_forwarded(leases, "ops", None, opened.append)
     finally:
         signal.signal(signal.SIGINT, before)
     assert opened == [page]
     ways = [line.split("127.0.0.1 ")[1] for line in calls.read_text().splitlines()]
-    assert ways == ["pod/op-a :8090", f"pod/op-a {page}:8090", f"pod/op-b {page}:8090"]
+    there = "--context=prod"  # although no flag names it: the token is of that cluster
+    assert ways == [f"pod/op-a :8090 {there}", f"pod/op-a {page}:8090 {there}", f"pod/op-b {page}:8090 {there}"]
     assert "looked for again" in capsys.readouterr().err
 
 
@@ -186,7 +189,7 @@ def test_an_operator_that_does_not_come_back_is_given_up(
         tmp_path, monkeypatch, f"[ -e {tmp_path}/gone ] || {{ touch {tmp_path}/gone; echo {said}; exit 0; }}; exit 1"
     )
     with pytest.raises(CliError, match="no port could be forwarded"):
-        ui.keep_forwarded(cast(Cluster, Leases(*[""] * 1000)), "ops", None, None, lambda _: None)
+        ui.keep_forwarded(cast(Cluster, Leases(*[""] * 1000)), "ops", None, lambda _: None)
 
 
 @pytest.mark.process
@@ -195,7 +198,7 @@ def test_an_operator_that_is_no_pod_is_told_from_one_that_cannot_be_reached(
 ) -> None:
     kubectl(tmp_path, monkeypatch, """echo 'Error from server (NotFound): pods "vm" not found' >&2; exit 1""")
     with pytest.raises(CliError, match="the operator that leads, vm, is no pod of namespace ops") as refused:
-        ui.keep_forwarded(cast(Cluster, Leases("vm-1a2b")), "ops", None, None, lambda _: None)
+        ui.keep_forwarded(cast(Cluster, Leases("vm-1a2b")), "ops", None, lambda _: None)
     assert "--url" in refused.value.remedy
 
 
@@ -207,7 +210,7 @@ def test_an_operator_without_a_page_is_told_from_one_that_is_not_there(
         port = unused.getsockname()[1]
     kubectl(tmp_path, monkeypatch, f'echo "Forwarding from 127.0.0.1:{port} -> 8090"; exec sleep 600')
     with pytest.raises(CliError, match="serves no page") as refused:
-        ui.keep_forwarded(cast(Cluster, Leases("")), "ops", None, None, lambda _: pytest.fail("nothing to open"))
+        ui.keep_forwarded(cast(Cluster, Leases("")), "ops", None, lambda _: pytest.fail("nothing to open"))
     assert "web.enabled=true" in refused.value.remedy
 
 
@@ -222,7 +225,7 @@ def test_what_kubectl_says_of_every_connection_never_holds_it_up(
         monkeypatch,
         f'echo "Forwarding from 127.0.0.1:1 -> 8090"; {talk}; touch {tmp_path}/told; exec sleep 600',
     )
-    with ui.forwarded("ops", ui.OPERATOR, None, None):
+    with ui.forwarded("ops", ui.OPERATOR, "", None):
         wait_for("kubectl has said it all", (tmp_path / "told").exists, seconds=20)
 
 

@@ -166,6 +166,11 @@ BECOMES: dict[str, tuple[list[dict[str, Any] | CliError], str, ExitCode]] = {
         "llama has 2 nodes, and starts",
         ExitCode.OK,
     ),
+    "has more nodes than status names": (
+        [status(attempt=1, assignment={"hash": "h", "configMap": "large"}, resolved={"nodes": 512})],
+        "llama has 512 nodes, and starts",
+        ExitCode.OK,
+    ),
     "is refused": (
         [status("ClaimNotFound", "False")],
         "llama is refused: words\n  It stays, and goes on once that is corrected. lockstep cancel llama ends it.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ import pytest
 from lockstep.api.base import names
 from lockstep.api.run_status import QueueStatus
 from lockstep.cli import output, runs
+from lockstep.cli.errors import ApiServerError, CliError, Unreachable
 from lockstep.cli.options import Selection
 from lockstep.cli.views import events, explain, history, info, priorities, queue, queues
 from lockstep.core.model.snapshot import NodeView
@@ -21,6 +23,7 @@ from lockstep.present import start_estimate
 from lockstep.present.amounts import duration, local_time
 from lockstep.present.explanation import LiveAdmission, NotLive, waits_for_nodes
 from support import sample_runs as sample
+from support.cli_server import CliServer
 from support.sample_runs import NOW
 
 GOLDEN = Path(__file__).parent / "golden" / "cli"
@@ -290,6 +293,8 @@ def test_a_gang_that_leaves_gpus_unused_is_explained_with_them() -> None:
     raw = sample.running()
     raw["status"]["resolved"] |= {"gpuResource": "amd.com/gpu", "unusedGpus": "8 amd.com/gpu on gpu-1, gpu-2"}
     assert "It leaves GPUs of its nodes unused: 8 amd.com/gpu on gpu-1, gpu-2." in explained(raw)
+    large = raw | {"status": raw["status"] | {"assignment": {"hash": "h", "configMap": "large"}}}
+    assert "It leaves GPUs of its nodes unused: 8 amd.com/gpu on gpu-1, gpu-2." in explained(large)
     shown = "\n".join(paged(raw))
     assert "amd.com/gpu, " in shown
     assert "8 amd.com/gpu on gpu-1, gpu-2" in shown
@@ -507,3 +512,30 @@ def test_an_end_by_its_pace_is_said_with_the_limit_that_comes_before() -> None:
     assert "time limit" not in done
     raw["status"]["admission"] = {"timeLimit": 7200}
     assert any(line.endswith(", and its time limit is over before that, in 60m.") for line in explained(raw))
+
+
+@pytest.mark.parametrize(
+    "away", [Unreachable("no answer"), ApiServerError(500, "no leader"), ApiServerError(429, "busy")]
+)
+def test_a_watched_queue_waits_for_a_server_that_is_away(
+    away: CliError, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(queue, "_AT_LEAST_SECONDS", 0.0)
+    listed: list[Any] = [away, {"metadata": {"resourceVersion": "9"}, "items": [sample.failed()]}]
+
+    def look(path: str, **_: Any) -> Any:
+        answer = listed.pop(0)
+        if isinstance(answer, CliError):
+            raise answer
+        return answer
+
+    changes = [[("MODIFIED", sample.running())], away, ApiServerError(410, "too old"), [("MODIFIED", sample.pending())]]
+    server = CliServer(watches=[away, away, *changes, ApiServerError(403, "forbidden")])
+    monkeypatch.setattr(server, "list", look)
+    seen = queue._changes(server, "/runs", {}, "3")
+    states = [runs.view(raw).status.state for raw in islice(seen, 3)]
+    assert states == [runs.view(raw).status.state for raw in (sample.running(), sample.failed(), sample.pending())]
+    assert server.versions == ["3", "3", "3", "7", "7", "9"]
+    assert capsys.readouterr().err == f"{away}; asking again until it answers.\n" * 2
+    with pytest.raises(ApiServerError, match="forbidden"):
+        next(seen)

@@ -68,13 +68,44 @@ def test_a_version_that_is_too_old_is_read_anew() -> None:
     assert until(watched(ApiServerError(410, "too old")), sample.pending(), "running") == "Running"
 
 
+AWAY = [Unreachable("no answer"), *(ApiServerError(status, "not now") for status in (429, 500, 502, 503, 504))]
+
+
+@pytest.mark.parametrize("away", AWAY, ids=str)
 def test_a_server_that_is_away_is_asked_again(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    away: CliError, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    server = watched(Unreachable("no answer"), Unreachable("no answer"), [("MODIFIED", sample.running())])
+    server = watched(away, away, [("MODIFIED", sample.running())])
     assert until(server, sample.pending(), "running") == "Running"
-    assert capsys.readouterr().err == "no answer; asking again until it answers.\n"
+    assert capsys.readouterr().err == f"{away}; asking again until it answers.\n"
+
+
+@pytest.mark.parametrize("away", AWAY, ids=str)
+def test_a_server_that_is_away_when_a_version_is_too_old_is_asked_again(
+    away: CliError, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    server = watched(ApiServerError(410, "too old"))
+    server.objects["trainingruns/llama"] = [away, away, sample.running()]
+    assert until(server, sample.pending(), "running") == "Running"
+    assert capsys.readouterr().err == f"{away}; asking again until it answers.\n"
+
+
+@pytest.mark.parametrize("status", [400, 401, 403])
+def test_who_is_refused_does_not_wait(status: int) -> None:
+    with pytest.raises(ApiServerError, match="no"):
+        until(watched(ApiServerError(status, "no")), sample.pending(), "running")
+
+
+def test_the_time_is_up_for_a_server_that_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = iter(range(1000))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(passed)))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    server = watched(*[ApiServerError(503, "no leader")] * 10)
+    with pytest.raises(CliError, match="the time is up") as failure:
+        until(server, sample.pending(), "running", timeout=3.0)
+    assert failure.value.exit_code == ExitCode.TIMED_OUT
 
 
 def test_a_deleted_run_ends_the_wait() -> None:

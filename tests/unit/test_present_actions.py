@@ -9,7 +9,7 @@ import pytest
 
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
-from lockstep.api.checkpoint_status import SavedCheckpoint
+from lockstep.api.checkpoint_status import QuarantinedCheckpoint, SavedCheckpoint
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.actions import DONE, Deed, Stakes, costs, open_to, patch
@@ -54,8 +54,18 @@ def saved(tier: str, step: int) -> SavedCheckpoint:
     return SavedCheckpoint(tier=tier, step=step, path=f"/x/a2/step-{step}")
 
 
+BAD = (QuarantinedCheckpoint(tier="shared", step=400, reason="it failed"),)
+
+
 def with_saves(*own: SavedCheckpoint, run: RunView = RUNNING) -> RunView:
     return replace(run, status=changed(run.status, checkpoint=changed(run.status.checkpoint, latest=own)))
+
+
+def passing_over(run: RunView, *, began: SavedCheckpoint | None, **checkpoint: Any) -> RunView:
+    """It is at step 412, and its recovery passes over what it has saved before."""
+    return replace(
+        run, status=changed(run.status, checkpoint=changed(run.status.checkpoint, resume=began, **checkpoint))
+    )
 
 
 NEWER_ON_DISKS = with_saves(saved("shared", 400), saved("local", 410))
@@ -142,6 +152,13 @@ def test_a_checkpoint_newer_than_the_last_step_costs_nothing() -> None:
     assert "Where that fails, no step is lost." in " ".join(costs(Deed.CANCEL, ahead, Stakes()))
 
 
+@pytest.mark.parametrize(("vacant", "held"), [((), 4), ((2,), 3)])
+def test_nodes_that_are_too_many_for_status_are_given_back_as_well(vacant: tuple[int, ...], held: int) -> None:
+    assignment = changed(RUNNING.status.assignment, nodes=(), incarnations=(), config_map="large", vacant=vacant)
+    large = replace(RUNNING, status=changed(RUNNING.status, assignment=assignment))
+    assert f"It gives back {held} nodes." in " ".join(costs(Deed.SUSPEND, large, Stakes()))
+
+
 def test_other_actions_say_what_comes_of_them() -> None:
     assert "to be repeated when it goes on" in " ".join(costs(Deed.SUSPEND, RUNNING, Stakes()))
     assert "goes on from step 400" in " ".join(costs(Deed.RESUME, RUNNING, Stakes()))
@@ -171,6 +188,38 @@ def test_other_actions_say_what_comes_of_them() -> None:
 def test_suspending_and_resuming_say_from_where_it_goes_on(run: RunView, suspending: str, resuming: str) -> None:
     assert suspending in " ".join(costs(Deed.SUSPEND, run, Stakes()))
     assert resuming in " ".join(costs(Deed.RESUME, run, Stakes()))
+
+
+SAID_OF_200 = ("212 steps since step 200 are", "goes on from step 200.", "212 steps since step 200 are")
+SAID_OF_NONE = ("its steps since the newest checkpoint before step 400, or its start, are",)
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (passing_over(RUNNING, began=saved("shared", 200), ceiling=200), SAID_OF_200),
+        (passing_over(RUNNING, began=saved("shared", 200), quarantined=BAD), SAID_OF_200),
+        (
+            passing_over(NEWER_ON_DISKS, began=saved("local", 300), quarantined=BAD),  # but not on its disks
+            (
+                "2 steps since step 410 are",
+                "on others it goes on from an older checkpoint than step 400",
+                *SAID_OF_NONE,
+            ),
+        ),
+        (
+            passing_over(RUNNING, began=saved("shared", 400), quarantined=BAD),
+            (*SAID_OF_NONE, "goes on from an older checkpoint than step 400", *SAID_OF_NONE),
+        ),
+        (
+            passing_over(RUNNING, began=saved("shared", 200), quarantined=(changed(BAD[0], step=300),)),
+            ("12 steps since step 400 are", "goes on from step 400.", "12 steps since step 400 are"),
+        ),
+    ],
+)
+def test_what_recovery_passes_over_is_nothing_to_go_on_from(run: RunView, said: tuple[str, str, str]) -> None:
+    for action, words in zip((Deed.SUSPEND, Deed.RESUME, Deed.CANCEL), said, strict=True):
+        assert words in " ".join(costs(action, run, Stakes(listens=True)))
 
 
 @pytest.mark.parametrize("action", list(DONE))

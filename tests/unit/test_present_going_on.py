@@ -16,6 +16,7 @@ from support import sample_runs
 
 NOW = sample_runs.NOW
 EARLIER = {"uid": "old", "step": 30, "path": "/shared-checkpoints/team/llama/old/a1/step-30"}
+BAD = {"tier": "shared", "step": 400, "reason": "it failed soon after it was loaded"}
 LATEST = {"tier": "shared", "step": 400, "path": "/shared-checkpoints/x/a2/step-400"}
 
 
@@ -113,12 +114,20 @@ def test_what_is_lost_depends_on_where_the_new_run_begins(begin: Beginning, said
     [
         ({"latest": [LATEST | {"tier": "local"}]}, "--fresh begins at step 0"),
         ({"latest": [LATEST], "ceiling": 300}, "--step 400 takes it all the same"),
+        ({"latest": [LATEST], "quarantined": [BAD]}, "--step 400 takes it all the same"),
     ],
 )
 def test_what_cannot_be_gone_on_from_by_itself_names_the_command(checkpoint: dict[str, Any], words: str) -> None:
     with pytest.raises(CannotGoOnError) as refused:
         list(going_on.preview(ended(checkpoint=checkpoint), "llama-r2", NOW))
     assert words in refused.value.remedy
+
+
+def test_a_checkpoint_in_quarantine_is_named_with_what_came_of_it() -> None:
+    run = ended(checkpoint={"latest": [LATEST], "quarantined": [BAD]})
+    with pytest.raises(CannotGoOnError, match="step 400, the newest checkpoint of llama, is in quarantine: it failed"):
+        list(going_on.preview(run, "llama-r2", NOW))
+    assert "It goes on from step 300" in " ".join(going_on.preview(run, "llama-r2", NOW, Beginning(step=300)))
 
 
 ODD: list[Any] = [
@@ -157,6 +166,8 @@ def test_code_of_a_run_and_of_an_array_is_found_by_its_volume() -> None:
         ended(checkpoint={"latest": [LATEST | {"tier": "local"}]}),
         ended(checkpoint={"unrecognised": [{"tier": "local", "path": "/local-checkpoints/x.bin"}]}),
         ended(checkpoint={"latest": [LATEST], "ceiling": 300}),
+        ended(checkpoint={"latest": [LATEST], "quarantined": [BAD]}),
+        ended(checkpoint={"latest": [LATEST | {"attempt": 2}], "quarantined": [BAD | {"attempt": 1}]}),
     ],
 )
 def test_what_an_end_promises_is_what_the_command_does(run: RunView) -> None:

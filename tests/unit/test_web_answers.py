@@ -337,6 +337,14 @@ def test_the_page_of_an_array_tells_what_became_of_each_index() -> None:
     assert [row["name"] for row in told["runs"]] == ["sweep-43", "sweep-45", "sweep-46"]
 
 
+def test_who_may_not_see_the_runs_of_an_array_is_not_told_that_those_that_run_wait() -> None:
+    told: dict[str, Any] = json.loads(orjson.dumps(array.array(array.ArrayFacts(SWEEP, None, ()))))
+    found = {each["outcome"]: (each["count"], each["indices"]) for each in told["outcomes"]}
+    assert [*found] == ["succeeded", "failed", "cancelled", "not ended"]
+    assert found["not ended"] == (57, "43-99")
+    assert (told["runs"], told["finished"]) == ([], [])
+
+
 def test_an_array_whose_spec_cannot_be_read_has_a_page_too() -> None:
     broken = replace(SWEEP, spec=None, spec_error="indices: ...")
     told = array.array(array.ArrayFacts(broken, [TRAINS], ()))

@@ -117,6 +117,9 @@ async def test_an_array_is_for_those_who_may_get_it_and_its_runs_for_those_who_m
     status, _, body = await site.get("ui/api/arrays/research/lr-sweep", TENANT)
     assert (status, [row["name"] for row in body["runs"]]) == (200, ["lr-sweep-45", "lr-sweep-46"])
     assert [said["reason"] for said in body["events"]] == ["RunsCreated"]
+    users.admit("lister", "lisa", "research", "no runs")
+    status, _, body = await site.get("ui/api/arrays/research/lr-sweep", {"X-Lockstep-Token": "lister"})
+    assert (status, body["runs"], body["outcomes"][-1]["outcome"]) == (200, [], "not ended")
     assert (await site.get("ui/api/arrays/products/ads-sweep", TENANT))[0] == 403
     assert (await site.get("ui/api/arrays/products/none", TENANT))[0] == 403  # whether there is one or not
     assert (await site.get("ui/api/arrays/research/none", TENANT))[0] == 404

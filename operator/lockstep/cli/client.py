@@ -39,10 +39,11 @@ _STRICT_X509 = 0x20  # ssl.VERIFY_X509_STRICT
 
 
 class Cluster:
-    """One API server as one user. ``namespace`` is the one that the flags or the context name."""
+    """One API server as one user. ``namespace`` is the one that the flags or the context name, ``context`` that of the
+    kubeconfig; empty: of none."""
 
-    def __init__(self, api: Any, namespace: str) -> None:
-        self.namespace = namespace
+    def __init__(self, api: Any, namespace: str, context: str = "") -> None:
+        self.namespace, self.context = namespace, context
         self._api = api
 
     def get(self, path: str, **query: Query) -> Json:
@@ -179,21 +180,18 @@ def connect(namespace: str | None, context: str | None, kubeconfig: str | None) 
     """The cluster that the flags, KUBECONFIG, ~/.kube/config or the pod's service account lead to."""
     # Imported here: it takes most of a second, which `--help` need not spend.
     from kubernetes.client import ApiClient, Configuration
-    from kubernetes.config import list_kube_config_contexts, load_incluster_config, load_kube_config
+    from kubernetes.config import load_incluster_config
 
     configuration = Configuration()
     configuration.retries = urllib3.Retry(connect=1, read=0, redirect=0, other=0)
-    found = ""
+    found = chosen = ""
     try:
         if _inside_a_pod(kubeconfig, context):
             load_incluster_config(configuration)  # type: ignore[no-untyped-call]
             found = (_SERVICE_ACCOUNT / "namespace").read_text().strip()
         else:
             files = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
-            load_kube_config(files, context, configuration, persist_config=False)  # type: ignore[no-untyped-call]
-            contexts, current = list_kube_config_contexts(files)  # type: ignore[no-untyped-call]
-            chosen = next((entry for entry in contexts if entry["name"] == context), current)
-            found = chosen["context"].get("namespace", "")
+            chosen, found = _load(files, context or "", configuration)
         _require_usable(configuration)
         api = ApiClient(configuration)
     except Exception as error:  # files of anybody's, programs that sign in, and their readers: whatever it is
@@ -207,7 +205,24 @@ def connect(namespace: str | None, context: str | None, kubeconfig: str | None) 
     tls.check_hostname = bool(configuration.verify_ssl)  # before urllib3 turns verification off
     tls.verify_flags &= ~_STRICT_X509  # Python 3.13 refuses CAs without a key identifier, which many clusters have
     api.rest_client.pool_manager.connection_pool_kw["ssl_context"] = tls
-    return Cluster(api, namespace or found or "default")
+    return Cluster(api, namespace or found or "default", chosen)
+
+
+def _load(files: str, context: str, configuration: Any) -> tuple[str, str]:
+    """Read kubeconfigs. Returns the context's name and namespace. Raises as their reader does, and ValueError."""
+    from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
+
+    read = KubeConfigMerger(files)  # type: ignore[no-untyped-call]
+    if read.config is None:
+        raise ValueError(f"there is none at {files}")
+    # As kubectl has it: the first file that names one. To the merger it is the last, even with an empty name.
+    named = (content.get("current-context") for content in read.config_files.values())
+    chosen = context or next(filter(None, named), "")
+    if not chosen:
+        raise ValueError("it has no current-context; kubectl config use-context NAME sets one")
+    loader = KubeConfigLoader(config_dict=read.config, active_context=chosen)  # type: ignore[no-untyped-call]
+    loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+    return chosen, loader.current_context["context"].get("namespace") or ""
 
 
 def _signed_in_with(configuration: Any) -> str:

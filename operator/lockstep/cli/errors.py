@@ -63,6 +63,13 @@ class ApiServerError(CliError):
         self.causes = causes
 
 
+def may_pass(error: CliError) -> bool:
+    """Nobody answered, or a server that restarts, has lost its etcd or is asked too much: to be asked again."""
+    if isinstance(error, ApiServerError):
+        return error.status >= 500 or error.status == 429
+    return isinstance(error, Unreachable)
+
+
 @contextmanager
 def if_forbidden(remedy: str) -> Iterator[None]:
     """Say what to do where rights lack."""

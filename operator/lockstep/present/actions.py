@@ -12,9 +12,10 @@ from lockstep.core.checkpoints.saves import is_awaited
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.test_only import is_test_only
-from lockstep.core.run.way_back import begun_at, newest_saved, on_disks_alone
+from lockstep.core.model.tiers import LOCAL, SHARED
+from lockstep.core.run.way_back import begun_at, newest_trusted, on_disks_alone, passed_over
 from lockstep.present.amounts import duration, plural
-from lockstep.present.runs import current_phase, queue_of
+from lockstep.present.runs import current_phase, nodes_held, queue_of
 
 _NAMED = 3
 
@@ -84,7 +85,7 @@ DONE: Mapping[Deed, str] = {
 
 def costs(action: Deed, run: RunView, stakes: Stakes) -> Iterator[str]:
     """What is lost, who takes the nodes, and whether there is a way back."""
-    nodes = sum(map(bool, run.status.assignment.nodes))
+    nodes = nodes_held(run)
     match action:
         case Deed.CHECKPOINT:
             stops = f" for about {_seconds(stakes.block_seconds)}" if stakes.block_seconds else ""
@@ -96,29 +97,32 @@ def costs(action: Deed, run: RunView, stakes: Stakes) -> Iterator[str]:
             yield f"It queues in {queue_of(run)} for {plural(wanted, 'node')}, and goes on from {_newest_words(run)}."
             yield from _on_other_nodes(run)
         case Deed.SUSPEND:
-            yield from _loses(run, stakes, "to be repeated when it goes on", _newest(run))
+            yield from _loses(run, stakes, "to be repeated when it goes on", LOCAL, SHARED)
             yield from _on_other_nodes(run)
             yield from _gives_back(nodes, stakes)
             yield "It gets no nodes until it is resumed; then it queues for them again."
         case Deed.CANCEL:
-            yield from _loses(run, stakes, "lost", newest_saved(run.status))
+            yield from _loses(run, stakes, "lost", SHARED)
             yield from _gives_back(nodes, stakes)
             yield f"A cancelled run never goes on. {_what_stays(run)}"
 
 
-def _loses(run: RunView, stakes: Stakes, fate: str, saved: int | None) -> Iterator[str]:
-    """Its steps since the newest checkpoint that counts, the one ``saved``, and whether it saves before it stops."""
+def _loses(run: RunView, stakes: Stakes, fate: str, *tiers: str) -> Iterator[str]:
+    """Its steps since the newest checkpoint that counts, one in ``tiers``, and whether it saves before it stops."""
     phase = current_phase(run)
     trains = phase in (Phase.RUNNING, Phase.LAUNCHING, Phase.RECOVERING, Phase.STOPPING)
-    reached = max(stakes.step, run.status.progress.step) if trains else _newest(run) or 0
+    reached = max(stakes.step, run.status.progress.step) if trains else newest_trusted(run, LOCAL, SHARED) or 0
+    saved, wrong = newest_trusted(run, *tiers), passed_over(run.status, *tiers)
     since = saved if saved is not None else begun_at(run)
     steps = max(0, reached - (since or 0))
     took = f" (about {duration(steps * stakes.step_seconds)})" if steps and stakes.step_seconds else ""
     verb = "is" if steps == 1 else "are"
     if not steps:
         what = f"no step is {fate}"
+    elif saved is None and wrong is not None:
+        what = f"its steps since the newest checkpoint before step {wrong.step}, or its start, are {fate}"
     elif since is None:
-        why = "no checkpoint of it is known" if _newest(run) is None else "it has none in a shared tier"
+        why = "it has none in a shared tier" if run.status.checkpoint.latest else "no checkpoint of it is known"
         what = f"all {plural(steps, 'step')} of it{took} {verb} {fate}, as {why}"
     else:
         what = f"{plural(steps, 'step')} since step {since}{took} {verb} {fate}"
@@ -145,14 +149,12 @@ def _gives_back(nodes: int, stakes: Stakes) -> Iterator[str]:
     yield f"It gives back {plural(nodes, 'node')}{next_one}."
 
 
-def _newest(run: RunView) -> int | None:
-    return max((saved.step for saved in run.status.checkpoint.latest), default=None)
-
-
 def _newest_words(run: RunView) -> str:
-    saved, begun = _newest(run), begun_at(run)
+    saved, begun, wrong = newest_trusted(run, LOCAL, SHARED), begun_at(run), passed_over(run.status, LOCAL, SHARED)
     if saved is not None:
         return f"step {saved}"
+    if wrong is not None:
+        return f"an older checkpoint than step {wrong.step}, which is passed over, or its start"
     if begun is not None:
         return f"step {begun} again, as no checkpoint of its own is known"
     start = run.spec.checkpoint.start if run.spec is not None and run.spec.checkpoint is not None else None
@@ -162,15 +164,17 @@ def _newest_words(run: RunView) -> str:
 
 def _on_other_nodes(run: RunView) -> Iterator[str]:
     """Where it goes on if it gets others."""
-    local, saved = on_disks_alone(run.status), newest_saved(run.status)
+    local, saved, wrong = on_disks_alone(run), newest_trusted(run, SHARED), passed_over(run.status)
     if local is not None:
         since = saved if saved is not None else begun_at(run)
         onward = f"goes on from step {since}" if since is not None else "has nothing to go on from"
+        if saved is None and wrong is not None:
+            onward = f"goes on from an older checkpoint than step {wrong.step}, which is passed over"
         yield f"Step {local} is on its nodes' own disks: on others it {onward}."
 
 
 def _what_stays(run: RunView) -> str:
-    checkpoint, local = run.spec and run.spec.checkpoint, on_disks_alone(run.status)
+    checkpoint, local = run.spec and run.spec.checkpoint, on_disks_alone(run)
     if local is not None:
         return f"Step {local} is on its nodes' own disks, which no other run can start from."
     if not checkpoint:

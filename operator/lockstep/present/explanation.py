@@ -129,7 +129,7 @@ def _oddities(status: TrainingRunStatus) -> Iterator[str]:
         saves = named(status.checkpoint.unrecognised)
         remedy = HOW_TO_BE_KNOWN if is_true(status, ConditionType.FINISHED) else REMEDY
         yield f"What it wrote may be saves, and none can be resumed from: {saves}; {remedy}."
-    if status.resolved.unused_gpus and any(status.assignment.nodes):
+    if status.resolved.unused_gpus and slots.is_held(status.assignment):
         yield f"It leaves GPUs of its nodes unused: {status.resolved.unused_gpus}."
     asks = find(status, ConditionType.SCALE_UP)
     if asks is not None:

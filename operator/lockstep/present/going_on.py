@@ -15,6 +15,7 @@ from lockstep.api.base import names
 from lockstep.core.checkpoints.origin import directory_of
 from lockstep.core.checkpoints.previous_saves import place_of
 from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.quarantine import Save
 from lockstep.core.model.reasons import ConditionType, StopReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tiers import LOCAL, SHARED
@@ -26,6 +27,7 @@ from lockstep.core.run.way_back import (
     missed_its_step,
     newest_saved,
     on_disks_alone,
+    passed_over,
     retry_of,
     way_back,
 )
@@ -109,7 +111,7 @@ def preview(run: RunView, name: str, now: float, begin: Beginning = NEWEST) -> I
     tier = ", in the shared tier" if saved is not None and not begin.fresh else ""
     yield f"A new run, {name}, is made as {run.name} was. It {made.words}{tier}. {run.name} and its saves stay."
     yield _repeats(run, saved if begin.step is None else begin.step, begin)
-    local = on_disks_alone(run.status)
+    local = on_disks_alone(run)
     if local is not None:
         yield f"Step {local} is on its nodes' own disks, which no other run can start from."
     yield f"{name} queues in {run.spec.queue} for {plural(run.spec.nodes, 'node')}."
@@ -195,7 +197,8 @@ def start_after(manifest: Json, run: RunView, *, step: int | None = None, fresh:
         return "begins at step 0, as nothing was saved"
     refuse_another_claim(run, checkpoint)
     if step is None:
-        _refuse_what_went_wrong(run)
+        others = "--step with an older one that one, --fresh step 0"
+        refuse_what_went_wrong(run, f"{retry_of(run)} --step {{step}} takes it all the same, {others}")
     else:
         found["step"], words = step, f"step {step} of {whose}"
     if step is not None and _is_where_it_saves(found, run, manifest):
@@ -305,14 +308,21 @@ def _was_to_be_fresh(run: RunView) -> bool:
     return run.spec is not None and run.spec.checkpoint is not None and run.spec.checkpoint.start.mode == "Fresh"
 
 
-def _refuse_what_went_wrong(run: RunView) -> None:
-    """Recovery had gone back, and the newest that is valid was saved after that."""
-    ceiling, saved = run.status.checkpoint.ceiling, newest_saved(run.status)
-    if ceiling is not None and saved is not None and saved > ceiling:
-        raise CannotGoOnError(
-            f"training went wrong after step {ceiling} of {run.name}, and its newest checkpoint is of step {saved}",
-            f"{retry_of(run)} --step {saved} takes it all the same, --step with an older one that one, --fresh step 0",
-        )
+def refuse_what_went_wrong(run: RunView, remedy: str) -> None:
+    """Raise CannotGoOnError where the newest that is valid is one that recovery passes over: a new run would load it.
+    ``remedy`` has ``{step}`` for its step."""
+    newest, checkpoint = passed_over(run.status), run.status.checkpoint
+    if newest is None:
+        return
+    save = Save(newest.step, newest.attempt or 0)
+    bad = (each for each in checkpoint.quarantined if each.tier == newest.tier)
+    why = next((each.reason for each in bad if Save(each.step, each.attempt).may_be(save)), None)
+    if why is not None:
+        words = f"step {newest.step}, the newest checkpoint of {run.name}, is in quarantine: {why}"
+    else:
+        words = f"training went wrong after step {checkpoint.ceiling} of {run.name}, and its newest checkpoint is of "
+        words += f"step {newest.step}"
+    raise CannotGoOnError(words, remedy.format(step=newest.step))
 
 
 def _refuse_silence(run: RunView) -> None:

@@ -34,6 +34,15 @@ def nodes_of(run: RunView) -> str:
     return run.status.nodes_ready or f"0/{wanted}"
 
 
+def nodes_held(run: RunView) -> int:
+    """How many it has, spares included; where status does not name them, as many as it is given."""
+    assignment, resolved, spec = run.status.assignment, run.status.resolved, run.spec
+    if assignment.nodes or not slots.is_held(assignment):
+        return sum(map(bool, assignment.nodes))
+    ranks, spares = (resolved.nodes or spec.nodes, spec.spare_nodes) if spec is not None else (resolved.nodes, 0)
+    return ranks + spares - len(assignment.vacant)
+
+
 def leaving_in_words(run: RunView, now: float) -> str:
     """That it has ended and its pods still hold nodes, and how long at most; empty: they hold none."""
     leaving = run.status.leaving

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from lockstep.cli import runs
 from lockstep.cli.client import Cluster, Json, runs_path
-from lockstep.cli.errors import ApiServerError, CliError, ExitCode, Unreachable
+from lockstep.cli.errors import ApiServerError, CliError, ExitCode, may_pass
 from lockstep.cli.options import Goal
 from lockstep.cli.output import note
 from lockstep.core.model.conditions import find, is_true
@@ -72,7 +72,7 @@ def next_version(cluster: Cluster, raw: Json, deadline: float | None) -> Json:
     """
     path, name = runs_path(cluster.namespace), raw["metadata"]["name"]
     query = {"fieldSelector": f"metadata.name={name}"}
-    version, complained = raw["metadata"]["resourceVersion"], False
+    version, is_too_old, complained = raw["metadata"]["resourceVersion"], False, False
     while True:
         left = _WATCH_SECONDS if deadline is None else deadline - time.monotonic()
         if left <= 0:
@@ -81,6 +81,8 @@ def next_version(cluster: Cluster, raw: Json, deadline: float | None) -> Json:
                 f"the time is up: {name} is {state} ({reason})", f"lockstep explain {name}", ExitCode.TIMED_OUT
             )
         try:
+            if is_too_old:
+                return runs.fetch(cluster, name)
             for kind, changed in cluster.watch(
                 path, seconds=min(left, _WATCH_SECONDS), resourceVersion=version, **query
             ):
@@ -89,12 +91,13 @@ def next_version(cluster: Cluster, raw: Json, deadline: float | None) -> Json:
                 version = changed["metadata"]["resourceVersion"]
                 if kind != "BOOKMARK":
                     return changed
-        except Unreachable as error:
+        except CliError as error:
+            if isinstance(error, ApiServerError) and error.status == 410 and not is_too_old:
+                is_too_old = True
+                continue
+            if not may_pass(error):
+                raise
             if not complained:
                 note(f"{error}; asking again until it answers.")
             complained = True
             time.sleep(max(0.0, min(_RETRY_SECONDS, left)))
-        except ApiServerError as error:
-            if error.status != 410:
-                raise
-            return runs.fetch(cluster, name)

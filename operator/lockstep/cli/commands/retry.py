@@ -87,7 +87,7 @@ def retry(
     with code.sent_along(cluster, manifest, packed, dry_run=creation.asks_server, keep=keep) as sent:
         if creation.test_only:
             note(told)
-            show_start(cluster, manifest, creation.output)
+            show_start(cluster, manifest, creation.output, sent)
             return
         if creation.asks_server and in_place:
             retries.ask(cluster, manifest)

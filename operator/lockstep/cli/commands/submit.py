@@ -100,7 +100,7 @@ def submit(
             submit.create(cluster, manifest, dry_run=True)  # a name that is taken is told before anything is copied
         with code.sent_along(cluster, manifest, packed, dry_run=creation.asks_server, keep=not test_only) as sent:
             if test_only:
-                show_start(cluster, manifest, creation.output)
+                show_start(cluster, manifest, creation.output, sent)
                 continue
             raw = submit.create(cluster, manifest, dry_run=creation.asks_server, sent=sent)
         print_done(raw, creation.output, creation.done)

@@ -59,7 +59,7 @@ def ui(
             stack.enter_context(opened(f"http://127.0.0.1:{port}", cluster))
             output.note("Interrupt to end it (Ctrl-C).")
 
-        keep_forwarded(cluster, namespace, target.context, target.kubeconfig, first)
+        keep_forwarded(cluster, namespace, target.kubeconfig, first)
 
 
 @contextlib.contextmanager
@@ -88,9 +88,7 @@ def doorway(address: str) -> Iterator[Path]:
         yield door
 
 
-def keep_forwarded(
-    cluster: Cluster, namespace: str, context: str | None, kubeconfig: str | None, first: Callable[[int], None]
-) -> None:
+def keep_forwarded(cluster: Cluster, namespace: str, kubeconfig: str | None, first: Callable[[int], None]) -> None:
     """Forward a port until interrupted; ``first`` is told which once the page answers there.
 
     A forwarded port leads to one pod and ends with it. Then it is forwarded anew, to whoever leads by then and under
@@ -100,7 +98,10 @@ def keep_forwarded(
     port, until = 0, 0.0
     while True:
         try:
-            with forwarded(namespace, leader(cluster, namespace), context, kubeconfig, port) as (found, forwarding):
+            with forwarded(namespace, leader(cluster, namespace), cluster.context, kubeconfig, port) as (
+                found,
+                forwarding,
+            ):
                 if not port:
                     require_page(found)
                     first(found)
@@ -140,7 +141,7 @@ def require_page(port: int) -> None:
 
 @contextlib.contextmanager
 def forwarded(
-    namespace: str, target: str, context: str | None, kubeconfig: str | None, port: int = 0
+    namespace: str, target: str, context: str, kubeconfig: str | None, port: int = 0
 ) -> Iterator[tuple[int, subprocess.Popen[str]]]:
     """A local port (0: a free one) that leads to the page of ``target``, by kubectl. Raises CliError."""
     ports = f"{port or ''}:{PORT}"

@@ -24,9 +24,11 @@ _NAMED = 8
 
 @dataclass(slots=True)
 class Sent:
-    """Code that went along. ``needed``: what mounts it is there, may be, or can be made of a manifest that is kept."""
+    """Code that went along. ``needed``: what mounts it is there, may be, or can be made of a manifest that is kept.
+    ``name``: of the ConfigMap that was made for it; empty: none was."""
 
     needed: bool = False
+    name: str = ""
 
 
 def tell(packed: Packed, directory: str) -> None:
@@ -128,7 +130,7 @@ def sent_along(cluster: Cluster, manifest: Json, packed: Packed | None, *, dry_r
     if packed is None or packed.to is not None:
         yield sent
         return
-    name = send(cluster, packed, _stem(manifest), dry_run=dry_run)
+    name = sent.name = send(cluster, packed, _stem(manifest), dry_run=dry_run)
     spec = _run_spec(manifest)
     if isinstance(volumes := spec.get("volumes"), list):
         spec["volumes"] = [volume for volume in volumes if not _has_its_name(volume)]
@@ -239,12 +241,17 @@ def discard(cluster: Cluster, name: str) -> None:
         cluster.delete(core_path(cluster.namespace, "configmaps", name), raw["metadata"]["uid"])
 
 
-def adopt(cluster: Cluster, owner: Json) -> None:
+def is_question(owner: Json) -> bool:
+    """It is there for a moment, to be answered when a run would start."""
+    return names.ANNOTATION_TEST_ONLY in (owner["metadata"].get("annotations") or {})
+
+
+def adopt(cluster: Cluster, owner: Json, sent: Sent) -> None:
     """Have the code that a new run or array mounts go once the last of those that mount it is gone. Where that may not
-    be written it stays, which harms nobody. A run that only asks leaves what is another's as it is."""
-    asks = names.ANNOTATION_TEST_ONLY in (owner["metadata"].get("annotations") or {})
-    for _, path, raw in _carried(cluster, owner):
-        if asks and raw["metadata"].get("ownerReferences"):
+    be written it stays, which harms nobody. A run that only asks takes along what was ``sent`` with it: all else is
+    another's, or nobody's until the run is made that it is kept for."""
+    for name, path, raw in _carried(cluster, owner):
+        if is_question(owner) and name != sent.name:
             continue
         with contextlib.suppress(CliError):
             cluster.merge_patch(path, code_maps.adoption(raw, owner))

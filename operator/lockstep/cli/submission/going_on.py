@@ -51,6 +51,8 @@ def start_from(manifest: Json, raw: Json) -> None:
         raise UsageError(f"--from {name}, and by its manifest it {going_on.in_words(start)}", "leave one of them out")
     with _told():
         going_on.refuse_another_claim(run, checkpoint)
+        if start.get("step") is None:
+            going_on.refuse_what_went_wrong(run, "write checkpoint.start.step: {step} takes it all the same")
     inner["checkpoint"] = checkpoint | {"start": {k: v for k, v in start.items() if k != "mode"} | {"run": name}}
 
 

@@ -72,18 +72,19 @@ def _said_of(cluster: Cluster, rest: Json) -> list[Told]:
 
 def create(cluster: Cluster, manifest: Json, *, dry_run: bool, sent: code.Sent | None = None) -> Json:
     """Create the run; its namespace is the manifest's, which must be the cluster's where both are said. The code that
-    was ``sent`` is needed from then on, unless it was refused."""
+    was ``sent`` is needed from then on, unless it was refused, or the run only asks."""
     namespace = manifest["metadata"].get("namespace") or cluster.namespace
     query, sent = {"dryRun": "All"} if dry_run else {}, sent or code.Sent()
+    mounts = not dry_run and not code.is_question(manifest)
     try:
         place = arrays.sets_path(namespace) if is_set(manifest) else runs_path(namespace)
-        sent.needed = not dry_run
+        sent.needed = mounts
         made = cluster.create(place, manifest, **query)
     except ApiServerError as error:
-        sent.needed = not dry_run and error.status >= 500
+        sent.needed = mounts and error.status >= 500
         raise in_fields(error, manifest, namespace) from error
     if not dry_run:
-        code.adopt(cluster, made)
+        code.adopt(cluster, made, sent)
     return made
 
 

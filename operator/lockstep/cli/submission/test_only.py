@@ -13,7 +13,7 @@ from lockstep.cli import output, runs
 from lockstep.cli.actions import wait
 from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import CliError, ExitCode
-from lockstep.cli.submission import submit
+from lockstep.cli.submission import code, submit
 from lockstep.cli.submission.array_manifests import called
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.reasons import ConditionType
@@ -26,19 +26,19 @@ _SUFFIX = "-test-"
 _GENERATED = 5  # characters that the API server puts behind it
 
 
-def show_start(cluster: Cluster, manifest: Json, form: str) -> None:
-    """Ask, and print the answer, or the object that has it."""
-    raw = ask(cluster, manifest)
+def show_start(cluster: Cluster, manifest: Json, form: str, sent: code.Sent) -> None:
+    """Ask, and print the answer, or the object that has it. ``sent``: code that went along."""
+    raw = ask(cluster, manifest, sent)
     if form == "name":
         output.print_lines(answer_lines(called(manifest), raw, time.time()))
     else:
         output.print_object(raw, form)
 
 
-def ask(cluster: Cluster, manifest: Json, seconds: float = _ANSWER_SECONDS) -> Json:
+def ask(cluster: Cluster, manifest: Json, sent: code.Sent | None = None, *, seconds: float = _ANSWER_SECONDS) -> Json:
     """The object with its answer, which is deleted by then. Raises CliError when the run is refused, and with exit
     code 124 when the operator does not answer."""
-    raw = submit.create(cluster, question(manifest), dry_run=False)
+    raw = submit.create(cluster, question(manifest), dry_run=False, sent=sent)
     path, uid = runs_path(cluster.namespace, raw["metadata"]["name"]), raw["metadata"]["uid"]
     try:
         deadline = time.monotonic() + seconds

@@ -19,7 +19,7 @@ from lockstep.core.model.own_objects import parse_queue, parse_run, parse_run_se
 from lockstep.core.model.reasons import NAMED_IN_VAIN, ConditionReason, ConditionType, WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.amounts import plural
-from lockstep.present.runs import queue_of
+from lockstep.present.runs import nodes_held, queue_of
 
 PATIENCE = 2.0
 """Seconds."""
@@ -119,7 +119,7 @@ def _refused(name: str, why: str, ends: str) -> tuple[str, ExitCode]:
 def _place(cluster: Cluster, run: RunView, ends: str) -> tuple[str, ExitCode]:
     name, status = run.name, run.status
     if is_held(status.assignment) or status.attempt:
-        return f"{name} has {plural(len(status.assignment.nodes), 'node')}, and starts", ExitCode.OK
+        return f"{name} has {plural(nodes_held(run), 'node')}, and starts", ExitCode.OK
     if run.spec is not None and run.spec.suspend:
         return _held(name), ExitCode.OK
     told = status.queue

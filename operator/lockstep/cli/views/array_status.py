@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from lockstep.cli import arrays, output
 from lockstep.cli.client import Cluster, Json
-from lockstep.core.arrays.members import index_of
+from lockstep.core.arrays.members import holds_nodes, index_of
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.own_objects import parse_run_set
@@ -32,12 +32,7 @@ def page(view: RunSetView, own: Sequence[RunView]) -> Iterator[str]:
     yield f"{view.name} is {output.state_word(state)} ({reason})."
     yield from sentences(view)
     if view.spec is not None:
-        holding = {
-            index_of(run)
-            for run in own
-            if run.status.assignment.nodes and not is_true(run.status, ConditionType.FINISHED)
-        }
-        which = by_outcome(view, holding)
+        which = by_outcome(view, {index_of(run) for run in own if holds_nodes(run)})
         yield ""
         rows = [[word, str(len(which[word])), format_ranges(which[word])] for word in OUTCOMES]
         yield from output.table(("OUTCOME", "COUNT", "INDICES"), rows)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from lockstep.cli import runs
 from lockstep.cli.actions import wait
 from lockstep.cli.client import Cluster, Json
-from lockstep.cli.errors import ApiServerError, CliError, Unreachable
+from lockstep.cli.errors import ApiServerError, CliError, Unreachable, may_pass
 from lockstep.cli.output import note
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
@@ -62,8 +62,8 @@ class Followed:
         while True:
             try:
                 return runs.whole(cluster, run)
-            except (Unreachable, ApiServerError) as error:
-                if self.over or (isinstance(error, ApiServerError) and error.status < 500):
+            except CliError as error:
+                if self.over or not may_pass(error):
                     raise
                 self.tell(f"{error}; asking again until it answers.")
             with self.changed:
@@ -170,7 +170,7 @@ class RankLog:
         except Unreachable as error:
             self._followed.tell(f"{error}; asking again until it answers.")
         except ApiServerError as error:
-            if error.status not in (400, 404, 500, 502, 503, 504):  # not started, gone, or its node does not answer
+            if error.status not in (400, 404) and not may_pass(error):  # not started, gone; its node does not answer
                 raise
             self._is_gone = not self._was_read and error.status in (400, 404)
             if not last:

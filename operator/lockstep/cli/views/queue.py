@@ -12,7 +12,7 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import QueueStatus
 from lockstep.cli import arrays, output, runs
 from lockstep.cli.client import Cluster, Json
-from lockstep.cli.errors import ApiServerError
+from lockstep.cli.errors import ApiServerError, CliError, may_pass
 from lockstep.cli.options import Selection
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
@@ -213,17 +213,24 @@ def _priority(queue: QueueStatus) -> str:
 
 
 def _changes(cluster: Cluster, path: str, query: dict[str, str], version: str) -> Iterator[Json]:
+    is_too_old = complained = False
     while True:
         begun = time.monotonic()
         try:
+            if is_too_old:
+                found = cluster.list(path, **query)  # what changed meanwhile shows as it is now
+                version, is_too_old = found["metadata"]["resourceVersion"], False
+                yield from found["items"]
             for kind, raw in cluster.watch(path, seconds=_WATCH_SECONDS, resourceVersion=version, **query):
-                version = raw["metadata"]["resourceVersion"]
+                version, complained = raw["metadata"]["resourceVersion"], False
                 if kind != "BOOKMARK":
                     yield raw
-        except ApiServerError as error:
-            if error.status != 410:
+        except CliError as error:
+            if isinstance(error, ApiServerError) and error.status == 410 and not is_too_old:
+                is_too_old = True
+            elif not may_pass(error):
                 raise
-            found = cluster.list(path, **query)  # what changed meanwhile shows as it is now
-            version = found["metadata"]["resourceVersion"]
-            yield from found["items"]
+            elif not complained:
+                output.note(f"{error}; asking again until it answers.")
+                complained = True
         time.sleep(max(0.0, begun + _AT_LEAST_SECONDS - time.monotonic()))

@@ -18,24 +18,23 @@ from lockstep.present import arrays
 MOST_ROWS = 500
 """Of runs that have not ended; how many more there are is said."""
 MOST_FINISHED = 50
+NOT_ENDED = "not ended"
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayFacts:
-    """What the page is made from. ``runs`` are those of the set that the viewer may see."""
+    """What the page is made from. ``runs`` are those of the set; None: the viewer may see none."""
 
     view: RunSetView
-    runs: Sequence[RunView]
+    runs: Sequence[RunView] | None
     events: Sequence[RecentEvent]
 
 
 def array(facts: ArrayFacts) -> dict[str, Any]:
     """Everything that somebody who may read the set is shown of it."""
-    view = facts.view
-    going = sorted((run for run in facts.runs if not is_true(run.status, ConditionType.FINISHED)), key=_index)
-    ended = sorted(
-        (run for run in facts.runs if is_true(run.status, ConditionType.FINISHED)), key=rows.ended, reverse=True
-    )
+    view, runs = facts.view, facts.runs or ()
+    going = sorted((run for run in runs if not is_true(run.status, ConditionType.FINISHED)), key=_index)
+    ended = sorted((run for run in runs if is_true(run.status, ConditionType.FINISHED)), key=rows.ended, reverse=True)
     return summary(view) | {
         "uid": view.uid,
         "sentences": [*arrays.sentences(view)],
@@ -72,10 +71,16 @@ def summary(view: RunSetView) -> dict[str, Any]:
     }
 
 
-def outcomes(view: RunSetView, runs: Sequence[RunView]) -> Mapping[str, frozenset[int]]:
-    """Indices by what became of them; an index whose run has no nodes is pending."""
+def outcomes(view: RunSetView, runs: Sequence[RunView] | None) -> Mapping[str, frozenset[int]]:
+    """Indices by what became of them; an index whose run has no nodes is pending. Without ``runs`` those two are one:
+    which index has nodes its run alone tells."""
     if view.spec is None:
         return {}
+    if runs is None:
+        found = arrays.by_outcome(view, ())
+        return {
+            NOT_ENDED if outcome == "pending" else outcome: found[outcome] for outcome in found if outcome != "running"
+        }
     holding = {index for run in runs if holds_nodes(run) and (index := index_of(run)) is not None}
     return arrays.by_outcome(view, holding)
 

@@ -177,7 +177,7 @@ class WebPage:
         if found is None:
             raise RefusalError(404, f"there is no array {name[:63]} in namespace {namespace}")
         own = tuple(run for run in self._sources.runs() if run.set_uid == found.uid and run.namespace == namespace)
-        facts = array.ArrayFacts(found, own if sees_runs else (), self._sources.events(found.uid))
+        facts = array.ArrayFacts(found, own if sees_runs else None, self._sources.events(found.uid))
         return self._reply(request, await self._shared(("array", found.uid, sees_runs), lambda: array.array(facts)))
 
     async def _get_compare(self, request: web.Request) -> web.Response:

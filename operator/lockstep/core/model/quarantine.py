@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from lockstep.api.checkpoint_status import CheckpointStatus
+from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.tiers import LOCAL, SHARED
 
 
@@ -58,3 +59,10 @@ def quarantined_as(quarantine: Quarantine, tier: str, step: int, attempt: int | 
     save = Save(step, attempt or 0)
     found = [bad for bad_tier, bad in quarantine if tier == bad_tier and bad.may_be(save)]
     return min(found, key=lambda bad: (isinstance(bad, SavesFrom), bad.step, bad.attempt), default=None)
+
+
+def is_trusted(status: TrainingRunStatus, tier: str, step: int, attempt: int | None) -> bool:
+    """Training may go on from it: it is not in quarantine, nor beyond a roll back and saved before that."""
+    ceiling = status.checkpoint.ceiling
+    is_beyond = ceiling is not None and step > ceiling and (attempt or 0) <= status.recovery.diverged_attempt
+    return not is_beyond and not in_quarantine(quarantine_of(status.checkpoint), tier, step, attempt)

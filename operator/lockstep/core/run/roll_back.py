@@ -8,7 +8,7 @@ from lockstep.core.failures.actions import MOST_QUARANTINED
 from lockstep.core.failures.recovery_record import forget_roll_backs, lower_best_step, record_roll_back
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.quarantine import Save, in_quarantine, quarantine_of
+from lockstep.core.model.quarantine import Save, is_trusted
 from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.tiers import LOCAL
@@ -21,16 +21,10 @@ def trusted_steps(state: RunState) -> tuple[int, ...]:
 
 
 def _trusted(state: RunState) -> list[Candidate]:
-    checkpoint, recovery = state.status.checkpoint, state.status.recovery
-    passed_over = quarantine_of(checkpoint)
     return [
         found
         for found in candidates(state.snapshot, state.status)
-        if found.verdict is Verdict.VALID
-        and not in_quarantine(passed_over, found.tier, found.step, found.attempt)
-        and (
-            checkpoint.ceiling is None or found.step <= checkpoint.ceiling or found.attempt > recovery.diverged_attempt
-        )
+        if found.verdict is Verdict.VALID and is_trusted(state.status, found.tier, found.step, found.attempt)
     ]
 
 

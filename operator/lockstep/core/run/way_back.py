@@ -4,9 +4,11 @@ import re
 from collections.abc import Iterator, Mapping
 
 from lockstep.api.base import names
+from lockstep.api.checkpoint_status import SavedCheckpoint
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.inventory import is_foreign
 from lockstep.core.model.conditions import find
+from lockstep.core.model.quarantine import is_trusted
 from lockstep.core.model.reasons import ConditionType, StopReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tiers import LOCAL, SHARED
@@ -53,10 +55,33 @@ def newest_saved(status: TrainingRunStatus) -> int | None:
     return max((each.step for each in status.checkpoint.latest if each.tier == SHARED), default=None)
 
 
-def on_disks_alone(status: TrainingRunStatus) -> int | None:
-    """The newest step that a run has saved, where only its nodes have that."""
-    local = max((each.step for each in status.checkpoint.latest if each.tier == LOCAL), default=None)
-    return local if local is not None and local > (newest_saved(status) or 0) else None
+def passed_over(status: TrainingRunStatus, *tiers: str) -> SavedCheckpoint | None:
+    """The newest save in these tiers (by default: where every node sees it), if training may not go on from it."""
+    saves = [each for each in status.checkpoint.latest if each.tier in (tiers or (SHARED,))]
+    newest = max(saves, key=lambda each: each.step, default=None)
+    return newest if newest is not None and not _may_go_on_from(newest, status) else None
+
+
+def newest_trusted(run: RunView, *tiers: str) -> int | None:
+    """The newest step of its own in these tiers that training may go on from, as far as status tells: of a tier it has
+    the newest save alone, and where that is passed over what the last attempt began from."""
+    checkpoint, root = run.status.checkpoint, run.status.resolved.start_root
+    began = checkpoint.resume
+    known = [*checkpoint.latest]
+    if began is not None and passed_over(run.status, began.tier) is not None and not is_foreign(began.path, root, run):
+        known.append(began)
+    own = (each.step for each in known if each.tier in tiers and _may_go_on_from(each, run.status))
+    return max(own, default=None)
+
+
+def _may_go_on_from(saved: SavedCheckpoint, status: TrainingRunStatus) -> bool:
+    return is_trusted(status, saved.tier, saved.step, saved.attempt)
+
+
+def on_disks_alone(run: RunView) -> int | None:
+    """The newest step that a run may go on from, where only its nodes have that."""
+    local = newest_trusted(run, LOCAL)
+    return local if local is not None and local > (newest_trusted(run, SHARED) or 0) else None
 
 
 def begun_at(run: RunView) -> int | None:
@@ -109,7 +134,7 @@ def begins(run: RunView, status: TrainingRunStatus, reason: str = "") -> tuple[s
     if run.spec is not None and run.spec.checkpoint is None:
         return STEP_0, ""
     if saved is not None:
-        if checkpoint.ceiling is not None and saved > checkpoint.ceiling:  # it went wrong before that was saved
+        if passed_over(status) is not None:  # which a new run knows nothing of
             return "go on from a step that you choose", "--step STEP"
         return f"go on from step {saved}", ""
     if has_unknown(status, SHARED):

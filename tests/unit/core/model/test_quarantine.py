@@ -2,7 +2,10 @@
 
 import pytest
 
-from lockstep.core.model.quarantine import Save, SavesFrom, in_quarantine, quarantined_as
+from lockstep.api.base.changes import changed
+from lockstep.api.checkpoint_status import CheckpointStatus, QuarantinedCheckpoint
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.model.quarantine import Save, SavesFrom, in_quarantine, is_trusted, quarantined_as
 
 BAD = frozenset({("shared", Save(300, 2)), ("shared", Save(400)), ("local", Save(500, 1))})
 
@@ -66,3 +69,25 @@ def test_what_is_named_alone_counts_before_what_is_part_of_more() -> None:
     both = frozenset({("shared", SavesFrom(100, 2)), ("shared", Save(300, 2)), ("shared", SavesFrom(200, 3))})
     assert quarantined_as(both, "shared", 300, 2) == Save(300, 2)
     assert quarantined_as(both, "shared", 301, 2) == SavesFrom(100, 2)
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "tier", "step", "attempt", "trusted"),
+    [
+        (None, "shared", 300, 1, False),
+        (None, "shared", 300, 2, True),
+        (None, "local", 300, 1, True),
+        (200, "shared", 200, 1, True),
+        (200, "shared", 250, 1, False),
+        (200, "shared", 250, None, False),
+        (200, "shared", 250, 2, True),  # saved after the roll back
+        (400, "shared", 300, 1, False),
+    ],
+)
+def test_what_is_in_quarantine_or_was_rolled_back_is_not_gone_on_from(
+    ceiling: int | None, tier: str, step: int, attempt: int | None, trusted: bool
+) -> None:
+    bad = QuarantinedCheckpoint(tier="shared", step=300, attempt=1, reason="it failed")
+    status = TrainingRunStatus(checkpoint=CheckpointStatus(ceiling=ceiling, quarantined=(bad,)))
+    status = changed(status, recovery=changed(status.recovery, diverged_attempt=1))
+    assert is_trusted(status, tier, step, attempt) is trusted

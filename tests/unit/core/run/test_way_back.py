@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from lockstep.api.base.changes import changed
-from lockstep.api.checkpoint_status import PreviousSave, SavedCheckpoint, UnrecognisedSave
+from lockstep.api.checkpoint_status import PreviousSave, QuarantinedCheckpoint, SavedCheckpoint, UnrecognisedSave
 from lockstep.cli.commands import retry
 from lockstep.core.model.reasons import StopReason
 from lockstep.core.model.snapshot import RunView
@@ -18,6 +18,7 @@ from support.world import spec, world
 
 SHARED_TIER = {"shared": {"claimName": "lustre"}}
 SHARED = SavedCheckpoint(tier="shared", step=40, path="/shared-checkpoints/ns/one/uid/a1/step-40")
+BAD = QuarantinedCheckpoint(tier="shared", step=40, reason="it failed soon after it was loaded")
 LOCAL = SavedCheckpoint(tier="local", step=60, path="/local-checkpoints/uid/a1/step-60")
 EARLIER = PreviousSave(uid="old", step=30, path="/shared-checkpoints/ns/one/old/a1/step-30")
 OR_STEP_0 = "; to begin at step 0: lockstep retry one --fresh"
@@ -51,6 +52,16 @@ def run(root: str = "", keeps: bool = True, step: int | None = None, **checkpoin
             "to go on from a step that you choose: lockstep retry one --step STEP" + OR_STEP_0,
         ),
         (run(latest=(SHARED,), ceiling=50), "Diverged", "to go on from step 40: lockstep retry one [-f FILE]"),
+        (
+            run(latest=(SHARED,), quarantined=(BAD,)),
+            "MaxRestarts",
+            "to go on from a step that you choose: lockstep retry one --step STEP [-f FILE]",
+        ),
+        (
+            run(latest=(changed(SHARED, attempt=2),), quarantined=(changed(BAD, attempt=1),)),
+            "MaxRestarts",
+            "to go on from step 40: lockstep retry one [-f FILE]",
+        ),
         (
             run(previous_saves=(EARLIER,)),
             "PreviousSaves",

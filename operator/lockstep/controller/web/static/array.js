@@ -6,7 +6,7 @@ import { badge, h, runLink, section, show, table } from "./dom.js";
 import { ago, count, duration, figure } from "./format.js";
 import { conditions, events } from "./run.js";
 
-const KINDS = { succeeded: "good", failed: "bad", cancelled: "b9", running: "b3", pending: "b10" };
+const KINDS = { succeeded: "good", failed: "bad", cancelled: "b9", running: "b3", pending: "b10", "not ended": "b10" };
 
 export function draw(root, body) {
   show(

@@ -14,8 +14,13 @@ function ticks(low, high, wanted) {
   const rough = (high - low) / wanted || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= rough);
+  const first = Math.ceil(low / step);
   const found = [];
-  for (let value = Math.ceil(low / step) * step; value <= high + step / 1e6; value += step) found.push(Number(value.toPrecision(12)));
+  // Counted, as a sum need not grow: beside a large number a step may be less than what that is exact to.
+  for (let i = 0; i <= wanted && (first + i) * step <= high + step / 1e6; i++) {
+    const value = Number(((first + i) * step).toPrecision(12));
+    if (value !== found.at(-1)) found.push(value);
+  }
   return found;
 }
 
@@ -70,7 +75,8 @@ function framed(steps, least, most, log) {
   const x = (value) => LEFT + ((WIDE - LEFT - RIGHT) * (value - x0)) / Math.max(1, x1 - x0);
   const y = (value) => TOP + (TALL - BOTTOM - TOP) * (1 - (on(value) - y0) / (y1 - y0));
   const chart = svg("svg", { class: "loss", viewBox: `0 0 ${WIDE} ${TALL}` });
-  for (const value of log ? decades(10 ** y0, 10 ** y1) : ticks(y0, y1, 4)) {
+  const power = (of) => Math.min(Number.MAX_VALUE, Math.max(Number.MIN_VALUE, 10 ** of));
+  for (const value of log ? decades(power(y0), power(y1)) : ticks(y0, y1, 4)) {
     chart.append(svg("line", { x1: LEFT, x2: WIDE - RIGHT, y1: y(value), y2: y(value), class: "grid" }), svg("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, figure(value)));
   }
   for (const value of ticks(x0, x1, 5)) chart.append(svg("text", { x: x(value), y: TALL - 4, "text-anchor": "middle" }, count(value)));
