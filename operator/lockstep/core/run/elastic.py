@@ -21,7 +21,7 @@ from lockstep.core.checkpoints.saves import (
     is_settled_for,
     last_trained,
 )
-from lockstep.core.failures.recovery_record import record_shrink
+from lockstep.core.failures.recovery_record import record_shrink, skip_to
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import without_condition
 from lockstep.core.model.lifecycle import Phase
@@ -80,7 +80,7 @@ def _obey(plan: PlanBuilder) -> str:
     if trains:
         _end_attempt(plan, words)
     else:
-        plan.status = changed(plan.status, attempt=plan.status.attempt + 1)
+        plan.status = skip_to(plan.status, plan.status.attempt + 1, plan.stamp)
     _take_size(plan, seats)
     plan.event(EventReason.SHRUNK, f"{words}: attempt {plan.status.attempt} has so many", action=ActionWord.RESTART)
     return ""
@@ -107,7 +107,7 @@ def _shrink(plan: PlanBuilder) -> str:
         return f"cannot go on with {plural(size, 'node')}: {why_not}"
     before = plan.world
     _take_size(plan, seated[:size])
-    plan.status = changed(plan.status, attempt=plan.status.attempt + 1)
+    plan.status = skip_to(plan.status, plan.status.attempt + 1, plan.stamp)
     words = f"no node was found for {len(lacking)} of {before} ranks: attempt {plan.status.attempt} has {size}"
     plan.event(EventReason.SHRUNK, words, action=ActionWord.RESTART, warning=True)
     return ""
@@ -122,7 +122,7 @@ def take_saved_size(plan: PlanBuilder, sizes: Sequence[int]) -> bool:
         return False
     before = plan.world
     _take_size(plan, plan.ranked_slots()[:size], grows=False)
-    plan.status = changed(plan.status, attempt=plan.status.attempt + 1)
+    plan.status = skip_to(plan.status, plan.status.attempt + 1, plan.stamp)
     words = f"{plural(size, 'node')} saved what there is, and {before} cannot load it"
     plan.event(
         EventReason.SHRUNK,

@@ -76,6 +76,28 @@ def test_it_waits_a_while_for_another_node_first() -> None:
     assert w.status("llama").attempt == 2
 
 
+def for_an_hour(w: World) -> World:
+    for _ in range(60):
+        w.train("llama", 5)
+        w.pass_time(60, step=20)
+    save(w)
+    return w
+
+
+@pytest.mark.parametrize("waits", [10, 500])
+def test_a_gang_that_goes_on_smaller_long_after_its_launch_keeps_the_pods_that_it_has(waits: int) -> None:
+    w = for_an_hour(running(world(4), 4, elastic={"min": 2 if waits == 10 else 4}))
+    w.lose_ranks("llama", 3)
+    w.pass_time(waits, step=10)
+    attempt = w.status("llama").attempt
+    if waits == 500:  # longer than a worker may take to get ready
+        w.apply("llama", spec(3, elastic={"min": 2}))
+    w.pass_time(100, step=5)
+    status = w.status("llama")
+    assert set(w.children("llama").values()) == {attempt + 1}
+    assert (len(w.children("llama")), status.totals.pods_replaced, status.recovery.slot_losses) == (3, 0, ())
+
+
 def test_it_waits_longer_where_everything_is_slow() -> None:
     w = running(world(4), 4, elastic={"min": 2})
     save(w)
