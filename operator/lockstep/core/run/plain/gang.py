@@ -79,7 +79,9 @@ def _follow_launch(plan: PlanBuilder) -> str:
             plan.status = forget_requeues(plan.status)
         return ""
     number, before = plan.status.attempt, plan.status.assignment
-    slow = enforce_deadlines(plan, late)
+    waits = {at.slot for at in late}  # whose program has begun has come as far as it can
+    reached = [at if at.slot in waits else SlotStage(at.slot, Stage.READY, None) for at in stages_of_ranks(plan)]
+    slow = enforce_deadlines(plan, reached)
     if plan.status.stop is not None or plan.status.assignment is before:
         return slow
     replaced = [at for at in late if plan.status.assignment.incarnations[at.slot] != before.incarnations[at.slot]]
