@@ -40,6 +40,7 @@ from lockstep.core.model.resolved_record import record_size
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.worker_report import Verdict
 from lockstep.core.model.world_size import world_size
+from lockstep.core.run.attempt_end import next_attempt
 from lockstep.core.run.launching import Stage, stages_of_ranks
 from lockstep.core.run.resume_point import start_candidates
 from lockstep.core.run.spares import is_ready, rack_of
@@ -225,7 +226,7 @@ def _end_attempt(plan: PlanBuilder, why: str) -> None:
         cause=AttemptEnd.RESIZED,
         action=ActionWord.RESTART_IN_PLACE,
     )
-    plan.status = changed(record_latest(plan.status, latest), attempt=plan.status.attempt + 1)
+    plan.status = next_attempt(record_latest(plan.status, latest), plan.stamp)
 
 
 def _cannot_take_along(state: RunState, size: int) -> str:

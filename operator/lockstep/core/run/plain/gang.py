@@ -27,6 +27,7 @@ from lockstep.core.model.start_record import put_start
 from lockstep.core.model.totals_record import count_replaced
 from lockstep.core.pods.plain_pods import PlainAttempt, PlainTemplate, master_port, nodelist
 from lockstep.core.pods.pod_groups import group_for
+from lockstep.core.run.attempt_end import next_attempt
 from lockstep.core.run.drain import leave_drained_nodes
 from lockstep.core.run.handover import Gathering, Handover
 from lockstep.core.run.launching import SlotStage, Stage, end_superseded_pods, enforce_deadlines, stages_of_ranks
@@ -98,7 +99,7 @@ def _follow_launch(plan: PlanBuilder) -> str:
         cause=LossReason.LAUNCH_DEADLINE,
         action=ActionWord.REPLACE_GANG,
     )
-    plan.status = changed(plan.status, attempt=number + 1)
+    plan.status = next_attempt(plan.status, plan.stamp)
     return slow
 
 
