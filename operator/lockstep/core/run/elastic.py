@@ -265,9 +265,8 @@ def _cannot_load(state: RunState, assignment: AssignmentStatus, size: int) -> st
         wrong = state.status.recovery
         sound = [one for one in valid if is_sound_in(one, wrong.diverged_from, wrong.diverged_attempt)]
         valid = [one for one in valid if one.step <= checkpoint.ceiling] or sound
-    if not ever_saved:  # another run's: an older one would be a start that nobody asked for
-        valid = [one for one in valid if one.step == valid[0].step]
-    refusals = [world_refusal(one, size) for one in valid]
+    # An older one would cost steps, or be a start, that nobody asked for.
+    refusals = [world_refusal(one, size) for one in valid if one.step == valid[0].step]
     if "" in refusals:
         return ""
     return f"step {valid[0].step} {refusals[0]}" if refusals else "no checkpoint is valid yet"

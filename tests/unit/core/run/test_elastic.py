@@ -148,14 +148,17 @@ def test_a_checkpoint_that_a_single_node_cannot_load_is_told_in_the_singular() -
     assert words.startswith("cannot go on with 1 node: ")
 
 
-def test_a_checkpoint_that_the_smaller_gang_cannot_load_keeps_it_waiting() -> None:
+@pytest.mark.parametrize("older_is_of", [4, 3])
+def test_a_newest_checkpoint_that_the_smaller_gang_cannot_load_keeps_it_waiting(older_is_of: int) -> None:
     w = running(world(4, saved_as="Manifest"), 4, elastic={"min": 2})
+    save(w)
+    w.saved_with["uid-llama", 10] = older_is_of
     save(w)
     w.lose_ranks("llama", 1)
     w.pass_time(100, step=5)
     assert slots.world(w.status("llama").assignment) == 4
     condition = not_none(find(w.status("llama"), "AtFullSize"))
-    assert "was saved by 4 nodes and cannot be loaded by 3" in condition.message
+    assert "step 20 was saved by 4 nodes and cannot be loaded by 3" in condition.message
     w.nodes["n9"] = node("n9")
     w.settle()
     assert len(w.children("llama")) == 4
