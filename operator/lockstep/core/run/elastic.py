@@ -20,7 +20,9 @@ from lockstep.core.checkpoints.saves import (
     has_just_settled_for,
     is_settled_for,
     last_trained,
+    save_tier,
 )
+from lockstep.core.checkpoints.verdicts import Candidate
 from lockstep.core.failures.recovery_record import record_shrink, skip_to
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import without_condition
@@ -38,7 +40,8 @@ from lockstep.core.model.reasons import (
 )
 from lockstep.core.model.resolved_record import record_size
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.worker_report import Verdict
+from lockstep.core.model.tiers import LOCAL
+from lockstep.core.model.worker_report import CheckpointReport, Verdict
 from lockstep.core.model.world_size import world_size
 from lockstep.core.run.attempt_end import next_attempt
 from lockstep.core.run.launching import Stage, stages_of_ranks
@@ -230,17 +233,26 @@ def _end_attempt(plan: PlanBuilder, why: str) -> None:
 
 
 def _cannot_take_along(state: RunState, size: int) -> str:
-    """Why a gang that trains would lose its work when it changes to ``size`` ranks, by what one rank sees."""
+    """Why a gang that trains would lose its work when it changes to ``size`` ranks, by what one rank sees in the tier
+    that the gang saves to for it."""
     if state.spec.checkpoint is None:
         return "the run names no checkpoint tier, so it would start at step 0"
     first = state.report(state.ranked_slots()[0])
     inventory = first.inventory if first is not None else ()
-    rows = [row for row in inventory if row.verdict is Verdict.VALID and is_own(row, state)]
+    tier = save_tier(state)
+    rows = [row for row in inventory if row.tier == tier and row.verdict is Verdict.VALID and is_own(row, state)]
     newest = max(rows, key=lambda row: row.step, default=None)
     if newest is None:
         return "no checkpoint is valid yet"
-    refusal = world_refusal(newest, size)
+    refusal = _refusal(newest, size)
     return f"step {newest.step} {refusal}" if refusal else ""
+
+
+def _refusal(saved: Candidate | CheckpointReport, size: int) -> str:
+    """Why another number of nodes than now, ``size``, could not load it; empty when they can."""
+    if saved.tier == LOCAL and not saved.world:
+        return "is in shards on the nodes' own disks, which do not say of how many nodes they are"
+    return world_refusal(saved, size)
 
 
 def _cannot_load(state: RunState, assignment: AssignmentStatus, size: int) -> str:
@@ -265,8 +277,10 @@ def _cannot_load(state: RunState, assignment: AssignmentStatus, size: int) -> st
         wrong = state.status.recovery
         sound = [one for one in valid if is_sound_in(one, wrong.diverged_from, wrong.diverged_attempt)]
         valid = [one for one in valid if one.step <= checkpoint.ceiling] or sound
+    if slots.lacking(state.status.assignment):  # a shard of it was on the disk of a node that is lost
+        valid = [one for one in valid if one.tier != LOCAL or not world_refusal(one, size)]
     # An older one would cost steps, or be a start, that nobody asked for.
-    refusals = [world_refusal(one, size) for one in valid if one.step == valid[0].step]
+    refusals = [_refusal(one, size) for one in valid if one.step == valid[0].step]
     if "" in refusals:
         return ""
     return f"step {valid[0].step} {refusals[0]}" if refusals else "no checkpoint is valid yet"
