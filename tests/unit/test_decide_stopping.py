@@ -31,6 +31,30 @@ def test_a_gang_that_has_not_started_is_stopped_without_waiting_for_anybody(chan
     assert phase(w) in (Phase.SUSPENDED, Phase.FINISHED)
 
 
+@pytest.mark.parametrize("asked", ["end", "requeue", "cancel", "suspend", "queue", "annotation", "pause"])
+def test_a_run_that_ended_well_while_nobody_looked_has_succeeded_whatever_it_is_to_be_stopped_for(asked: str) -> None:
+    limit: dict[str, object] = {} if asked in ("end", "pause") else {"onTimeLimit": {"action": "Requeue"}}
+    w = running(timeLimit="1h", **limit)
+    w.exit_child("one", 0, 0)
+    w.exit_child("one", 1, 0)
+    w.work_reports_only()
+    if asked in ("end", "requeue", "pause"):
+        w.now += 3600.0
+        w.leader_since = w.now
+        w.work_reports_only()
+    if asked in ("cancel", "suspend"):
+        w.apply("one", spec(2, timeLimit="1h", **limit, **{asked: True}))
+    if asked == "queue":
+        w.queue(stopPolicy="HoldAndDrain")
+    if asked == "annotation":
+        w.annotate("one", requeue_request="now")
+    if asked == "pause":
+        w.annotate("one", paused="true")
+    w.settle()
+    status = w.status("one")
+    assert (phase(w), status.state, status.attempt) == (Phase.FINISHED, "Succeeded", 1)
+
+
 def test_a_gang_with_a_pod_stuck_on_a_dead_node_gives_its_nodes_back_when_it_is_suspended() -> None:
     w = running()
     w.apply("one", spec(2, suspend=True))

@@ -187,6 +187,8 @@ class RecoveryStatus(StatusModel):
     """Pods and nodes are kept until then for a look inside."""
     shrunk_at: Timestamp | None = None
     """When the gang last shrank."""
+    renumbered_at: Timestamp | None = None
+    """When a gang on its way to START last went over to another attempt, for which its workers get ready anew."""
     fenced_at: Timestamp | None = None
     """From then on no lost process of the last attempt writes any more; only with layout Shared."""
     warmed: str = ""

@@ -158,7 +158,8 @@ def obey_stop_orders(plan: PlanBuilder) -> bool:
 
 
 def obey_requests(plan: PlanBuilder, known: Handover) -> Handover:
-    """cancel, suspend, limits, and the one-shot requests by annotation; what a gang is stopped for is saved first."""
+    """Whether it has ended well; then cancel, suspend, limits, and the one-shot requests by annotation. What a gang is
+    stopped for is saved first."""
     settle_save(plan)
     obey_asks(plan)
     leaving = save_before_leaving(plan)
@@ -169,17 +170,19 @@ def _stop_as_asked(plan: PlanBuilder, leaving: frozenset[int], *, on_hold: bool 
     """True when the run stops, or is to be reconciled again after what was asked for.
 
     ``on_hold``: what lives may be no gang that status knows of, and is to be stopped all the same; nothing is begun.
+    A run that came to its end while nobody looked has succeeded, whatever it is to be stopped for by now.
     """
     phase = plan.phase
+    if not plan.damage and _finish_if_succeeded(plan):
+        return True
     without_nodes = phase in (Phase.PENDING, Phase.SUSPENDED)
     at_rest = without_nodes and not (on_hold and anything_to_stop(plan))
     if without_nodes:
         report_unknown_saves(plan)  # the last words of a worker may come as its pod goes
     if phase is Phase.STOPPING:
-        if not _finish_if_succeeded(plan):
-            report_unknown_saves(plan)  # a program may save only now; once its pods are gone nobody is left to ask
-            save_by_the_limit(plan)
-            carry_out_stop(plan, leaving)
+        report_unknown_saves(plan)  # a program may save only now; once its pods are gone nobody is left to ask
+        save_by_the_limit(plan)
+        carry_out_stop(plan, leaving)
         return True
     if plan.spec.cancel:
         if at_rest:
@@ -213,12 +216,6 @@ def wait_without_asking(plan: PlanBuilder) -> bool:
         return False
     delete_pods_given_up(plan)
     return True
-
-
-def finish_or_yield(plan: PlanBuilder) -> bool:
-    """Exits that were seen outlive the pods: they are in status before anything rests on them. Then, whether it is
-    preempted."""
-    return _finish_if_succeeded(plan) or stop_for_preemption(plan)
 
 
 def follow_plain_pods(plan: PlanBuilder, known: Handover) -> Handover:
@@ -311,7 +308,7 @@ STEPS: tuple[Step, ...] = (
     _step(refuse_what_cannot_run),
     obey_requests,
     _step(wait_for_admission),
-    _step(finish_or_yield),
+    _step(stop_for_preemption),
     follow_plain_pods,
     recover_what_is_lost,
     gather_the_gang,
@@ -325,7 +322,7 @@ LOOKING_ON: tuple[Step, ...] = (
     _step(hold_unless_paused),
     _step(obey_stop_orders),
     _step(wait_without_asking),
-    _step(finish_or_yield),
+    _step(stop_for_preemption),
 )
 """In place of ``STEPS`` for a run that is paused, or whose spec cannot be read: what it owes to others, and nothing for
 itself."""
@@ -359,7 +356,7 @@ ALWAYS_LOOKING_ON: tuple[Last, ...] = (
 
 def _finish_if_succeeded(plan: PlanBuilder) -> bool:
     """Every deciding rank came to its end, be it while the gang was about to be stopped, and nothing speaks against
-    it."""
+    it. Exits that were seen outlive the pods: they are in status before anything rests on them."""
     if not plan.trains:
         return False
     done = succeeded_ranks(plan)

@@ -272,7 +272,7 @@ def _needed_step(state: RunState) -> int:
         found.step
         for found in candidates(state.snapshot, state.status)
         if found.verdict is Verdict.VALID
-        and found.tier == _tier(state)
+        and found.tier == save_tier(state)
         and found.attempt in (0, state.status.attempt)
         and (not highest or found.step <= highest)  # what lies ahead was rolled back from
     ]
@@ -283,7 +283,7 @@ def _answer(state: RunState, save: SaveStatus) -> int | None:
     """Step of a valid checkpoint of this attempt that fulfils the request, if there is one."""
     if not _is_seen(state, save):
         return None  # spares the merging, which costs ranks times rows
-    tier = _tier(state)
+    tier = save_tier(state)
     reports = _of_saving_attempt(state, save)
     reached = max(save.at_step, *(report.progress.step for report in reports if report.progress is not None), 0)
     for found in candidates(state.snapshot, state.status):
@@ -295,7 +295,7 @@ def _answer(state: RunState, save: SaveStatus) -> int | None:
 
 def _is_seen(state: RunState, save: SaveStatus) -> bool:
     """Some rank sees what may answer it."""
-    tier = _tier(state)
+    tier = save_tier(state)
     rows = (row for report in _of_saving_attempt(state, save) for row in report.inventory)
     return any(row.tier == tier and row.step >= save.needs_step for row in rows)
 
@@ -305,7 +305,7 @@ def _of_saving_attempt(state: RunState, save: SaveStatus) -> list[WorkerReport]:
     return [report for report in reports if report is not None and report.attempt == save.attempt]
 
 
-def _tier(state: RunState) -> str:
+def save_tier(state: RunState) -> str:
     """A save that is asked for has to outlive its nodes, wherever that is possible."""
     checkpoint = state.spec.checkpoint
     return SHARED if checkpoint is not None and checkpoint.shared is not None else LOCAL

@@ -56,7 +56,10 @@ def disruption(snapshot: ClusterSnapshot, tunables: Tunables, now: float) -> str
 
 
 def _losses(snapshot: ClusterSnapshot, tunables: Tunables, now: float) -> Iterable[float]:
-    """For every run, when it last lost a node that is not back, or that it lost just now."""
+    """For every run, when it last lost a node that is not back, or that it lost just now.
+
+    Not one that was Ready all the while: a worker's silence alone may be its own doing, or its namespace's.
+    """
     limits = tunables.breaker
     for run in snapshot.runs:
         for entry in reversed(run.status.attempts):
@@ -64,7 +67,8 @@ def _losses(snapshot: ClusterSnapshot, tunables: Tunables, now: float) -> Iterab
             if entry.cause != AttemptCause.NODE_LOST or seen is None or now - seen > limits.longest:
                 continue
             node = snapshot.nodes.get(entry.node)
-            if now - seen <= limits.window or (node is not None and _is_down(node)):
+            stayed = node is not None and node.ready and node.ready_changed_at < (entry.ended_at or seen)
+            if (now - seen <= limits.window and not stayed) or (node is not None and _is_down(node)):
                 yield seen
                 break
 

@@ -195,6 +195,12 @@ def record_shrink(status: TrainingRunStatus, at: float | None) -> TrainingRunSta
     return _with(status, changed(status.recovery, shrunk_at=at))
 
 
+def skip_to(status: TrainingRunStatus, attempt: int, stamp: float) -> TrainingRunStatus:
+    """A gang that gathers goes over to another attempt, before START. No entry tells of the one that it leaves out, so
+    the time to get ready for the next is counted from here."""
+    return _with(changed(status, attempt=attempt), changed(status.recovery, renumbered_at=stamp))
+
+
 def record_roll_back(
     status: TrainingRunStatus, ceiling: int, diverged_step: int, diverged_from: int
 ) -> TrainingRunStatus:

@@ -6,6 +6,7 @@ All of it in one status write, before anything of it is acted on.
 from collections.abc import Sequence
 
 from lockstep.api.base.changes import changed
+from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.failures.actions import Action, Case, Verb
@@ -42,6 +43,13 @@ def carry_out(plan: PlanBuilder, cause: Cause, action: Action, case: Case, lost:
         begin_stop(plan, action.reason, action.message)
     else:
         _begin_next(plan, cause, action, case, lost)
+
+
+def next_attempt(status: TrainingRunStatus, stamp: float) -> TrainingRunStatus:
+    """An attempt has ended, and the gang gathers for another. Whom it went on without is waited for from now on."""
+    if slots.lacking(status.assignment):
+        status = slots.put(status, slots.missed(status.assignment, stamp))
+    return changed(status, attempt=status.attempt + 1)
 
 
 def _write_history(plan: PlanBuilder, cause: Cause, action: Action, case: Case) -> None:
@@ -122,10 +130,8 @@ def _begin_next(plan: PlanBuilder, cause: Cause, action: Action, case: Case, los
     lost = [loss for loss in lost if loss.slot not in {left.slot for left in leaving}]
     in_place = not lost and not leaving and plan.has_workers
     was_run = cause.reason != LossReason.NODE_REFUSED  # nothing of it ran, so nothing is run again
-    plan.status = count_restart(changed(plan.status, attempt=number), was_run=was_run, in_place=in_place)
+    plan.status = count_restart(next_attempt(plan.status, plan.stamp), was_run=was_run, in_place=in_place)
     plan.status = hold_back_attempt(plan.status, plan.stamp + wait if wait else None)
-    if slots.lacking(plan.status.assignment):  # whom the attempt went on without is waited for from now on
-        plan.status = slots.put(plan.status, slots.missed(plan.status.assignment, plan.stamp))
     # The last word of those that trained: what the gang is asked to read on its way to the barrier rests on it.
     plan.status = record_latest(plan.status, latest_valid(plan.snapshot, status))
     if lost or leaving:

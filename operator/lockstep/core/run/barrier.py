@@ -11,7 +11,7 @@ from lockstep.core.checkpoints.inventory import is_foreign, is_own
 from lockstep.core.checkpoints.local_retention import local_retention
 from lockstep.core.checkpoints.resume import Rejection, ResumeDecision, ResumeKind
 from lockstep.core.failures.evidence import Loss, LossKind
-from lockstep.core.failures.recovery_record import record_start
+from lockstep.core.failures.recovery_record import record_start, skip_to
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.plural import plural
@@ -124,7 +124,7 @@ def _avoid_attempts_used_before(plan: PlanBuilder) -> bool:
         action=ActionWord.START,
         warning=True,
     )
-    plan.status = changed(plan.status, attempt=saved + 1)
+    plan.status = skip_to(plan.status, saved + 1, plan.stamp)
     return True
 
 

@@ -17,6 +17,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, AttemptEnd
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import NodeView
+from lockstep.core.run.attempt_end import next_attempt
 from lockstep.core.run.kueue_follow import swapped_out
 from lockstep.core.run.replacement import replace
 
@@ -101,4 +102,4 @@ def _end_attempt(plan: PlanBuilder, drained: list[Loss]) -> None:
         cause=AttemptEnd.DRAINED,
         action=ActionWord.REPLACE,
     )
-    plan.status = changed(record_latest(plan.status, latest), attempt=plan.status.attempt + 1)
+    plan.status = next_attempt(record_latest(plan.status, latest), plan.stamp)

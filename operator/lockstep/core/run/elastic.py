@@ -20,8 +20,10 @@ from lockstep.core.checkpoints.saves import (
     has_just_settled_for,
     is_settled_for,
     last_trained,
+    save_tier,
 )
-from lockstep.core.failures.recovery_record import record_shrink
+from lockstep.core.checkpoints.verdicts import Candidate
+from lockstep.core.failures.recovery_record import record_shrink, skip_to
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import without_condition
 from lockstep.core.model.lifecycle import Phase
@@ -38,8 +40,10 @@ from lockstep.core.model.reasons import (
 )
 from lockstep.core.model.resolved_record import record_size
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.worker_report import Verdict
+from lockstep.core.model.tiers import LOCAL
+from lockstep.core.model.worker_report import CheckpointReport, Verdict
 from lockstep.core.model.world_size import world_size
+from lockstep.core.run.attempt_end import next_attempt
 from lockstep.core.run.launching import Stage, stages_of_ranks
 from lockstep.core.run.resume_point import start_candidates
 from lockstep.core.run.spares import is_ready, rack_of
@@ -80,7 +84,7 @@ def _obey(plan: PlanBuilder) -> str:
     if trains:
         _end_attempt(plan, words)
     else:
-        plan.status = changed(plan.status, attempt=plan.status.attempt + 1)
+        plan.status = skip_to(plan.status, plan.status.attempt + 1, plan.stamp)
     _take_size(plan, seats)
     plan.event(EventReason.SHRUNK, f"{words}: attempt {plan.status.attempt} has so many", action=ActionWord.RESTART)
     return ""
@@ -107,7 +111,7 @@ def _shrink(plan: PlanBuilder) -> str:
         return f"cannot go on with {plural(size, 'node')}: {why_not}"
     before = plan.world
     _take_size(plan, seated[:size])
-    plan.status = changed(plan.status, attempt=plan.status.attempt + 1)
+    plan.status = skip_to(plan.status, plan.status.attempt + 1, plan.stamp)
     words = f"no node was found for {len(lacking)} of {before} ranks: attempt {plan.status.attempt} has {size}"
     plan.event(EventReason.SHRUNK, words, action=ActionWord.RESTART, warning=True)
     return ""
@@ -122,7 +126,7 @@ def take_saved_size(plan: PlanBuilder, sizes: Sequence[int]) -> bool:
         return False
     before = plan.world
     _take_size(plan, plan.ranked_slots()[:size], grows=False)
-    plan.status = changed(plan.status, attempt=plan.status.attempt + 1)
+    plan.status = skip_to(plan.status, plan.status.attempt + 1, plan.stamp)
     words = f"{plural(size, 'node')} saved what there is, and {before} cannot load it"
     plan.event(
         EventReason.SHRUNK,
@@ -225,21 +229,30 @@ def _end_attempt(plan: PlanBuilder, why: str) -> None:
         cause=AttemptEnd.RESIZED,
         action=ActionWord.RESTART_IN_PLACE,
     )
-    plan.status = changed(record_latest(plan.status, latest), attempt=plan.status.attempt + 1)
+    plan.status = next_attempt(record_latest(plan.status, latest), plan.stamp)
 
 
 def _cannot_take_along(state: RunState, size: int) -> str:
-    """Why a gang that trains would lose its work when it changes to ``size`` ranks, by what one rank sees."""
+    """Why a gang that trains would lose its work when it changes to ``size`` ranks, by what one rank sees in the tier
+    that the gang saves to for it."""
     if state.spec.checkpoint is None:
         return "the run names no checkpoint tier, so it would start at step 0"
     first = state.report(state.ranked_slots()[0])
     inventory = first.inventory if first is not None else ()
-    rows = [row for row in inventory if row.verdict is Verdict.VALID and is_own(row, state)]
+    tier = save_tier(state)
+    rows = [row for row in inventory if row.tier == tier and row.verdict is Verdict.VALID and is_own(row, state)]
     newest = max(rows, key=lambda row: row.step, default=None)
     if newest is None:
         return "no checkpoint is valid yet"
-    refusal = world_refusal(newest, size)
+    refusal = _refusal(newest, size)
     return f"step {newest.step} {refusal}" if refusal else ""
+
+
+def _refusal(saved: Candidate | CheckpointReport, size: int) -> str:
+    """Why another number of nodes than now, ``size``, could not load it; empty when they can."""
+    if saved.tier == LOCAL and not saved.world:
+        return "is in shards on the nodes' own disks, which do not say of how many nodes they are"
+    return world_refusal(saved, size)
 
 
 def _cannot_load(state: RunState, assignment: AssignmentStatus, size: int) -> str:
@@ -264,9 +277,10 @@ def _cannot_load(state: RunState, assignment: AssignmentStatus, size: int) -> st
         wrong = state.status.recovery
         sound = [one for one in valid if is_sound_in(one, wrong.diverged_from, wrong.diverged_attempt)]
         valid = [one for one in valid if one.step <= checkpoint.ceiling] or sound
-    if not ever_saved:  # another run's: an older one would be a start that nobody asked for
-        valid = [one for one in valid if one.step == valid[0].step]
-    refusals = [world_refusal(one, size) for one in valid]
+    if slots.lacking(state.status.assignment):  # a shard of it was on the disk of a node that is lost
+        valid = [one for one in valid if one.tier != LOCAL or not world_refusal(one, size)]
+    # An older one would cost steps, or be a start, that nobody asked for.
+    refusals = [_refusal(one, size) for one in valid if one.step == valid[0].step]
     if "" in refusals:
         return ""
     return f"step {valid[0].step} {refusals[0]}" if refusals else "no checkpoint is valid yet"

@@ -239,8 +239,7 @@ def _late_moves(state: RunState) -> tuple[float, float]:
     """
     limits, rejoined = state.tunables.deadlines, state.snapshot.leadership.since + rejoins_within(state)
     last = behind = 0.0
-    ended = state.attempt_entry(state.status.attempt - 1)
-    since = (ended.seen_at or ended.ended_at or 0.0) if ended is not None else 0.0  # what was slow before is over
+    since = _gathers_since(state)  # what was slow before is over
     for slot in state.ranked_slots():
         pod = state.pod(slot)
         if pod is None:
@@ -262,11 +261,15 @@ def _late_moves(state: RunState) -> tuple[float, float]:
 
 
 def _prepares_since(state: RunState, started_at: float) -> float:
-    """Since when a worker prepares for the attempt: its container has run, and the attempt before has ended."""
-    ended = state.attempt_entry(state.status.attempt - 1)
-    if ended is None or ended.ended_at is None:
-        return started_at
-    return max(started_at, ended.seen_at or ended.ended_at)
+    """Since when a worker prepares for the attempt: its container has run, and the attempt is the one that gathers."""
+    return max(started_at, _gathers_since(state))
+
+
+def _gathers_since(state: RunState) -> float:
+    """Since when nothing before the attempt is waited for; 0: there was nothing."""
+    ended, renumbered_at = last_end(state), state.status.recovery.renumbered_at
+    over = (ended.seen_at or ended.ended_at or 0.0) if ended is not None else 0.0
+    return max(over, renumbered_at or 0.0)
 
 
 def _losses(state: RunState, late: list[_Late]) -> list[Loss]:

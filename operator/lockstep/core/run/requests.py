@@ -9,6 +9,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, AttemptEnd, EventReason, RequestResult, StopReason
 from lockstep.core.model.run_state import RunState
+from lockstep.core.run.attempt_end import next_attempt
 from lockstep.core.run.stopping import stop_after_save
 
 _MAX_TOKEN = 64
@@ -29,7 +30,7 @@ def obey_annotations(plan: PlanBuilder, *, only_stops: bool = False) -> bool:
         )
         if plan.phase is Phase.RUNNING:
             _end_attempt(plan)
-            plan.status = changed(plan.status, attempt=plan.status.attempt + 1)
+            plan.status = next_attempt(plan.status, plan.stamp)
             where = " in place" if plan.has_workers else ""
             plan.event(
                 EventReason.RESTART_REQUESTED, f"all ranks start again{where}", action=ActionWord.RESTART_IN_PLACE

@@ -62,39 +62,48 @@ def test_one_node_and_one_run_are_told_as_one() -> None:
     strict = replace(LIMITS, breaker=Breaker(min_nodes=1, runs=1))
     words = disruption(cluster(1, down={0: 10.0}), strict, NOW)
     assert words.startswith("1 of 1 node turned NotReady within 120 s and did not come back (breaker: ")
-    assert disruption(losing(1, ago=10.0, down=False), strict, NOW).startswith("1 run lost a node within 120 s")
+    assert disruption(losing(1, ago=10.0, now_is="gone"), strict, NOW).startswith("1 run lost a node within 120 s")
     assert slow_in_words(1, 1, "no heartbeat", Lag()).startswith("1 of 1 rank ")
 
 
-def losing(runs: int, *, ago: float, down: bool) -> ClusterSnapshot:
-    """Runs that lost one node each."""
+def losing(runs: int, *, ago: float, now_is: str) -> ClusterSnapshot:
+    """Runs that lost one node each, and what it ``now_is``."""
     w = world(100)
     for i in range(runs):
         w.apply(f"run{i}", spec(1))
-        if down:
-            w.nodes[f"n{i}"] = replace(w.nodes[f"n{i}"], ready=False, ready_changed_at=NOW - 3000 * (i + 1))
         seen = NOW - ago
+        if now_is == "down":
+            w.nodes[f"n{i}"] = replace(w.nodes[f"n{i}"], ready=False, ready_changed_at=NOW - 3000 * (i + 1))
+        elif now_is == "back":
+            w.nodes[f"n{i}"] = replace(w.nodes[f"n{i}"], ready_changed_at=seen + 1)
+        elif now_is == "gone":
+            del w.nodes[f"n{i}"]
         entry = AttemptStatus(number=1, cause="NodeLost", node=f"n{i}", ended_at=seen - 600, seen_at=seen)
         w.runs[f"run{i}"] = replace(w.runs[f"run{i}"], status=TrainingRunStatus(attempts=(entry,)))
     return w.cluster_snapshot()
 
 
 @pytest.mark.parametrize(
-    ("runs", "ago", "down", "is_open"),
+    ("runs", "ago", "now_is", "is_open"),
     [
-        (4, 10.0, True, False),
-        (5, 10.0, False, True),
-        (5, 500.0, True, True),
-        (5, 500.0, False, False),
-        (5, 3700.0, True, False),  # for so long that the nodes will not come back
+        (4, 10.0, "down", False),
+        (5, 10.0, "gone", True),
+        (5, 10.0, "back", True),
+        (5, 10.0, "as it was", False),  # it was Ready all the while: only its worker was not heard
+        (5, 500.0, "down", True),
+        (5, 500.0, "gone", False),
+        (5, 500.0, "back", False),
+        (5, 3700.0, "down", False),  # for so long that the nodes will not come back
     ],
 )
-def test_runs_that_lose_nodes_together_hold_replacements_back(runs: int, ago: float, down: bool, is_open: bool) -> None:
-    assert bool(disruption(losing(runs, ago=ago, down=down), LIMITS, NOW)) is is_open
+def test_runs_that_lose_nodes_together_hold_replacements_back(
+    runs: int, ago: float, now_is: str, is_open: bool
+) -> None:
+    assert bool(disruption(losing(runs, ago=ago, now_is=now_is), LIMITS, NOW)) is is_open
 
 
 def test_a_run_that_loses_node_after_node_is_one_run() -> None:
-    snapshot = losing(1, ago=10.0, down=False)
+    snapshot = losing(1, ago=10.0, now_is="gone")
     (run,) = snapshot.runs
     (entry,) = run.status.attempts
     attempts = tuple(changed(entry, number=number) for number in range(1, 6))

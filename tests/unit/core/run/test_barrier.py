@@ -10,7 +10,7 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
-from lockstep.core.model.worker_report import WorkerPhase
+from lockstep.core.model.worker_report import CheckpointReport, Verdict, WorkerPhase
 from lockstep.core.run.barrier import gather
 from lockstep.core.run.handover import Gathering
 from lockstep.core.run.launching import SlotStage, Stage, stages_of_ranks
@@ -67,6 +67,23 @@ def test_a_complete_gang_says_what_it_waits_for(
     assert gather(plan, stages_of_ranks(plan)) == Gathering(verify=EXPECTED, waiting_for=words)
     assert plan.status.start is not None
     assert plan.status.start.attempt == 1
+
+
+def test_workers_that_are_asked_for_another_attempt_have_their_time_to_get_ready_for_it() -> None:
+    w = world_with_gang(2)
+    snapshot, now = w.snapshot("one"), w.now + 3600.0
+    leftover = CheckpointReport("shared", 9, "/shared/a7/9", Verdict.VALID, attempt=7, run_uid=snapshot.run.uid)
+    reports = {
+        slot: replace(report, phase=WorkerPhase.READY, ready_for=2, polling=True, inventory=(leftover,))
+        for slot, report in snapshot.reports.items()
+    }
+    run = replace(snapshot.run, status=changed(w.status("one"), attempt=2))
+    plan = PlanBuilder(RunContext(replace(snapshot, run=run, reports=reports), w.tunables, now))
+    gather(plan, stages_of_ranks(plan))
+    assert plan.status.attempt == 8
+    asked = stages_of_ranks(plan)
+    assert {at.stage for at in asked} == {Stage.PREPARING}
+    assert all(at.deadline is not None and at.deadline > now + 60.0 for at in asked)
 
 
 def test_a_complete_gang_that_waits_for_nothing_gets_its_start() -> None:

@@ -3,12 +3,15 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from lockstep.api.base.changes import changed
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
 from lockstep.core.model.conditions import find
+from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.snapshot import Lag
+from lockstep.core.model.tunables import Tunables
 from lockstep.core.model.worker_report import CheckpointReport, Verdict
 from support.made_once import made_once
 from support.values import not_none
@@ -76,6 +79,28 @@ def test_it_waits_a_while_for_another_node_first() -> None:
     assert w.status("llama").attempt == 2
 
 
+def for_an_hour(w: World) -> World:
+    for _ in range(60):
+        w.train("llama", 5)
+        w.pass_time(60, step=20)
+    save(w)
+    return w
+
+
+@pytest.mark.parametrize("waits", [10, 500])
+def test_a_gang_that_goes_on_smaller_long_after_its_launch_keeps_the_pods_that_it_has(waits: int) -> None:
+    w = for_an_hour(running(world(4), 4, elastic={"min": 2 if waits == 10 else 4}))
+    w.lose_ranks("llama", 3)
+    w.pass_time(waits, step=10)
+    attempt = w.status("llama").attempt
+    if waits == 500:  # longer than a worker may take to get ready
+        w.apply("llama", spec(3, elastic={"min": 2}))
+    w.pass_time(100, step=5)
+    status = w.status("llama")
+    assert set(w.children("llama").values()) == {attempt + 1}
+    assert (len(w.children("llama")), status.totals.pods_replaced, status.recovery.slot_losses) == (3, 0, ())
+
+
 def test_it_waits_longer_where_everything_is_slow() -> None:
     w = running(world(4), 4, elastic={"min": 2})
     save(w)
@@ -126,14 +151,17 @@ def test_a_checkpoint_that_a_single_node_cannot_load_is_told_in_the_singular() -
     assert words.startswith("cannot go on with 1 node: ")
 
 
-def test_a_checkpoint_that_the_smaller_gang_cannot_load_keeps_it_waiting() -> None:
+@pytest.mark.parametrize("older_is_of", [4, 3])
+def test_a_newest_checkpoint_that_the_smaller_gang_cannot_load_keeps_it_waiting(older_is_of: int) -> None:
     w = running(world(4, saved_as="Manifest"), 4, elastic={"min": 2})
+    save(w)
+    w.saved_with["uid-llama", 10] = older_is_of
     save(w)
     w.lose_ranks("llama", 1)
     w.pass_time(100, step=5)
     assert slots.world(w.status("llama").assignment) == 4
     condition = not_none(find(w.status("llama"), "AtFullSize"))
-    assert "was saved by 4 nodes and cannot be loaded by 3" in condition.message
+    assert "step 20 was saved by 4 nodes and cannot be loaded by 3" in condition.message
     w.nodes["n9"] = node("n9")
     w.settle()
     assert len(w.children("llama")) == 4
@@ -239,6 +267,57 @@ def test_a_gang_that_saves_for_one_size_only_is_not_resized() -> None:
     assert (status.attempt, slots.world(status.assignment)) == (1, 2)
     condition = not_none(find(status, "AtFullSize"))
     assert "cannot grow to 4 nodes: step 10 was saved by 2 nodes" in condition.message
+
+
+class WithOwnDisks(World):
+    """What is on a node's own disk may say how many nodes saved it."""
+
+    say_how_many = False
+
+    def _rows(self, uid: str, steps: list[int], world: int, node: str) -> tuple[CheckpointReport, ...]:
+        rows = super()._rows(uid, steps, world, node)
+        has_shared = not_none(not_none(self.runs["llama"].spec).checkpoint).shared is not None
+        disk = tuple(row for row in rows if row.tier == "local")
+        disk = disk if self.say_how_many else tuple(structs.replace(row, world=0) for row in disk)
+        # Every other save is on the disks alone.
+        return tuple(row for row in rows if has_shared and row.tier == "shared" and row.step % 20) + disk
+
+
+OWN_DISKS: dict[str, object] = {"local": {"storage": "nvme"}}
+
+
+def with_own_disks(count: int) -> WithOwnDisks:
+    tunables = Tunables(gang=GangSettings(local_storages={"nvme": "/nvme"}))
+    return WithOwnDisks(world(count).nodes, tunables, format="TorchDCP", listens=True)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 3)])
+def test_a_gang_whose_shards_do_not_say_of_how_many_they_are_is_not_resized(before: int, after: int) -> None:
+    w = running(with_own_disks(6), before, checkpoint=OWN_DISKS)
+    save(w)
+    w.apply("llama", spec(after, checkpoint=OWN_DISKS))
+    w.pass_time(30, step=2)
+    status = w.status("llama")
+    assert (status.attempt, slots.world(status.assignment)) == (1, before)
+    words = "step 10 is in shards on the nodes' own disks, which do not say of how many nodes they are"
+    assert words in not_none(find(status, "AtFullSize")).message
+
+
+@pytest.mark.parametrize(("say_how_many", "ranks"), [(True, 3), (False, 4)])
+def test_shards_that_a_lost_node_took_with_it_are_no_checkpoint_of_those_that_are_left(
+    say_how_many: bool, ranks: int
+) -> None:
+    w = with_own_disks(4)
+    w.say_how_many = say_how_many
+    running(w, 4, elastic={"min": 2}, checkpoint={**OWN_DISKS, "shared": {"claimName": "lustre"}})
+    save(w)
+    save(w)
+    w.lose_ranks("llama", 3)
+    w.pass_time(100, step=5)
+    status = w.status("llama")
+    assert slots.world(status.assignment) == ranks
+    if say_how_many:
+        assert not_none(not_none(status.start).resume).step == 10, "the newest in the shared tier"
 
 
 def test_an_elastic_run_that_saved_nothing_starts_with_what_there_is() -> None:

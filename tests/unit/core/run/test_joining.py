@@ -172,6 +172,27 @@ def test_a_head_that_is_lost_while_another_node_is_absent_begins_a_new_attempt_w
     assert start.joins == 0
 
 
+@pytest.mark.parametrize("ends_by", ["a request", "a drain of the head", "fewer nodes"])
+def test_whatever_ends_an_attempt_who_was_absent_is_waited_for_anew(ends_by: str) -> None:
+    w = running(World({f"n{i}": node(f"n{i}") for i in range(5)}, format="TorchDCP"), nodes=5)
+    w.tell_of_save("llama", 10)
+    w.lose_ranks("llama", 2)
+    w.pass_time(2000, step=50)
+    if ends_by == "a request":
+        w.annotate("llama", restart_request="now")
+    elif ends_by == "a drain of the head":
+        w.drain(w.status("llama").assignment.nodes[0])
+    else:
+        w.apply("llama", spec(4, **RAY))
+    w.pass_time(60, step=5)
+    status = w.status("llama")
+    assert (status.attempt, status.stop, status.state == Phase.PENDING) == (2, None, False)
+    w.nodes |= {name: node(name) for name in ("n8", "n9")}
+    w.pass_time(10)
+    assert whole(w)
+    assert set(w.children("llama").values()) == {2}
+
+
 def test_with_restart_a_lost_node_ends_the_attempt() -> None:
     w = running(world(5), **RESTART)
     w.lose_ranks("llama", 2)

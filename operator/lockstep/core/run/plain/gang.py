@@ -27,6 +27,7 @@ from lockstep.core.model.start_record import put_start
 from lockstep.core.model.totals_record import count_replaced
 from lockstep.core.pods.plain_pods import PlainAttempt, PlainTemplate, master_port, nodelist
 from lockstep.core.pods.pod_groups import group_for
+from lockstep.core.run.attempt_end import next_attempt
 from lockstep.core.run.drain import leave_drained_nodes
 from lockstep.core.run.handover import Gathering, Handover
 from lockstep.core.run.launching import SlotStage, Stage, end_superseded_pods, enforce_deadlines, stages_of_ranks
@@ -79,7 +80,9 @@ def _follow_launch(plan: PlanBuilder) -> str:
             plan.status = forget_requeues(plan.status)
         return ""
     number, before = plan.status.attempt, plan.status.assignment
-    slow = enforce_deadlines(plan, late)
+    waits = {at.slot for at in late}  # whose program has begun has come as far as it can
+    reached = [at if at.slot in waits else SlotStage(at.slot, Stage.READY, None) for at in stages_of_ranks(plan)]
+    slow = enforce_deadlines(plan, reached)
     if plan.status.stop is not None or plan.status.assignment is before:
         return slow
     replaced = [at for at in late if plan.status.assignment.incarnations[at.slot] != before.incarnations[at.slot]]
@@ -96,7 +99,7 @@ def _follow_launch(plan: PlanBuilder) -> str:
         cause=LossReason.LAUNCH_DEADLINE,
         action=ActionWord.REPLACE_GANG,
     )
-    plan.status = changed(plan.status, attempt=number + 1)
+    plan.status = next_attempt(plan.status, plan.stamp)
     return slow
 
 

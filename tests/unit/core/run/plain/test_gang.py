@@ -332,6 +332,19 @@ def test_a_pod_that_does_not_come_up_in_time_ends_the_attempt() -> None:
     assert attempts_alive(w) == {status.attempt}
 
 
+def test_a_few_pods_that_do_not_come_up_do_not_cost_the_gang_its_nodes() -> None:
+    w = world(8)
+    w.silent_nodes |= {"n2", "n3"}
+    w.roll_out("one", plain(8))
+    for name, pod in w.pods.items():
+        if pod.node in w.silent_nodes:
+            w.pods[name] = replace(pod, bound=True, reason="ImagePullBackOff", message="no such image")
+    w.pass_time(1000.0, 20.0)
+    status = w.status("one")
+    assert (status.stop, status.attempt, status.attempts[0].cause) == (None, 2, "LaunchDeadline")
+    assert {(loss.node, loss.count) for loss in status.recovery.slot_losses} == {("n2", 1), ("n3", 1)}
+
+
 @pytest.mark.parametrize("change", [{"suspend": True}, {"cancel": True}])
 def test_a_stop_ends_the_pods_with_their_own_grace_and_gives_the_nodes_back(change: dict[str, bool]) -> None:
     w = running()
