@@ -12,7 +12,7 @@ from lockstep.slurm.environment import SlurmJob, batch_environment
 from lockstep.worker.launchers import slurm
 from lockstep.worker.settings import Settings
 from lockstep.worker.steps.place import VARIABLE
-from lockstep.worker.steps.programs import offer_programs, path_with_programs
+from lockstep.worker.steps.programs import offer_programs, program_environment
 
 SECONDS = 60
 CPUS = 4
@@ -30,8 +30,8 @@ class SlurmGang:
             scratch=str(directory / "scratch"),
         )  # fmt: skip
         offer_programs(settings)
-        path = path_with_programs(settings, "/usr/bin:/bin")
-        self.gang = StepGang(directory / "gang", nodes, env={"PATH": path})
+        found = program_environment(settings, {"PATH": "/usr/bin:/bin"})
+        self.gang = StepGang(directory / "gang", nodes, env=found)
         addresses = [peer.address for peer in self.gang.gang.peers]
         fields: dict[str, Any] = {
             "id": 123, "nodes": addresses, "cpus": [CPUS] * nodes, "gpus": 0, "name": "train", "user": "ann",
@@ -47,7 +47,7 @@ class SlurmGang:
             (node.directory / "job.json").write_text(json.dumps(given))
             (node.directory.parent / slurm.ASKS).mkdir(exist_ok=True)
         self.directory = self.gang.nodes[0].directory
-        self.environment = {"PATH": path, VARIABLE: str(self.directory), **batch_environment(self.job)}
+        self.environment = {**found, VARIABLE: str(self.directory), **batch_environment(self.job)}
 
     def run(self, script: str, text: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
         """As lines of the batch script."""

@@ -342,6 +342,20 @@ async def test_a_released_lease_is_taken_at_once_at_a_higher_epoch(leases: FakeL
     assert second.epoch > first.epoch
 
 
+@pytest.mark.parametrize(("holder", "left"), [("a", ""), ("b", "b")])
+async def test_a_lease_is_released_although_a_renewal_that_was_broken_off_went_through(
+    leases: FakeLeases, holder: str, left: str
+) -> None:
+    leader = candidate(leases, "a")
+    await leader.try_acquire()
+    assert leases.lease is not None
+    leases.lease["spec"]["holderIdentity"] = holder
+    leases.edit(0)
+    await leader.release()
+    assert not leader.is_leading()
+    assert leases.lease["spec"]["holderIdentity"] == left
+
+
 async def test_a_lease_taken_without_hearing_the_answer_is_ours(leases: FakeLeases) -> None:
     leader = candidate(leases, "a")
     leases.mishaps = itertools.chain(["", "lost answer"], itertools.repeat(""))

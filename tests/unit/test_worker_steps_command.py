@@ -16,7 +16,7 @@ from harness.step_gang import StepGang, lockstep_step
 from lockstep.worker import lockstep_training
 from lockstep.worker.settings import Settings
 from lockstep.worker.steps.command import Options, options_of, ranks_of, requests_of
-from lockstep.worker.steps.programs import offer_programs, path_with_programs
+from lockstep.worker.steps.programs import offer_programs, program_environment
 from lockstep.worker.steps.streams import Labels, Writer, numbered, settle
 from support.stepping import gang_of_steps, until
 
@@ -292,9 +292,12 @@ def test_programs_are_found_behind_those_of_the_image_unless_they_take_their_pla
     import dataclasses
 
     settings = dataclasses.replace(SETTINGS, scratch=str(tmp_path))
-    assert path_with_programs(settings, "/usr/bin") == f"/usr/bin:{tmp_path}/bin"
+    given = {"PATH": "/usr/bin", "BASH_ENV": "/etc/ours"}
+    assert program_environment(settings, given) == {"PATH": f"/usr/bin:{tmp_path}/bin"}
     monkeypatch.setattr("lockstep.worker.steps.programs.SHIMS", {"Plain": {"ssh": "lockstep.worker.steps.command"}})
-    assert path_with_programs(settings, "/usr/bin") == f"{tmp_path}/bin:/usr/bin"
+    assert program_environment(settings, given) == {
+        "PATH": f"{tmp_path}/bin:/usr/bin", "BASH_ENV": f"{tmp_path}/bash_env", "LOCKSTEP_BASH_ENV": "/etc/ours"
+    }  # fmt: skip
     offer_programs(settings)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "bin").iterdir()}
     offer_programs(settings)

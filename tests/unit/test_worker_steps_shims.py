@@ -10,7 +10,7 @@ import pytest
 from harness.step_gang import StepGang
 from lockstep.worker.settings import Settings
 from lockstep.worker.steps.place import VARIABLE
-from lockstep.worker.steps.programs import SHIMS, offer_programs, path_with_programs
+from lockstep.worker.steps.programs import SHIMS, offer_programs, program_environment
 
 pytestmark = pytest.mark.process
 SECONDS = 60
@@ -31,8 +31,8 @@ class Programs:
             "https://127.0.0.1:1", "team", "hello", "u", 0, 1, "p", ["mpirun"], launcher="MPI", scratch=str(scratch)
         )
         offer_programs(settings)
-        path = path_with_programs(settings, "/usr/bin:/bin")
-        self.environment = {"PATH": path, VARIABLE: str(gang.nodes[0].directory)}
+        found = program_environment(settings, {"PATH": "/usr/bin:/bin"})
+        self.environment = {**found, VARIABLE: str(gang.nodes[0].directory)}
 
     def run(self, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -43,6 +43,18 @@ class Programs:
 @pytest.fixture
 def programs(tmp_path: Path, gang: StepGang) -> Programs:
     return Programs(tmp_path, gang)
+
+
+@pytest.mark.parametrize("shell", [["bash", "-l"], ["bash", "-lu"], ["bash", "-u"]], ids=" ".join)
+def test_a_shell_that_sets_path_anew_finds_them_still(programs: Programs, tmp_path: Path, shell: list[str]) -> None:
+    (tmp_path / "ours").write_text("GIVEN=read\n")
+    profile = {"HOME": str(tmp_path), "HERE": str(tmp_path)}
+    (tmp_path / ".bash_profile").write_text("PATH=/usr/bin:/bin\n")
+    script = ["-c", 'command -v ssh; echo ${GIVEN:-}; echo "$BASH_ENV"; bash -c "echo \\$GIVEN"']
+    for given, told in ({}, ""), ({"LOCKSTEP_BASH_ENV": "$HERE/ours"}, "read"):
+        environ = {**programs.environment, **profile, **given}
+        done = subprocess.run([*shell, *script], env=environ, capture_output=True, text=True, timeout=SECONDS)
+        assert done.stdout == f"{tmp_path}/bin/ssh\n{told}\n{tmp_path}/bash_env\n{told}\n", done.stderr
 
 
 @pytest.mark.parametrize(

@@ -311,6 +311,24 @@ def test_a_peer_that_says_nothing_any_more_is_named(tmp_path: Path, monkeypatch:
     assert outcome.words == f"rank 1 at 127.0.0.2 port {gang.gang.peers[1].port} has said nothing for 1 s"
 
 
+def test_a_peer_that_a_file_system_holds_up_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A named pipe is opened only once somebody reads it."""
+    log = tmp_path / "log"
+    os.mkfifo(log)
+    quick = "from lockstep.worker.steps import frames; frames.PING_SECONDS, frames.SILENT_SECONDS = 0.2, 1.0"
+    monkeypatch.setattr(frames, "PING_SECONDS", 0.2)
+    monkeypatch.setattr(frames, "SILENT_SECONDS", 1.0)
+    with gang_of_steps(tmp_path, 2, first=quick) as gang:
+        said = shell(1, "echo said >&2; exit 3")
+        asking = Asking(gang.nodes[0].directory, [said._replace(tasks=[said.tasks[0]._replace(stderr=str(log))])])
+        late = time.monotonic() + 2 * frames.SILENT_SECONDS
+        until(lambda: asking.outcomes or any(node._heard > late for node in asking.step._nodes))
+        reads = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+        assert asking.wait() == {1: TaskOutcome(3)}
+        assert os.read(reads, 100) == b"said\n"
+        os.close(reads)
+
+
 def test_a_peer_is_heard_before_it_is_lost_where_this_process_was_held_up(gang: StepGang) -> None:
     class HeldUp(Kept):
         """For longer than a peer may be silent, which speaks meanwhile."""

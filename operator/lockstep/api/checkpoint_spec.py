@@ -195,7 +195,8 @@ class CheckpointSpec(SpecModel):
     signal: SaveSignal | None = None
     """Sent to ask for a save, to processes that catch it; left out: asked for through the control file only."""
     grace_period: Duration = "5m"
-    """Longest wait for a save before the gang is stopped anyway."""
+    """Longest wait for a save before the gang is stopped anyway; at most the operator's `longestGrace` (an hour), but
+    for a save before the time limit."""
     resume_by: Annotated[ResumeBy, WhileSuspended] | None = None
     """Env: the program reads LOCKSTEP_RESUME_PATH. Pointer: files such as `latest` are rewritten before the start.
     Pointer when left out for Megatron, DeepSpeed, HuggingFace and NeMo, else Env."""

@@ -214,9 +214,15 @@ class Election:
         held, self._held_until = self.is_leading(), float("-inf")
         if not held or self._lease is None:
             return
-        body = {**self._lease, "spec": {**self._lease["spec"], "holderIdentity": ""}}
         try:
-            await self._put(body)
+            try:
+                await self._put(_freed(self._lease))
+            except ApiError as error:
+                if error.status != 409:
+                    raise
+                lease = await self._read(_REQUEST_SECONDS)  # a renewal that was broken off has gone through
+                if _holder(lease) == self.identity:
+                    await self._put(_freed(lease))
         except KubeError as error:
             _log.info("the lease was not released: %s", error)
 
@@ -302,6 +308,10 @@ class Election:
 
 def _spec(lease: dict[str, Any]) -> dict[str, Any]:
     return lease.get("spec") or {}
+
+
+def _freed(lease: dict[str, Any]) -> dict[str, Any]:
+    return {**lease, "spec": {**_spec(lease), "holderIdentity": ""}}
 
 
 def _holder(lease: dict[str, Any]) -> str:

@@ -330,7 +330,7 @@ class PreemptionCandidates:
         if known is None:
             entry = self._cycle.entry_of(uid)
             assert entry is not None
-            known = self._notices[uid] = notice_seconds(entry.spec, self._cycle.tunables.deadlines.stop)
+            known = self._notices[uid] = notice_seconds(entry.spec, self._cycle.tunables)
         return known
 
     @cached_property

@@ -270,7 +270,7 @@ class Reservations:
     def _give_notice(self, victim: Entry, holder: Entry) -> None:
         cycle, now = self._cycle, float(int(self._cycle.now))
         name = cycle.names_for(victim).get(holder.run.uid, "")
-        deadline = now + notice_seconds(victim.spec, cycle.tunables.deadlines.stop)
+        deadline = now + notice_seconds(victim.spec, cycle.tunables)
         notice = PreemptionStatus(
             by=holder.run.uid,
             name=name,

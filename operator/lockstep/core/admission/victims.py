@@ -10,8 +10,9 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.admission.engine.jobs import RunningJob
 from lockstep.core.admission.engine.preemption import Victim
 from lockstep.core.admission.engine_adapter import ENDING, is_ending_in_time
-from lockstep.core.model.save_signal import save_grace
+from lockstep.core.model.save_signal import longest_wait_for_save
 from lockstep.core.model.snapshot import PodView, RunView
+from lockstep.core.model.tunables import Tunables
 
 RESTART = 300.0
 """Seconds that a start is taken to cost until the run's own was measured."""
@@ -47,9 +48,9 @@ def class_value(spec: TrainingRunSpec, classes: Mapping[str, int]) -> int | None
     return None if value is None else max(0, value)
 
 
-def notice_seconds(spec: TrainingRunSpec, stop_deadline: float) -> float:
+def notice_seconds(spec: TrainingRunSpec, tunables: Tunables) -> float:
     """How long after the notice its nodes may still be held: for the save, and for the end of its ranks."""
-    return save_grace(spec) + stop_deadline
+    return longest_wait_for_save(spec, tunables) + tunables.deadlines.stop
 
 
 def newest_step(status: TrainingRunStatus) -> int | None:

@@ -2,6 +2,7 @@
 
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.core.model.tunables import Tunables
 
 
 def save_signal(spec: TrainingRunSpec) -> str | None:
@@ -18,3 +19,8 @@ def save_grace(spec: TrainingRunSpec) -> float:
     if spec.checkpoint is not None:
         return float(parse_duration(spec.checkpoint.grace_period))
     return float(parse_duration(spec.on_time_limit.lead_time)) if save_signal(spec) is not None else 0.0
+
+
+def longest_wait_for_save(spec: TrainingRunSpec, tunables: Tunables) -> float:
+    """Seconds that whoever wants the nodes, as at a preemption or a drain, leaves to a save: as to a pod at most."""
+    return min(save_grace(spec), float(tunables.longest_grace))

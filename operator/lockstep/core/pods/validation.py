@@ -5,6 +5,7 @@ Every problem names the field and the remedy; together they are the message of A
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from lockstep.core.pods.pod_policy import AllowedPowers, account_problems, host_
 from lockstep.core.pods.template_rules import template_problems
 
 _PLAIN_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+_NODE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +145,13 @@ def _limits(spec: TrainingRunSpec) -> Iterator[Problem]:
 
 
 def _placement(spec: TrainingRunSpec) -> Iterator[Problem]:
-    excluded = set(spec.placement.exclude_nodes)
     named = spec.placement.nodes
+    for field, nodes in (("nodes", named), ("excludeNodes", spec.placement.exclude_nodes)):
+        odd = next((index for index, node in enumerate(nodes) if not _NODE.fullmatch(node)), None)
+        if odd is not None:
+            words = f"'{nodes[odd][:63]}' is no node's name; write each by its name (only --exclude takes ranges)"
+            yield Problem(f"spec.placement.{field}[{odd}]", words)
+    excluded = set(spec.placement.exclude_nodes)
     usable = [node for node in named if node not in excluded]
     if named and len(usable) < spec.nodes:
         yield Problem(

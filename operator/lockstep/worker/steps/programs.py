@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
-from typing import Dict, List, Mapping
+from typing import Dict, Mapping
 
 from lockstep.worker.child.processes import STEP_CLIENT
 from lockstep.worker.settings import Settings
@@ -35,6 +36,12 @@ sys.path.insert(0, {root!r})
 from {module} import main
 main()
 """
+_BASH_ENV = """\
+case ":$PATH:" in *:{directory}:*) ;; *) PATH={directory}:$PATH ;; esac
+if [ -n "${{{given}:-}}" ]; then eval "BASH_ENV=\\"${given}\\""; . "$BASH_ENV"; BASH_ENV={path}; fi
+"""
+"""What bash reads before a script, and a login shell after /etc/profile, which in most images sets PATH anew."""
+_GIVEN_BASH_ENV = "LOCKSTEP_BASH_ENV"
 
 
 def offer_library(settings: Settings) -> str:
@@ -73,14 +80,26 @@ def offer_programs(settings: Settings) -> None:
             stream.write(_TEXT.format(interpreter=sys.executable, name=STEP_CLIENT, root=library, module=module))
         os.chmod(path + ".tmp", 0o755)
         os.rename(path + ".tmp", path)
+    path = _bash_env(settings)
+    with open(path + ".tmp", "w") as stream:
+        stream.write(_BASH_ENV.format(directory=shlex.quote(directory), path=shlex.quote(path), given=_GIVEN_BASH_ENV))
+    os.rename(path + ".tmp", path)
 
 
-def path_with_programs(settings: Settings, path: str) -> str:
-    """PATH with them: before everything else where they take the place of others, else behind it."""
+def program_environment(settings: Settings, environment: Mapping[str, str]) -> Dict[str, str]:
+    """What finds them: before everything else on PATH where they take the place of others, else behind it."""
     directory = programs_directory(settings)
-    parts: List[str] = [path or os.defpath]
-    parts.insert(0 if SHIMS.get(settings.launcher) else 1, directory)
-    return os.pathsep.join(parts)
+    path = environment.get("PATH") or os.defpath
+    if not SHIMS.get(settings.launcher):
+        return {"PATH": os.pathsep.join([path, directory])}
+    made = {"PATH": os.pathsep.join([directory, path]), "BASH_ENV": _bash_env(settings)}
+    if environment.get("BASH_ENV"):
+        made[_GIVEN_BASH_ENV] = environment["BASH_ENV"]
+    return made
+
+
+def _bash_env(settings: Settings) -> str:
+    return os.path.join(settings.scratch, "bash_env")
 
 
 def root() -> str:

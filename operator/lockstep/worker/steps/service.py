@@ -24,7 +24,7 @@ from lockstep.worker.steps.credentials import gang_of, write_credentials
 from lockstep.worker.steps.mpi_messages import MpiMessages
 from lockstep.worker.steps.partly import PartlyEnded
 from lockstep.worker.steps.place import VARIABLE
-from lockstep.worker.steps.programs import offer_library, offer_programs, path_with_programs, root
+from lockstep.worker.steps.programs import offer_library, offer_programs, program_environment, root
 from lockstep.worker.steps.told import NODE_UNREACHABLE, WorkerFifo
 
 FIRST_ENDS = 8  # the cause is among the first or the last, whichever way the command goes on
@@ -133,8 +133,7 @@ class StepService:
         """What steps add to the environment of the program."""
         if not self._used:
             return {}
-        path = path_with_programs(self._settings, environment.get("PATH", ""))
-        return {VARIABLE: self.directory(launch), "PATH": path}
+        return {VARIABLE: self.directory(launch), **program_environment(self._settings, environment)}
 
     def begin_stop(self) -> None:
         """The program is asked to end: a batch script is not to begin something else."""

@@ -12,8 +12,9 @@ import select
 import signal
 import socket
 import ssl
+import threading
 import time
-from typing import AbstractSet, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
+from typing import AbstractSet, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, TypeVar
 
 from lockstep.worker.child.processes import LAUNCHERS, adopt_orphans, out_of_memory_kills
 from lockstep.worker.settings import JSON
@@ -31,6 +32,7 @@ UNSENT_BYTES = 256 << 10  # while more is to be sent, the tasks' output is not r
 PIPE_BUF = 4096  # so much is written to a pipe as a whole
 _WAKES = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 OUT_OF_MEMORY = "OOMKilled"
+_T = TypeVar("_T")
 REFUSED = 3  # exit code of a session that answered nobody
 
 
@@ -114,7 +116,7 @@ def _refuse(channel: Channel, error: RefusedError) -> None:
 
 
 class Session:
-    """Tasks and their client. Single-threaded: nothing here waits for anything but in ``_turn``."""
+    """Tasks and their client. Nothing here waits for anything but in ``_turn``, and for files in ``_aside``."""
 
     def __init__(self, channel: Channel, request: AskedOfNode, node: ServedNode) -> None:
         self._channel, self._request, self._node = channel, request, node
@@ -173,7 +175,7 @@ class Session:
     def _start(self, asked: TaskAsked, environment: Mapping[str, str]) -> None:
         identity = asked.identity
         try:
-            task = RunningTask(self._request, asked, environment, self._files)
+            task = self._aside(lambda: RunningTask(self._request, asked, environment, self._files))
         except RefusedError as error:
             code, reason, words = error.args
             self._tell(frames.ERROR, identity, {"code": code, "reason": reason, "words": words})
@@ -287,7 +289,8 @@ class Session:
         self._left_open |= set(task.streams)
         task.streams.clear()
         task.give_no_more()
-        for line in task.last_lines():
+        lines, words = self._aside(lambda: (task.last_lines(), task.last_words()))
+        for line in lines:
             tell(self._node.ends, line_row(line))
         status = task.status or 0
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
@@ -297,7 +300,7 @@ class Session:
             self._tell(frames.EXIT, task.identity, {"code": code, "signal": number, "reason": OUT_OF_MEMORY * memory})
         if code or number:
             asked = task.asked or was_asked(task.sent, code, number)
-            self._note(task.identity, self._request.program, code, number, task.last_words(), asked=asked)
+            self._note(task.identity, self._request.program, code, number, words, asked=asked)
 
     def _pass_on(self, task: RunningTask, descriptor: int, most: int) -> None:
         kind = task.streams[descriptor]
@@ -333,6 +336,32 @@ class Session:
         left = self._held()
         send(left, signal.SIGKILL)
         self._kill_at = time.monotonic() + KILL_SECONDS if left else None
+
+    def _aside(self, work: Callable[[], _T]) -> _T:
+        """What a file system may hold up for long: meanwhile its client hears that this node is there. Raises what it
+        raises."""
+        made: List[_T] = []
+        errors: List[Exception] = []
+
+        def do() -> None:
+            try:
+                made.append(work())
+            except Exception as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=do)
+        thread.start()
+        while True:
+            thread.join(frames.PING_SECONDS)
+            if not thread.is_alive():
+                break
+            self._heard = self._spoke = time.monotonic()  # what it says is waiting here
+            with contextlib.suppress(OSError):  # found again in _turn
+                self._channel.send(frames.PING)
+                self._channel.flush()
+        if errors:
+            raise errors[0]
+        return made[0]
 
     # Its client
 

@@ -24,7 +24,9 @@ from lockstep.core.admission.victims import (
     victim_of,
 )
 from lockstep.core.model.node_set import NodeSet
+from lockstep.core.model.settings import Deadlines
 from lockstep.core.model.snapshot import PodView, RunView
+from lockstep.core.model.tunables import Tunables
 from support.admission import NOW, pod, run
 from support.preempting import CHECKPOINT, CLASSES, HOUR, training
 
@@ -113,12 +115,13 @@ SIGNALLED = {"launcher": {"type": "Slurm", "batch": {"script": "#!/bin/sh\n", "s
         (SIGNALLED, 900.0),  # as long as before its time limit
         ({**SIGNALLED, "onTimeLimit": {"leadTime": "2m"}}, 420.0),
         ({**SIGNALLED, "checkpoint": CHECKPOINT}, 420.0),
+        ({"checkpoint": {**CHECKPOINT, "gracePeriod": "300d"}}, 3900.0),
     ],
 )
 def test_a_notice_leaves_time_for_the_save_and_the_stop(spec: dict[str, Any], seconds: float) -> None:
     view = run("a", **spec)
     assert view.spec is not None
-    assert notice_seconds(view.spec, stop_deadline=300.0) == seconds
+    assert notice_seconds(view.spec, Tunables(deadlines=Deadlines(stop=300.0))) == seconds
 
 
 def test_the_newest_step_is_that_of_any_tier() -> None:

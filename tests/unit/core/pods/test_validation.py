@@ -92,6 +92,16 @@ BAD_SPECS: dict[str, tuple[TrainingRunSpec, str, str]] = {
         "spec.placement.nodes",
         "leaves 1 of 2 nodes",
     ),
+    "a range of nodes": (
+        spec(placement={"excludeNodes": ["gpu-7.example.org", "gpu-[1-4]"]}),
+        "spec.placement.excludeNodes[1]",
+        "'gpu-[1-4]' is no node's name; write each by its name",
+    ),
+    "a node in capitals": (
+        spec(placement={"nodes": ["a", "B"]}),
+        "spec.placement.nodes[1]",
+        "'B' is no node's name",
+    ),
     "Any required": (
         spec(placement={"topology": [{"level": "rack", "policy": "Any", "mode": "Required"}]}),
         "spec.placement.topology[0]",

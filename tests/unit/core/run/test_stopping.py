@@ -71,12 +71,19 @@ def test_only_a_failure_warns_and_every_stop_has_a_deadline(reason: StopReason, 
 
 
 @pytest.mark.parametrize(
-    ("listens", "within", "awaited"), [(True, None, 600.0), (True, 20.0, 20.0), (False, 20.0, 0.0)]
+    ("listens", "grace", "within", "awaited"),
+    [
+        (True, "600s", None, 600.0),
+        (True, "600s", 20.0, 20.0),
+        (False, "600s", 20.0, 0.0),
+        (True, "300d", None, 3600.0),
+        (True, "2h", 7200.0, 7200.0),
+    ],
 )
 def test_a_save_is_awaited_where_somebody_listens_and_the_ranks_end_after_it(
-    listens: bool, within: float | None, awaited: float
+    listens: bool, grace: str, within: float | None, awaited: float
 ) -> None:
-    w = world_with_gang(2, checkpoint={"shared": {"claimName": "lustre"}, "gracePeriod": "600s"})
+    w = world_with_gang(2, checkpoint={"shared": {"claimName": "lustre"}, "gracePeriod": grace})
     w.listens = listens
     w.work_reports_only()
     plan = w.plan("one")
