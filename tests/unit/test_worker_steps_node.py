@@ -193,8 +193,9 @@ def test_a_request_to_save_by_signal_reaches_ranks_and_no_launcher(
         pid_in(tmp_path / f"pid-{slot}")
     save = {"id": "s", "atStep": 0, "deadline": time.time() + 60}
     workers.operator.desire(**{**workers.operator._desired, "world": NODES, "save": save})
-    until(lambda: all((tmp_path / f"heard-{slot}").exists() for slot in range(NODES)))
-    for node in workers.nodes:
+    for slot, node in enumerate(workers.nodes):
+        heard = tmp_path / f"heard-{slot}"
+        until(lambda heard=heard: heard.exists() and heard.read_text())
         until(lambda node=node: "asked 1 process to save with SIGUSR1" in node.stderr())
     assert [(tmp_path / f"heard-{slot}").read_text() for slot in range(NODES)] == [f"{rank}\n"] * 2
 
