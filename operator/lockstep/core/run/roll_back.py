@@ -8,7 +8,7 @@ from lockstep.core.failures.actions import MOST_QUARANTINED
 from lockstep.core.failures.recovery_record import forget_roll_backs, lower_best_step, record_roll_back
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.quarantine import Save, is_trusted
+from lockstep.core.model.quarantine import Save, is_trusted, quarantine_of
 from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.tiers import LOCAL
