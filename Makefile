@@ -108,8 +108,8 @@ build-kind: setup ## Build what the nodes of `make e2e` run where no registry ha
 
 monitoring: build-promtool build-prometheus ## Build what the tests of alerts need (once; about 3 minutes on 2 cores)
 
-test: setup-demo build build-helm build-versitygw monitoring lint ## All checks and tests, three directories at a time: those with clusters mostly wait
-	@$(MAKE) --keep-going --jobs=3 --output-sync=target --no-print-directory test-nodes test-cluster test-unit test-others
+test: setup-demo build build-helm build-versitygw monitoring lint ## All checks and tests but those in a browser (`test-browser`), four parts at a time: those with clusters mostly wait
+	@$(MAKE) --keep-going --jobs=4 --output-sync=target --no-print-directory test-nodes test-cluster test-unit test-others
 
 test-nodes: setup-demo build build-versitygw mpi-ready ray-ready
 	.venv/bin/pytest tests/nodes -m "not nightly" --durations=20
@@ -118,7 +118,7 @@ test-cluster: build build-prometheus
 	.venv/bin/pytest tests/cluster -m "not nightly" --durations=20
 
 test-others: build build-helm build-versitygw build-promtool
-	.venv/bin/pytest tests --ignore=tests/nodes --ignore=tests/cluster --ignore=tests/unit --durations=20
+	.venv/bin/pytest tests --ignore=tests/nodes --ignore=tests/cluster --ignore=tests/unit --ignore=tests/browser --durations=20
 
 test-outages: setup build ## Outages at full length: operator away 10 minutes, API server 2, leader 1
 	LOCKSTEP_TEST_OPERATOR_AWAY=600 LOCKSTEP_TEST_API_SERVER_AWAY=120 \
@@ -261,7 +261,7 @@ test-containers: setup  # on the cluster that is up
 test-interpreter: setup
 	.venv/bin/pytest $(INTERPRETER)
 
-test-browser: setup
+test-browser: setup ## The web page in a Chromium (Debian: chromium-headless-shell); part of `make e2e`
 	.venv/bin/pytest tests/browser --durations=5
 
 e2e-all: setup ## All of them (25 to 30 minutes on 2 cores)
