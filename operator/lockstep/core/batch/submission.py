@@ -28,7 +28,10 @@ _SIGNALS = {number: f"SIG{name}" for name, number in signals.NUMBERS.items()}
 _CONDITIONS = {"after": "Started", "afterany": "Finished", "afterok": "Succeeded", "afternotok": "Failed"}
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _HERE = re.compile(r"^(\./+)+")
-_LONGEST_OPTION = 1024  # as the API has it
+# As the API has it.
+_LONGEST_OPTION = 1024
+_MOST_NODES = 1024  # by name
+_MOST_DEPENDENCIES = 32
 
 
 class NumberedJob(NamedTuple):
@@ -135,6 +138,9 @@ def _size(request: BatchRequest, told: _Told) -> Json:
         "nodes": named,
         "excludeNodes": list(dict.fromkeys(request.exclude)),
     }
+    for option, nodes in (("--nodelist", named), ("--exclude", placement["excludeNodes"])):
+        if len(nodes) > _MOST_NODES:
+            told.say(option, REFUSED, f"names {len(nodes)} nodes, and at most {_MOST_NODES} are looked for by name")
     if 0 < len(named) < request.most_nodes:
         words = f"names {len(named)} of {request.most_nodes} nodes; here they are the only ones: name all"
         told.say("--nodelist", REFUSED, words)
@@ -196,6 +202,8 @@ def _dependencies(request: BatchRequest, told: _Told, submitted: Submitted, arou
             name = f"{job.name}-{int(index)}" if index else job.name
             if any(known["name"] == name for known in spec.get("dependsOn", ())):
                 raise ValueError(f"{one.job} is named twice; one condition for each")
+            if len(spec.get("dependsOn", ())) == _MOST_DEPENDENCIES:
+                raise ValueError(f"a job waits for {_MOST_DEPENDENCIES} others at most; let it wait for the last ones")
             spec.setdefault("dependsOn", []).append({"name": name, "condition": _CONDITIONS[one.condition]})
         except ValueError as error:
             told.say("--dependency", REFUSED, str(error))

@@ -7,13 +7,17 @@ from typing import Dict, List, Match, NamedTuple, Optional
 
 from lockstep.slurm.images import image
 
-MOST_CHARACTERS = 4096  # of variables in one value: what has more counts as not known
+# What stands in for variables: what has more counts as not known. Each pattern here takes time that grows with the
+# script and no faster, as the script may be a tenant's.
+MOST_CHARACTERS = 4096  # in one value
+MOST_OF_ALL = 16 * MOST_CHARACTERS  # in those of one script
 IMAGE, MOUNTS = "container-image", "container-mounts"
-_VALUE = r"((?:(?<=[=\s:,])\"[^\"\n]*\"|(?<=[=\s:,])'[^'\n]*'|\$\([^)\n]*\)|[^\s\\;|&)\"'])+)"
+_VALUE = r"((?:(?<=[=\s:,])\"[^\"\n]*\"|(?<=[=\s:,])'[^'\n]*'|\$\([^)\n]*\)?|[^\s\\;|&)\"'])+)"
 _ASSIGNMENT = re.compile(
-    r"^\s*(?:export\s+|readonly\s+|declare\s+)?([A-Za-z_]\w*)=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;]*)", re.MULTILINE
+    r"^[^\S\n]*(?:export\s+|readonly\s+|declare\s+)?([A-Za-z_]\w*)=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;]*)", re.MULTILINE
 )
-_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^}]*))?\})")
+_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^{}]*))?\})")
+_OWN_DEFAULT = re.compile(r"[\"']?\$\{(\w+):?-([^}]*)\}[\"']?")
 _NO_STEP = re.compile(r"\s*(?:#|(?:echo|printf|sbatch)\b)")  # lines that begin so
 
 
@@ -34,10 +38,16 @@ def step_options(script: str, option: str) -> List[StepOption]:
     joined = _joined(script)
     known: Dict[str, str] = {}
     for name, value in _ASSIGNMENT.findall(joined):
-        own = re.fullmatch(rf"[\"']?\$\{{{name}:?-([^}}]*)\}}[\"']?", value)  # a default of its own
-        known.setdefault(name, own[1] if own else value)
-    written = re.findall(rf"--{option}(?:=|\s+){_VALUE}", joined)
-    return list(dict.fromkeys(StepOption(text, _filled(text, known)) for text in written))
+        own = _OWN_DEFAULT.fullmatch(value)
+        known.setdefault(name, own[2] if own and own[1] == name else value)
+    options: Dict[str, StepOption] = {}
+    room = MOST_OF_ALL
+    for text in re.findall(rf"--{option}(?:=|\s+){_VALUE}", joined):
+        if text not in options:
+            filled = _filled(text, known) if room > 0 else text
+            room -= max(0, len(filled) - len(text))
+            options[text] = StepOption(text, filled)
+    return list(options.values())
 
 
 def hoisted(script: str) -> Optional[str]:
