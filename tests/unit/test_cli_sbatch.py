@@ -157,6 +157,17 @@ def test_dependencies_name_jobs_by_their_numbers(types: Types) -> None:
     assert "sbatch: error: --dependency afterok:9: there is no job 9 in namespace team" in err
 
 
+@pytest.mark.parametrize(("words", "said"), [(["--kill-on-invalid-dep=yes"], "Cancel"), ([], None)])
+def test_an_array_whose_dependency_can_never_be_met_goes_as_it_is_asked_to(
+    types: Types, words: list[str], said: str | None
+) -> None:
+    jobs = [{"metadata": {"name": "sweep"}, "status": {"jobId": 6}}]
+    server = serving(lists={"trainingruns": [], "trainingrunsets": jobs})
+    assert types(server, "-a", "0-9", "-d", "aftercorr:6", *words, "t.sh")[0] == 0
+    spec = server.created[0]["spec"]
+    assert (spec["afterCorr"], spec.get("onUnsatisfiable")) == ("sweep", said)
+
+
 ERRORS: dict[str, tuple[list[str], str, str]] = {
     "no file": (["no.sh"], "", "sbatch: error: Unable to open file no.sh: No such file or directory"),
     "no script": (["-N1"], "", "sbatch: error: Batch script is empty!"),

@@ -19,7 +19,7 @@ from lockstep.slurm import signals, times
 from lockstep.slurm.handling import IGNORED, MAPPED, REFUSED
 from lockstep.slurm.images import image, insides, is_below
 from lockstep.slurm.submission import pyxis
-from lockstep.slurm.submission.batch import BatchRequest, OptionOutcome
+from lockstep.slurm.submission.batch import BatchRequest, OptionOutcome, request_of
 
 Json = dict[str, Any]
 RACK = "rack"
@@ -264,6 +264,12 @@ def _pods(request: BatchRequest, told: _Told, submitted: Submitted, around: Surr
             told.say("--container-mounts", REFUSED, f"{inside} is on no volume; {_where(spec)}")
     told.rows += mounts_of_steps(submitted.script, _mounts(spec), _where(spec))
     return spec
+
+
+def labels_of(constraint: str) -> dict[str, str]:
+    """The labels that ``-C`` asks of nodes; none of what is refused."""
+    request, _ = request_of([("constraint", constraint)])
+    return dict(map(_label, request.features))
 
 
 def _label(feature: str) -> tuple[str, str]:
