@@ -251,6 +251,14 @@ def test_a_job_that_the_operator_refuses_is_not_left_behind(types: Types) -> Non
     assert len(server.deleted) == 1
 
 
+def test_a_job_that_a_full_quota_refuses_has_its_number_and_waits(types: Types) -> None:
+    full = sample.condition("Accepted", "False", "PodRefused", "exceeded quota: gpus")
+    for words, said in (([], "sbatch: it waits: exceeded quota: gpus\n"), (["-Q"], "")):
+        server = serving({}, {"conditions": [full], "jobId": 7})
+        code, out, err = types(server, *words, "t.sh")
+        assert (code, out, err, server.deleted) == (0, "" if words else "Submitted batch job 7\n", said, [])
+
+
 def test_a_job_that_nobody_numbers_is_named_and_stays(types: Types) -> None:
     server = serving({})
     code, out, err = types(server, "t.sh")
