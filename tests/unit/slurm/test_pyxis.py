@@ -54,6 +54,17 @@ def test_a_script_takes_time_that_grows_with_it_and_no_faster(head: str, more: s
     assert long < 0.05 + 24 * short  # eight times as long; by its square it would be 64
 
 
+def test_variables_without_end_are_followed_for_a_few_steps_alone() -> None:
+    def seconds(steps: int) -> float:
+        lines = [f"V={'$W' * 1500}", "W=$V", *(f"srun --container-mounts=$V/{number} x" for number in range(steps))]
+        begun = time.process_time()
+        assert not any(option.is_known for option in step_options("\n".join(lines), MOUNTS))
+        return time.process_time() - begun
+
+    few, many = (min(seconds(steps) for _ in range(2)) for steps in (75, 600))
+    assert many < 0.05 + 3 * few
+
+
 def test_what_stands_in_for_variables_is_bounded_over_all_steps() -> None:
     script = f"M={'/a,' * 1000}\n" + "".join(f"srun --container-mounts=$M/{number} x\n" for number in range(500))
     options = step_options(script, MOUNTS)

@@ -13,7 +13,7 @@ from lockstep.api.base import names
 from lockstep.api.base.durations import format_duration
 from lockstep.api.batch_spec import MOST_CHARACTERS, MOST_OF_A_PATH
 from lockstep.core.batch.components import Component
-from lockstep.core.batch.containers import images_of_steps, mounts_of_steps
+from lockstep.core.batch.containers import first_of, images_of_steps, mounts_of_steps
 from lockstep.core.batch.shell import Reader, carried
 from lockstep.slurm import signals, times
 from lockstep.slurm.handling import IGNORED, MAPPED, REFUSED
@@ -377,8 +377,8 @@ def _mounts(spec: Mapping[str, Any]) -> list[str]:
 
 
 def _where(spec: Mapping[str, Any]) -> str:
-    mounts = ", ".join(_mounts(spec))
-    return f"there are {mounts}" if mounts else "the queue's batch.volumes names none"
+    mounts = _mounts(spec)
+    return f"there are {first_of(mounts)}" if mounts else "the queue's batch.volumes names none"
 
 
 def _marks(request: BatchRequest, told: _Told) -> Json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Match, NamedTuple, Optional
+from typing import Dict, List, Match, NamedTuple, Optional, Tuple
 
 from lockstep.slurm.images import image
 
@@ -44,8 +44,8 @@ def step_options(script: str, option: str) -> List[StepOption]:
     room = MOST_OF_ALL
     for text in re.findall(rf"--{option}(?:=|\s+){_VALUE}", joined):
         if text not in options:
-            filled = _filled(text, known) if room > 0 else text
-            room -= max(0, len(filled) - len(text))
+            filled, used = _filled(text, known) if room > 0 else (text, 0)
+            room -= used
             options[text] = StepOption(text, filled)
     return list(options.values())
 
@@ -64,7 +64,8 @@ def hoisted(script: str) -> Optional[str]:
     return image(first.filled)
 
 
-def _filled(written: str, known: Dict[str, str]) -> str:
+def _filled(written: str, known: Dict[str, str]) -> Tuple[str, int]:
+    """With its variables filled in, and how many characters those were, also where that is too many."""
     room = MOST_CHARACTERS
 
     def value(seen: Match[str]) -> str:
@@ -77,10 +78,12 @@ def _filled(written: str, known: Dict[str, str]) -> str:
     for _ in range(8):  # variables of variables
         if "$" not in text or written.startswith("'"):
             break
-        text = _VARIABLE.sub(value, text)
+        before, text = text, _VARIABLE.sub(value, text)
         if room < 0:
-            return written
-    return text.replace('"', "").replace("'", "")
+            return written, MOST_CHARACTERS - room
+        if text == before:
+            break
+    return text.replace('"', "").replace("'", ""), MOST_CHARACTERS - room
 
 
 def _joined(script: str) -> str:
