@@ -157,6 +157,17 @@ def test_dependencies_name_jobs_by_their_numbers(types: Types) -> None:
     assert "sbatch: error: --dependency afterok:9: there is no job 9 in namespace team" in err
 
 
+@pytest.mark.parametrize(("words", "said"), [(["--kill-on-invalid-dep=yes"], "Cancel"), ([], None)])
+def test_an_array_whose_dependency_can_never_be_met_goes_as_it_is_asked_to(
+    types: Types, words: list[str], said: str | None
+) -> None:
+    jobs = [{"metadata": {"name": "sweep"}, "status": {"jobId": 6}}]
+    server = serving(lists={"trainingruns": [], "trainingrunsets": jobs})
+    assert types(server, "-a", "0-9", "-d", "aftercorr:6", *words, "t.sh")[0] == 0
+    spec = server.created[0]["spec"]
+    assert (spec["afterCorr"], spec.get("onUnsatisfiable")) == ("sweep", said)
+
+
 ERRORS: dict[str, tuple[list[str], str, str]] = {
     "no file": (["no.sh"], "", "sbatch: error: Unable to open file no.sh: No such file or directory"),
     "no script": (["-N1"], "", "sbatch: error: Batch script is empty!"),
@@ -238,6 +249,14 @@ def test_a_job_that_the_operator_refuses_is_not_left_behind(types: Types) -> Non
     assert (code, out) == (1, "")
     assert "sbatch: error: Batch job submission failed: no such account" in err
     assert len(server.deleted) == 1
+
+
+def test_a_job_that_a_full_quota_refuses_has_its_number_and_waits(types: Types) -> None:
+    full = sample.condition("Accepted", "False", "PodRefused", "exceeded quota: gpus")
+    for words, said in (([], "sbatch: it waits: exceeded quota: gpus\n"), (["-Q"], "")):
+        server = serving({}, {"conditions": [full], "jobId": 7})
+        code, out, err = types(server, *words, "t.sh")
+        assert (code, out, err, server.deleted) == (0, "" if words else "Submitted batch job 7\n", said, [])
 
 
 def test_a_job_that_nobody_numbers_is_named_and_stays(types: Types) -> None:

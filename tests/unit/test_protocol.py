@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lockstep.api.base.times import to_rfc3339
 from lockstep.controller.workers.orders import Orders, encode_reply
 from lockstep.controller.workers.protocol import (
+    MAX_ASKED,
     MalformedError,
     UnspokenProtocolError,
     decode_registration,
@@ -580,6 +581,15 @@ def test_what_a_batch_job_asks_for_is_understood_and_bounded() -> None:
 def test_a_request_that_is_none_is_refused(asks: list[dict[str, str]]) -> None:
     with pytest.raises(MalformedError):
         decode_report(report(asks=asks))
+
+
+@pytest.mark.parametrize("sizes", [(MAX_ASKED + 1,), (MAX_ASKED // 2,) * 3])
+def test_what_asks_for_more_than_any_worker_tells_is_refused_at_both_endpoints(sizes: tuple[int, ...]) -> None:
+    asks = [{"id": f"a-{n}", "kind": "submit", "body": {"script": "x" * size}} for n, size in enumerate(sizes)]
+    with pytest.raises(MalformedError, match=f"their bodies have more than {MAX_ASKED} bytes"):
+        decode_report(report(asks=asks))
+    with pytest.raises(MalformedError, match=f"their bodies have more than {MAX_ASKED} bytes"):
+        decode_registration(registration(report=state(asks=asks)))
 
 
 def test_a_worker_is_answered_what_it_asks_for_and_nobody_else_is() -> None:

@@ -6,23 +6,32 @@ import itertools
 import re
 from typing import Iterable, List, Sequence, Tuple
 
-MOST = 65_536  # hosts that one expression may mean: it may come from a tenant
+# What one expression may mean, as it may come from a tenant; counted before any of it is made.
+MOST = 65_536  # hosts
+MOST_LETTERS = MOST * 64  # of all their names
 _PART = re.compile(r"(?:[^\[\],]|\[[^\[\]]*\])+")
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
+_Span = Tuple[range, int]  # numbers, and how many digits they have at least
 _NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)
 
 
 def expand(text: str) -> List[str]:
     """The hosts, in order. Raises ValueError on what Slurm refuses, and on more than MOST."""
     hosts: List[str] = []
+    letters = 0
     for part in _parts(text):
         texts, ranges = _pieces(part)
-        choices = [list(_numbers(inside)) for inside in ranges]
-        count = 1
-        for numbers in choices:
-            count *= len(numbers)
-        if len(hosts) + count > MOST:
-            raise ValueError(f"{part} means more than {MOST} hosts")
+        spans = [_spans(inside) for inside in ranges]
+        count, longest = 1, sum(map(len, texts))
+        for bracket in spans:
+            count *= sum(len(numbers) for numbers, _ in bracket)
+            longest += max(max(width, len(str(numbers[-1]))) for numbers, width in bracket)
+            if len(hosts) + count > MOST:
+                break
+        letters += count * longest
+        if len(hosts) + count > MOST or letters > MOST_LETTERS:
+            raise ValueError(f"{part} means more than {MOST} hosts, or their names are longer than {MOST_LETTERS}")
+        choices = [list(_numbers(bracket)) for bracket in spans]
         hosts += ["".join(_woven(texts, chosen)) for chosen in itertools.product(*choices)]
     return hosts
 
@@ -95,7 +104,9 @@ def _pieces(part: str) -> Tuple[List[str], List[str]]:
     return pieces[::2], pieces[1::2]
 
 
-def _numbers(inside: str) -> Iterable[str]:
+def _spans(inside: str) -> List[_Span]:
+    """What a bracket means, without its numbers being made."""
+    spans: List[_Span] = []
     for item in inside.split(","):
         found = _RANGE.fullmatch(item.strip())
         if found is None:
@@ -103,9 +114,12 @@ def _numbers(inside: str) -> Iterable[str]:
         first, last = int(found[1]), int(found[2] or found[1])
         if last < first or last - first >= MOST:
             raise ValueError(f"[{inside}] is no range of numbers")
-        width = len(found[1])
-        for number in range(first, last + 1):
-            yield str(number).zfill(width)
+        spans.append((range(first, last + 1), len(found[1])))
+    return spans
+
+
+def _numbers(spans: Sequence[_Span]) -> Iterable[str]:
+    return (str(number).zfill(width) for numbers, width in spans for number in numbers)
 
 
 def _split(host: str) -> Tuple[str, str]:

@@ -290,6 +290,13 @@ def test_components_share_what_the_command_line_says() -> None:
     assert (second.request.nodes, second.request.job_name, second.request.time_limit) == (2, "", 300)
 
 
+def test_components_name_no_more_hosts_together_than_one_may_alone() -> None:
+    script = directives("job.sh", "#!/bin/sh\n" + "#SBATCH hetjob\n" * 7)
+    assert len(batches(script, {}, ["-x", "n[1-8000]"])) == 8
+    with pytest.raises(OptionError, match="of all components name more than 65536 hosts"):
+        batches(script, {}, ["-x", "n[1-8000]", "-w", "n[1-200]"])
+
+
 def test_fewer_tasks_than_nodes_are_told_of() -> None:
     rows = [row for row in batch("-N4", "-n2").rows if row.option == "--nodes"]
     assert rows[-1].words == "can't run 2 processes on 4 nodes, setting nnodes to 2"

@@ -2,7 +2,14 @@
 
 import pytest
 
-from lockstep.slurm.submission.directives import MOST_BYTES, ScriptError, check_script, directives, wrapped
+from lockstep.slurm.submission.directives import (
+    MOST_BYTES,
+    MOST_COMPONENTS,
+    ScriptError,
+    check_script,
+    directives,
+    wrapped,
+)
 
 
 def words(*lines: str) -> list[str]:
@@ -70,6 +77,7 @@ def test_a_line_of_its_own_begins_the_next_component(word: str) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        ("\n".join(["#SBATCH hetjob"] * MOST_COMPONENTS), "job.sh: line 1025: a job has at most 1024 components"),
         ("#SBATCH -J 'a b", "job.sh: line 2: Unmatched `'` in [-J 'a b]"),
         ('#SBATCH -J "a', 'job.sh: line 2: Unmatched `"` in [-J "a]'),
         ("#SBATCH -N 1 : -N 2", "job.sh: line 2: Unexpected `:' in [-N 1 : -N 2]"),

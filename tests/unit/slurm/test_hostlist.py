@@ -1,5 +1,7 @@
 """Lists of hosts, against what `scontrol show hostnames` and `show hostlist` print."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -56,6 +58,28 @@ def test_the_bound_is_of_the_whole_list() -> None:
     assert len(expand(f"n[1-{MOST}]")) == MOST
     with pytest.raises(ValueError, match="more than"):
         expand(f"n[1-{MOST}],m1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"n[{','.join(['0-65535'] * 40)}]",
+        "[0-65535]" * 1000,
+        f"{'n' * 2000}[0-65535]",
+        f"{'[1]' * 2000}[0-65535]",
+        ",".join([f"{'n' * 2000}[0-9999]"] * 4),
+        f"n[{'0' * 5000}1]",
+    ],
+    ids=["ranges", "brackets", "a long name", "many parts of a name", "long names", "a wide number"],
+)
+def test_nothing_is_made_of_what_means_too_much(text: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"more than|is no range"):
+            expand(text)
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_file_lists_hosts_by_lines_commas_and_numbers_of_tasks() -> None:

@@ -1,5 +1,7 @@
 """What the steps of a script say to pyxis."""
 
+import time
+
 import pytest
 
 from lockstep.slurm.submission.pyxis import IMAGE, MOUNTS, hoisted, step_options
@@ -37,6 +39,42 @@ def test_variables_of_variables_do_not_grow_without_end() -> None:
 
 
 @pytest.mark.parametrize(
+    ("head", "more"),
+    [("", "\n"), ("", "A=1\n"), ("srun --container-mounts=", "$("), ("srun --container-mounts=", "${a-")],
+)
+def test_a_script_takes_time_that_grows_with_it_and_no_faster(head: str, more: str) -> None:
+    """The operator itself reads what a job submits from inside."""
+
+    def seconds(length: int) -> float:
+        script, begun = head + more * (length // len(more)), time.process_time()
+        step_options(script, MOUNTS)
+        return time.process_time() - begun
+
+    short, long = (min(seconds(length) for _ in range(2)) for length in (3_000, 24_000))
+    assert long < 0.05 + 24 * short  # eight times as long; by its square it would be 64
+
+
+def test_variables_without_end_are_followed_for_a_few_steps_alone() -> None:
+    def seconds(steps: int) -> float:
+        lines = [f"V={'$W' * 1500}", "W=$V", *(f"srun --container-mounts=$V/{number} x" for number in range(steps))]
+        begun = time.process_time()
+        assert not any(option.is_known for option in step_options("\n".join(lines), MOUNTS))
+        return time.process_time() - begun
+
+    few, many = (min(seconds(steps) for _ in range(2)) for steps in (75, 600))
+    assert many < 0.05 + 3 * few
+
+
+def test_what_stands_in_for_variables_is_bounded_over_all_steps() -> None:
+    script = f"M={'/a,' * 1000}\n" + "".join(f"srun --container-mounts=$M/{number} x\n" for number in range(500))
+    options = step_options(script, MOUNTS)
+    assert len(options) == 500
+    assert options[0].is_known
+    assert not options[-1].is_known
+    assert sum(len(option.filled) for option in options) < 100_000
+
+
+@pytest.mark.parametrize(
     ("script", "option", "filled"),
     [
         ("srun --container-image=a x\nsrun --container-image=b y\nsrun --container-image=a z", IMAGE, ["a", "b"]),
@@ -45,6 +83,8 @@ def test_variables_of_variables_do_not_grow_without_end() -> None:
         ('srun --container-mounts "$(pwd)":/w,/c x', MOUNTS, ["$(pwd):/w,/c"]),
         ('A="--container-mounts=/a" B="--container-image=i"\nsrun $A $B x', MOUNTS, ["/a"]),
         ("A=(\n  --container-mounts=/a\n)\nsrun ${A[@]} x", MOUNTS, ["/a"]),
+        ("M=${M:-/a:/a}\nsrun --container-mounts=${N:-$M},${N:-${M}} x", MOUNTS, ["/a:/a,/a:/a"]),
+        ("srun --container-mounts=$(pwd x", MOUNTS, ["$(pwd x"]),
         (f"M=/{'a' * 2000}:/b\nsrun --container-mounts=$M x", MOUNTS, [f"/{'a' * 2000}:/b"]),
         (f"M=/{'a' * 5000}:/b\nsrun --container-mounts=$M x", MOUNTS, ["$M"]),  # and nothing that is cut off
         ("echo use --container-image=IMAGE\n  sbatch --container-image=c next.sh", IMAGE, []),

@@ -57,6 +57,8 @@ def wrapped(manifest: Json, array: str) -> Json:
     for field in ("afterCorr", "suspend"):
         if field in spec:
             ours[field] = spec.pop(field)
+    if "afterCorr" in ours and spec.get("onUnsatisfiable") == "Fail":  # of the runs it goes on to say it of dependsOn
+        ours["onUnsatisfiable"] = "Cancel"
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.RUN_SET_KIND,

@@ -50,7 +50,7 @@ def await_number(
     """
     pause, waited, name = _SOON, 0.0, raw["metadata"]["name"]
     while not (raw.get("status") or {}).get("jobId"):
-        words = _refusal(raw)
+        words = refusal(raw)
         if words:
             with contextlib.suppress(CliError):
                 cluster.delete(_path(cluster, raw), raw["metadata"]["uid"])
@@ -77,7 +77,8 @@ def await_end(cluster: Cluster, raw: Json, sleep: Callable[[float], None] = time
     return (status.attempts[-1].script_exit_code if status.attempts else None) or ExitCode.FAILED
 
 
-def _refusal(raw: Json) -> str:
+def refusal(raw: Json) -> str:
+    """Why it is not accepted, as things are. Empty: it is, or nobody has looked yet."""
     accepted = find(_status(raw), ConditionType.ACCEPTED)
     if accepted is None or accepted.status != "False":
         return ""

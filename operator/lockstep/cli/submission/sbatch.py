@@ -16,7 +16,7 @@ from lockstep.cli import client, output
 from lockstep.cli.client import Cluster, Json
 from lockstep.cli.errors import ApiServerError, CliError, ExitCode
 from lockstep.cli.submission import array_manifests, slurm_syntax, submit, test_only
-from lockstep.cli.submission.job_numbers import Numbers, await_end, await_number
+from lockstep.cli.submission.job_numbers import Numbers, await_end, await_number, refusal
 from lockstep.core.batch.components import gang_of
 from lockstep.core.batch.inside import CLUSTER
 from lockstep.core.batch.submission import Submitted, Surroundings, WantedRun, wanted
@@ -138,6 +138,8 @@ def _submit(typed: _Typed, request: BatchRequest, made: WantedRun, cluster: Clus
         output.print_lines([str(number)])
     elif not request.quiet:
         output.print_lines([f"Submitted batch job {number}"])
+    if not request.quiet and not array_manifests.is_set(raw) and (words := refusal(raw)):
+        output.note(f"sbatch: it waits: {words}")
     if not request.quiet and (told := submit.limit_told(cluster, raw)):
         output.note(f"sbatch: {told}")
     return await_end(cluster, raw) if request.wait else ExitCode.OK

@@ -53,6 +53,8 @@ MAX_SIGNS = 16
 MAX_STEP_ENDS = 16
 MAX_PARTLY = 4
 MAX_ASKS = 4
+MAX_ASKED = 24 * 1024
+"""Bytes of all that a report asks for; no worker tells more at a time."""
 STEP_STDERR = 1024
 """Characters that are kept of what a process of a step wrote last."""
 MAX_PROBLEM = 1024
@@ -190,9 +192,10 @@ class State(_Wire):
             partly = self.partly_ended[:MAX_PARTLY]
             self.partly_ended = tuple(replace(each, step=_cut(each.step, 64)) for each in partly)
         if self.asks:  # copied, as else each would hold the whole body
-            self.asks = tuple(
-                replace(ask, kind=sanitise.line(ask.kind), body=ask.body.copy()) for ask in self.asks[:MAX_ASKS]
-            )
+            asks = self.asks[:MAX_ASKS]
+            if sum(len(bytes(ask.body)) for ask in asks) > MAX_ASKED:
+                raise ValueError(f"asks: their bodies have more than {MAX_ASKED} bytes")
+            self.asks = tuple(replace(ask, kind=sanitise.line(ask.kind), body=ask.body.copy()) for ask in asks)
         if self.timing.section:
             self.timing = replace(self.timing, section=sanitise.line(self.timing.section))
         if self.problem is not None:

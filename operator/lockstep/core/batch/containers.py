@@ -10,6 +10,14 @@ from lockstep.slurm.images import are_the_same, image, insides, is_below
 from lockstep.slurm.submission import pyxis
 from lockstep.slurm.submission.batch import OptionOutcome
 
+_NAMED = 8
+
+
+def first_of(paths: Sequence[str]) -> str:
+    """A few of them, and how many more there are: scripts of tenants may have thousands."""
+    more = len(paths) - _NAMED
+    return ", ".join(paths[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
 
 def images_of_steps(script: str, job_image: str, *, said: bool) -> Iterator[OptionOutcome]:
     """A row for each that is not the job's. ``said``: the job's is one that options name, so that a file, if all steps
@@ -33,14 +41,14 @@ def images_of_steps(script: str, job_image: str, *, said: bool) -> Iterator[Opti
 
 
 def mounts_of_steps(script: str, job_mounts: Sequence[str], where: str) -> Iterator[OptionOutcome]:
-    """A row for each path inside that no volume has. ``where``: which ones there are, in words."""
+    """A row for each step of which no volume has a path inside. ``where``: which ones there are, in words."""
     for step in pyxis.step_options(script, pyxis.MOUNTS):
-        paths = insides(step.filled)
-        for path in paths:
-            if not re.search(r"[$`()]", path) and not is_below(path, job_mounts):
-                yield OptionOutcome(
-                    "srun --container-mounts", step.written, REFUSED, f"{path} is on no volume; {where}"
-                )
-        if any(re.search(r"[$`()]", path) for path in paths):
+        paths = dict.fromkeys(insides(step.filled))
+        unknown = {path for path in paths if re.search(r"[$`()]", path)}
+        lost = [path for path in paths if path not in unknown and not is_below(path, job_mounts)]
+        if lost:
+            words = f"{first_of(lost)} {'is' if len(lost) == 1 else 'are'} on no volume; {where}"
+            yield OptionOutcome("srun --container-mounts", step.written, REFUSED, words)
+        if unknown:
             words = "is known only once the script runs; srun says then what is on no volume"
             yield OptionOutcome("srun --container-mounts", step.written, IGNORED, words)

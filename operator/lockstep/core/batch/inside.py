@@ -11,10 +11,12 @@ import msgspec
 from msgspec import Struct
 
 from lockstep.api.base import names, nesting, times
+from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.batch.components import gang_of
-from lockstep.core.batch.submission import NumberedJob, Submitted, Surroundings, WantedRun, wanted
+from lockstep.core.batch.submission import NumberedJob, Submitted, Surroundings, WantedRun, labels_of, wanted
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.worker_report import JobAsk
+from lockstep.core.pods.pod_template import merged, section
 from lockstep.slurm.getopt import OptionError
 from lockstep.slurm.submission.batch import OptionOutcome, batches
 from lockstep.slurm.submission.directives import ScriptError, check_script, directives, wrapped
@@ -61,9 +63,10 @@ def manifest_of(run: RunView, ask: JobAsk, jobs: Mapping[int, NumberedJob]) -> d
     own = run.spec.dump_written()
     made = _read(run, ask, jobs).manifest
     spec = {field: own[field] for field in _INHERITED if field in own} | made["spec"]
-    if "podTemplate" in own and "podTemplate" in made["spec"]:  # labels that nodes must have
-        theirs = own["podTemplate"]
-        spec["podTemplate"] = {**theirs, "spec": {**theirs.get("spec", {}), **made["spec"]["podTemplate"]["spec"]}}
+    spec.pop("podTemplate", None)
+    template = _template(run.spec, made["spec"].get("podTemplate", {}))
+    if template:
+        spec["podTemplate"] = template
     if run.spec.queue != names.DEFAULT_QUEUE:
         spec["queue"] = run.spec.queue
     metadata = made["metadata"]
@@ -83,6 +86,20 @@ def manifest_of(run: RunView, ask: JobAsk, jobs: Mapping[int, NumberedJob]) -> d
         },
         "spec": spec,
     }
+
+
+def _template(parent: TrainingRunSpec, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The parent's, in which labels that it asked of nodes itself (-C) give way to those that are asked for now."""
+    assert parent.launcher.batch is not None
+    own = dict(parent.pod_template or {})
+    selector = dict(section(own, "spec", "nodeSelector"))
+    for key, value in labels_of(parent.launcher.batch.options.get("constraint", "")).items():
+        if selector.get(key) == value:
+            del selector[key]
+    pod = {key: value for key, value in section(own, "spec").items() if key != "nodeSelector"}
+    pod |= {"nodeSelector": selector} if selector else {}
+    own = {key: value for key, value in own.items() if key != "spec"} | ({"spec": pod} if pod else {})
+    return merged(asked, own)
 
 
 def notices_of(run: RunView, ask: JobAsk, jobs: Mapping[int, NumberedJob]) -> list[str]:

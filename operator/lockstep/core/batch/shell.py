@@ -64,13 +64,14 @@ def _of_file(text: str) -> dict[str, str]:
 
 def _checked(found: Mapping[str, str], rows: list[OptionOutcome]) -> Carried:
     kept: dict[str, str] = {}
-    for name, value in found.items():
+    for name, plain in found.items():
+        value = plain.replace("$", "$$")  # of which the kubelet makes one again, and fills in nothing
         if not name.isidentifier() or not name.isascii() or reserved_variable(name):
             rows.append(OptionOutcome("--export", name, IGNORED, "it is set anew at every start, or is no name"))
         elif len(value) > MOST_CHARACTERS or "\0" in value:
             rows.append(OptionOutcome("--export", name, IGNORED, f"it has more than {MOST_CHARACTERS} characters"))
         else:
-            kept[name] = value.replace("$(", "$$(")  # the kubelet would fill in
+            kept[name] = value
     if len(kept) > MOST:
         rows.append(OptionOutcome("--export", "", REFUSED, f"{len(kept)} variables; a run has {MOST} at most"))
     return Carried(kept, rows)

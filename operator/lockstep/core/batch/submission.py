@@ -13,13 +13,13 @@ from lockstep.api.base import names
 from lockstep.api.base.durations import format_duration
 from lockstep.api.batch_spec import MOST_CHARACTERS, MOST_OF_A_PATH
 from lockstep.core.batch.components import Component
-from lockstep.core.batch.containers import images_of_steps, mounts_of_steps
+from lockstep.core.batch.containers import first_of, images_of_steps, mounts_of_steps
 from lockstep.core.batch.shell import Reader, carried
 from lockstep.slurm import signals, times
 from lockstep.slurm.handling import IGNORED, MAPPED, REFUSED
 from lockstep.slurm.images import image, insides, is_below
 from lockstep.slurm.submission import pyxis
-from lockstep.slurm.submission.batch import BatchRequest, OptionOutcome
+from lockstep.slurm.submission.batch import BatchRequest, OptionOutcome, request_of
 
 Json = dict[str, Any]
 RACK = "rack"
@@ -28,7 +28,10 @@ _SIGNALS = {number: f"SIG{name}" for name, number in signals.NUMBERS.items()}
 _CONDITIONS = {"after": "Started", "afterany": "Finished", "afterok": "Succeeded", "afternotok": "Failed"}
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _HERE = re.compile(r"^(\./+)+")
-_LONGEST_OPTION = 1024  # as the API has it
+# As the API has it.
+_LONGEST_OPTION = 1024
+_MOST_NODES = 1024  # by name
+_MOST_DEPENDENCIES = 32
 
 
 class NumberedJob(NamedTuple):
@@ -135,6 +138,9 @@ def _size(request: BatchRequest, told: _Told) -> Json:
         "nodes": named,
         "excludeNodes": list(dict.fromkeys(request.exclude)),
     }
+    for option, nodes in (("--nodelist", named), ("--exclude", placement["excludeNodes"])):
+        if len(nodes) > _MOST_NODES:
+            told.say(option, REFUSED, f"names {len(nodes)} nodes, and at most {_MOST_NODES} are looked for by name")
     if 0 < len(named) < request.most_nodes:
         words = f"names {len(named)} of {request.most_nodes} nodes; here they are the only ones: name all"
         told.say("--nodelist", REFUSED, words)
@@ -196,6 +202,8 @@ def _dependencies(request: BatchRequest, told: _Told, submitted: Submitted, arou
             name = f"{job.name}-{int(index)}" if index else job.name
             if any(known["name"] == name for known in spec.get("dependsOn", ())):
                 raise ValueError(f"{one.job} is named twice; one condition for each")
+            if len(spec.get("dependsOn", ())) == _MOST_DEPENDENCIES:
+                raise ValueError(f"a job waits for {_MOST_DEPENDENCIES} others at most; let it wait for the last ones")
             spec.setdefault("dependsOn", []).append({"name": name, "condition": _CONDITIONS[one.condition]})
         except ValueError as error:
             told.say("--dependency", REFUSED, str(error))
@@ -256,6 +264,12 @@ def _pods(request: BatchRequest, told: _Told, submitted: Submitted, around: Surr
             told.say("--container-mounts", REFUSED, f"{inside} is on no volume; {_where(spec)}")
     told.rows += mounts_of_steps(submitted.script, _mounts(spec), _where(spec))
     return spec
+
+
+def labels_of(constraint: str) -> dict[str, str]:
+    """The labels that ``-C`` asks of nodes; none of what is refused."""
+    request, _ = request_of([("constraint", constraint)])
+    return dict(map(_label, request.features))
 
 
 def _label(feature: str) -> tuple[str, str]:
@@ -363,8 +377,8 @@ def _mounts(spec: Mapping[str, Any]) -> list[str]:
 
 
 def _where(spec: Mapping[str, Any]) -> str:
-    mounts = ", ".join(_mounts(spec))
-    return f"there are {mounts}" if mounts else "the queue's batch.volumes names none"
+    mounts = _mounts(spec)
+    return f"there are {first_of(mounts)}" if mounts else "the queue's batch.volumes names none"
 
 
 def _marks(request: BatchRequest, told: _Told) -> Json:

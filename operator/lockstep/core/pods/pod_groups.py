@@ -145,4 +145,6 @@ def _requests(pod: Mapping[str, Any], count: int) -> dict[str, str]:
     total = amounts(pod_template.section(pod["containers"][0], "resources", "requests"))
     for resource, value in pod_template.companions_request(pod, names.CONTAINER_NAME).items():
         total[resource] = total.get(resource, 0) + value
+    for resource, value in pod_template.init_request(pod).items():
+        total[resource] = max(total.get(resource, 0), value)
     return {resource: quantity(resource, count * value) for resource, value in sorted(total.items())}

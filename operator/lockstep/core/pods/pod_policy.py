@@ -132,7 +132,9 @@ def _container_problems(container: Mapping[str, Any], path: str, grant: AllowedP
         yield grant.refusal(f"{where}.procMount", "an unmasked /proc")
     added = _object(context.get("capabilities")).get("add")
     for name in added if isinstance(added, list) else ():
-        if name not in _CAPABILITIES and not grant.gives("capabilities", str(name)):
+        if not isinstance(name, str):
+            yield Problem(f"{where}.capabilities.add", "is a list of names; write - SYS_PTRACE, for example")
+        elif name not in _CAPABILITIES and not grant.gives("capabilities", name):
             yield grant.refusal(f"{where}.capabilities.add", f"the capability {name}", "capabilities")
     for index, port in enumerate(_objects(container.get("ports"))):
         if port.get("hostPort"):

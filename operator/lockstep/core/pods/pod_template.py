@@ -7,6 +7,7 @@ and what makes no sense is passed on, for the API server's dry run to name.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from lockstep.core.model.cluster_objects import pod_requests
 from lockstep.core.model.quantities import amounts
 from lockstep.core.placement.node_fit import Expression, Toleration
 
@@ -110,16 +111,32 @@ def _expression(line: Object) -> Expression:
 def companions_request(pod_spec: Object, trainer: str) -> dict[str, int]:
     """What the pod requests beside its ``trainer`` container: sidecars, and init containers that stay.
 
-    Init containers that end are left out: they run before the trainer and within what it requests.
+    Init containers that end are left out: they run before the trainer, and what they need is in ``init_request``.
     Raises ValueError on what is no quantity.
     """
     total: dict[str, int] = {}
-    stay = [item for item in items(pod_spec, "initContainers") if item.get("restartPolicy") == "Always"]
+    stay = [item for item in items(pod_spec, "initContainers") if _stays(item)]
     for container in [*items(pod_spec, "containers"), *stay]:
         if container.get("name") == trainer:
             continue
-        # A limit without a request is a request, as in Kubernetes.
-        request = {**section(container, "resources", "limits"), **section(container, "resources", "requests")}
-        for resource, value in amounts(request).items():
+        for resource, value in _request(container).items():
             total[resource] = total.get(resource, 0) + value
     return total
+
+
+def init_request(pod_spec: Object) -> dict[str, int]:
+    """The most that the pod requests before its containers start: a node that has less never takes it.
+
+    Raises ValueError on what is no quantity.
+    """
+    before = [(_request(item), _stays(item)) for item in items(pod_spec, "initContainers")]
+    return {resource: value for resource, value in pod_requests((), before, {}, {}).items() if value > 0}
+
+
+def _stays(init_container: Object) -> bool:
+    return init_container.get("restartPolicy") == "Always"
+
+
+def _request(container: Object) -> dict[str, int]:
+    # A limit without a request is a request, as in Kubernetes.
+    return amounts({**section(container, "resources", "limits"), **section(container, "resources", "requests")})

@@ -37,6 +37,11 @@ def requirement_of(
             gpus = replace(gpus, count=gpus.count + value, resources=(resource,))
         else:
             asked[resource] = asked.get(resource, 0) + value
+    for resource, value in pod_template.init_request(template).items():
+        if gpus.count and resource in gpus.resources:
+            gpus = replace(gpus, count=max(gpus.count, value), resources=(resource,))
+        else:
+            asked[resource] = max(asked.get(resource, 0), value)
     makes = gpus.resources if gpus.count != 0 else ()
     required_levels = (rule.level for rule in spec.placement.topology if rule.mode == "Required")
     return Requirement(

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from lockstep.core.pods.pod_template import section
+
 SHORTEST = 8
 """Characters; shorter values are words that stand everywhere."""
 NAME = re.compile(
@@ -40,7 +42,7 @@ def _variables(container: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
 
 
 def _is_of_a_secret(variable: Mapping[str, Any]) -> bool:
-    source = variable.get("valueFrom") or {}
+    source = section(variable, "valueFrom")
     if source.get("secretKeyRef"):
         return True
     if source.get("configMapKeyRef"):  # whose value nobody has read

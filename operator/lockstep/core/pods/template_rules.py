@@ -68,8 +68,6 @@ def template_problems(spec: TrainingRunSpec, grant: AllowedPowers) -> Iterator[P
             yield from _no_lists(container, _LISTS_IN_CONTAINER, path)
             yield from _no_names(container, path)
             yield from _no_amounts(container, path)
-            if kind == "containers" and not container.get("name"):
-                yield Problem(f"{path}.name", f"is missing; {names.CONTAINER_NAME} is the training container")
             if kind == "containers" and container.get("name") == names.CONTAINER_NAME:
                 yield from _trainer(spec, container, path)
             yield from _lockstep_volumes(container, path)
@@ -100,11 +98,15 @@ def _no_lists(owner: Mapping[str, Any], lists: tuple[str, ...], path: str) -> It
 
 
 def _no_names(owner: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """Yield what items are merged by and is no text: no item of ours could be found by it."""
-    for name, key in MERGE_KEYS.items():
+    """Yield what items are merged or known by and is no text, or not there: no item could be found by it."""
+    for name, key in (*MERGE_KEYS.items(), ("volumeMounts", "name")):
         for index, item in enumerate(_objects(owner.get(name))):
-            if not isinstance(item.get(key, ""), str):
-                yield Problem(f"{path}.{name}[{index}].{key}", "is text; write it without what is below it")
+            value, field = item.get(key, ""), f"{path}.{name}[{index}].{key}"
+            if not isinstance(value, str):
+                yield Problem(field, "is text; write it without what is below it")
+            elif not value:
+                example = f"; {names.CONTAINER_NAME} is the training container" if name == "containers" else ""
+                yield Problem(field, f"is missing{example or '; write it, or leave the whole item out'}")
 
 
 def _no_amounts(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
@@ -122,6 +124,8 @@ def _set_elsewhere(spec: TrainingRunSpec, pod: Mapping[str, Any]) -> Iterator[Pr
     for name, why in _NEVER_IN_POD.items():
         if name in pod:
             yield Problem(f"{_POD}.{name}", why)
+    if _object(pod.get("nodeSelector")) is None:
+        yield Problem(f"{_POD}.nodeSelector", "is an object; write label: value")
     if "dnsPolicy" in pod and spec.network == "Host":
         yield Problem(f"{_POD}.dnsPolicy", "is ClusterFirstWithHostNet on the node's network; use dnsConfig")
     if "serviceAccountName" in pod and spec.service_account_name is not None:
@@ -171,7 +175,7 @@ def _twice(items: Any, key: str, taken: Collection[str], path: str, elsewhere: s
     """Yield the items that the spec names as well: a value in two places is an error, never a silent winner."""
     for index, item in enumerate(_objects(items)):
         if str(item.get(key)) in taken:
-            yield Problem(f"{path}[{index}]", f"{item[key]} is set in spec.{elsewhere} too; keep that one")
+            yield Problem(f"{path}[{index}]", f"{item.get(key)} is set in spec.{elsewhere} too; keep that one")
 
 
 def _object(value: Any) -> Mapping[str, Any] | None:

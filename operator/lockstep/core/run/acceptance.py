@@ -76,6 +76,8 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
             _report_unjudged(plan, answer.message)
         return not plan.spec.cancel
     if answer.looked_up.missing or not answer.accepted:
+        if _waits_for_quota(answer) and not _give_number(plan):
+            return not plan.spec.cancel  # without a number it would be taken for refused for good
         _report_refused(plan, answer)
         return not plan.spec.cancel
     if not _give_number(plan):
@@ -111,6 +113,11 @@ def _report_refused(plan: PlanBuilder, answer: DryRunResult) -> None:
     if plan.reached(answer.at + (retry_after(waited) if missing else DRY_RUN_AGAIN_AFTER)):
         asked = _dry_run(plan)
         plan.dry_run = replace(asked, body=None) if answer.accepted else asked
+
+
+def _waits_for_quota(answer: DryRunResult) -> bool:
+    """The namespace is full, which passes: who submits a batch job has its number all the same, as in Slurm."""
+    return answer.accepted is False and not answer.looked_up.missing and "exceeded quota:" in answer.message
 
 
 def _give_number(plan: PlanBuilder) -> bool:

@@ -118,13 +118,14 @@ def _submit(plan: PlanBuilder, ask: JobAsk) -> tuple[str | None, int | None]:
     if there is not None:
         if there.annotations.get(names.ANNOTATION_SUBMITTED_BY) != mark_of(plan.run, ask):
             return f"a run {name} is in its way; delete or rename that", None
-        number = there.status.job_id
+        number, accepted = there.status.job_id, find(there.status, ConditionType.ACCEPTED)
+        unmet = " ".join(accepted.message.split()) if accepted is not None and accepted.status == "False" else ""
         if number is not None:
-            return "\n".join(notices_of(plan.run, ask, _jobs(plan))), number
-        accepted = find(there.status, ConditionType.ACCEPTED)
-        if accepted is not None and accepted.status == "False" and not is_accepted_or_waits(there.status):
+            waits = [f"it waits: {unmet}"] if unmet else []
+            return "\n".join([*waits, *notices_of(plan.run, ask, _jobs(plan))]), number
+        if unmet and not is_accepted_or_waits(there.status):
             seen = (there.namespace, there.name, there.uid, there.resource_version)
-            plan.refused_runs.append(RefuseRun(*seen, accepted.message))
+            plan.refused_runs.append(RefuseRun(*seen, unmet))
         return None, None
     if not plan.runs:  # one at a time, as many as a script may ask for
         try:

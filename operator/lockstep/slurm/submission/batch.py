@@ -10,7 +10,7 @@ from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from lockstep.slurm import times
 from lockstep.slurm.getopt import NONE, Found, OptionError, read
 from lockstep.slurm.handling import HOLDS, IGNORED, MAPPED, REFUSED
-from lockstep.slurm.hostlist import expand, of_file
+from lockstep.slurm.hostlist import MOST, expand, of_file
 from lockstep.slurm.layout import MOST_TASKS_OF_NODE
 from lockstep.slurm.signals import Notice, notice
 from lockstep.slurm.sizes import gpus_of, mebibytes, node_count, plural
@@ -128,13 +128,17 @@ def batches(
     """
     of_environment = _of_environment(environ)
     of_command_line, rest = read("sbatch", OPTIONS, arguments)
+    of_all = list(_last([*of_environment, *of_command_line]).items())  # read once, and not for each component
     made = []
+    hosts = 0
     for words in script.components:
         of_script, stray = read("sbatch", OPTIONS, [word.text for word in words])
         if stray:
             raise OptionError(f"sbatch: error: Invalid directive found in batch script: {stray[0]}\n")
-        found = [*of_script, *of_environment, *of_command_line]
-        request, rows = request_of(found, reader, cluster)
+        request, rows = request_of([*of_script, *of_all], reader, cluster)
+        hosts += len(request.nodelist) + len(request.exclude)
+        if hosts > MOST:
+            raise OptionError(f"sbatch: error: -w and -x of all components name more than {MOST} hosts\n")
         made.append(Batch(request, rows, rest))
     return made
 
@@ -143,10 +147,7 @@ def request_of(
     found: Sequence[Found], reader: Optional[Reader] = None, cluster: str = ""
 ) -> Tuple[BatchRequest, List[OptionOutcome]]:
     """The request, and what became of each option; of one said twice the last counts."""
-    last: Dict[str, Optional[str]] = {}
-    for name, value in found:
-        last.pop(name, None)
-        last[name] = value
+    last = _last(found)
     if "no-requeue" in last and "requeue" in last:  # the later one
         del last[min(("requeue", "no-requeue"), key=list(last).index)]
     rows: List[OptionOutcome] = []
@@ -163,6 +164,15 @@ def request_of(
             rows.append(OptionOutcome(f"--{name}", value or "", REFUSED, str(error)))
     request = replace(BatchRequest(), **said, said=tuple((n, v or "") for n, v in last.items()))  # type: ignore[arg-type]
     return _completed(request, rows), rows
+
+
+def _last(found: Sequence[Found]) -> Dict[str, Optional[str]]:
+    """What each option was last said to be, in the order of that."""
+    last: Dict[str, Optional[str]] = {}
+    for name, value in found:
+        last.pop(name, None)
+        last[name] = value
+    return last
 
 
 def _fields(name: str, value: str, reader: Optional[Reader]) -> Tuple[Mapping[str, object], str]:

@@ -6,6 +6,7 @@ from typing import Iterator, List, NamedTuple, Sequence, Tuple
 
 MARK, OLD_MARK = "#SBATCH", "#SLURM"
 MOST_BYTES = 1 << 20
+MOST_COMPONENTS = 1024  # as the API has it
 _BLANKS = " \t\n\v\f\r"
 
 
@@ -73,6 +74,8 @@ def directives(name: str, script: str) -> Directives:
             warnings.append("Change from #SLURM to #SBATCH in your script and verify the options are valid in sbatch")
         rest = line[len(mark) :].lstrip(_BLANKS)
         if rest.split(None, 1)[:1] and rest.split(None, 1)[0].lower() in ("hetjob", "packjob"):
+            if len(components) == MOST_COMPONENTS:
+                raise ScriptError(f"{name}: line {number}: a job has at most {MOST_COMPONENTS} components")
             components.append([])
             rest = rest.split(None, 1)[1] if len(rest.split(None, 1)) > 1 else ""
         components[-1] += [Word(word, number) for word in _words(name, number, rest)]

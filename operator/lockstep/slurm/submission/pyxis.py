@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Match, NamedTuple, Optional
+from typing import Dict, List, Match, NamedTuple, Optional, Tuple
 
 from lockstep.slurm.images import image
 
-MOST_CHARACTERS = 4096  # of variables in one value: what has more counts as not known
+# What stands in for variables: what has more counts as not known. Each pattern here takes time that grows with the
+# script and no faster, as the script may be a tenant's.
+MOST_CHARACTERS = 4096  # in one value
+MOST_OF_ALL = 16 * MOST_CHARACTERS  # in those of one script
 IMAGE, MOUNTS = "container-image", "container-mounts"
-_VALUE = r"((?:(?<=[=\s:,])\"[^\"\n]*\"|(?<=[=\s:,])'[^'\n]*'|\$\([^)\n]*\)|[^\s\\;|&)\"'])+)"
+_VALUE = r"((?:(?<=[=\s:,])\"[^\"\n]*\"|(?<=[=\s:,])'[^'\n]*'|\$\([^)\n]*\)?|[^\s\\;|&)\"'])+)"
 _ASSIGNMENT = re.compile(
-    r"^\s*(?:export\s+|readonly\s+|declare\s+)?([A-Za-z_]\w*)=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;]*)", re.MULTILINE
+    r"^[^\S\n]*(?:export\s+|readonly\s+|declare\s+)?([A-Za-z_]\w*)=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;]*)", re.MULTILINE
 )
-_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^}]*))?\})")
+_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^{}]*))?\})")
+_OWN_DEFAULT = re.compile(r"[\"']?\$\{(\w+):?-([^}]*)\}[\"']?")
 _NO_STEP = re.compile(r"\s*(?:#|(?:echo|printf|sbatch)\b)")  # lines that begin so
 
 
@@ -34,10 +38,16 @@ def step_options(script: str, option: str) -> List[StepOption]:
     joined = _joined(script)
     known: Dict[str, str] = {}
     for name, value in _ASSIGNMENT.findall(joined):
-        own = re.fullmatch(rf"[\"']?\$\{{{name}:?-([^}}]*)\}}[\"']?", value)  # a default of its own
-        known.setdefault(name, own[1] if own else value)
-    written = re.findall(rf"--{option}(?:=|\s+){_VALUE}", joined)
-    return list(dict.fromkeys(StepOption(text, _filled(text, known)) for text in written))
+        own = _OWN_DEFAULT.fullmatch(value)
+        known.setdefault(name, own[2] if own and own[1] == name else value)
+    options: Dict[str, StepOption] = {}
+    room = MOST_OF_ALL
+    for text in re.findall(rf"--{option}(?:=|\s+){_VALUE}", joined):
+        if text not in options:
+            filled, used = _filled(text, known) if room > 0 else (text, 0)
+            room -= used
+            options[text] = StepOption(text, filled)
+    return list(options.values())
 
 
 def hoisted(script: str) -> Optional[str]:
@@ -54,7 +64,8 @@ def hoisted(script: str) -> Optional[str]:
     return image(first.filled)
 
 
-def _filled(written: str, known: Dict[str, str]) -> str:
+def _filled(written: str, known: Dict[str, str]) -> Tuple[str, int]:
+    """With its variables filled in, and how many characters those were, also where that is too many."""
     room = MOST_CHARACTERS
 
     def value(seen: Match[str]) -> str:
@@ -67,10 +78,12 @@ def _filled(written: str, known: Dict[str, str]) -> str:
     for _ in range(8):  # variables of variables
         if "$" not in text or written.startswith("'"):
             break
-        text = _VARIABLE.sub(value, text)
+        before, text = text, _VARIABLE.sub(value, text)
         if room < 0:
-            return written
-    return text.replace('"', "").replace("'", "")
+            return written, MOST_CHARACTERS - room
+        if text == before:
+            break
+    return text.replace('"', "").replace("'", ""), MOST_CHARACTERS - room
 
 
 def _joined(script: str) -> str:

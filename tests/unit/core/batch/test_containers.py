@@ -40,6 +40,14 @@ def test_an_image_that_may_be_the_jobs_is_told_of(written: str, words: str) -> N
     assert (row.value, row.handling, words in row.words) == (written, IGNORED, True)
 
 
+def test_of_paths_that_no_volume_has_a_step_names_a_few() -> None:
+    named = ",".join(f"/{number}" for number in range(1000))
+    [row] = mounts_of_steps(steps("container-mounts", named), ["/home"], "there are /home")
+    assert row.words == "/0, /1, /2, /3, /4, /5, /6, /7 and 992 more are on no volume; there are /home"
+    [row] = mounts_of_steps(steps("container-mounts", "/a,/a"), ["/home"], "there are /home")
+    assert row.words == "/a is on no volume; there are /home"
+
+
 @pytest.mark.parametrize(
     ("mounts", "handling"),
     [

@@ -126,6 +126,32 @@ def test_labels_that_nodes_must_have_stand_beside_the_parents_template() -> None
     }
 
 
+@pytest.mark.parametrize(
+    ("options", "selector"),
+    [
+        ([], {"pool": "a", "zone": "x"}),
+        (["-C", "gpu"], {"pool": "a", "zone": "x", "gpu": "true"}),
+        (["-C", "zone=y"], {"pool": "a", "zone": "y"}),
+        (["-C", "ib"], {"pool": "a", "zone": "x", "ib": "true"}),
+    ],
+)
+def test_what_its_parent_asked_of_nodes_by_option_is_the_parents_alone(options: list[str], selector: Any) -> None:
+    batch = {"script": "#!/bin/sh\n", "options": {"constraint": "ib&rack=7"}}
+    own = {"pool": "a", "zone": "x", "ib": "true", "rack": "7"}
+    first = parent(
+        launcher={"type": "Slurm", "batch": batch},
+        podTemplate={"metadata": {"labels": {"team": "a"}}, "spec": {"nodeSelector": own, "hostname": "h"}},
+    )
+    template = manifest_of(first, ask(options=options), JOBS)["spec"]["podTemplate"]
+    assert template == {"metadata": {"labels": {"team": "a"}}, "spec": {"nodeSelector": selector, "hostname": "h"}}
+    bare = parent(launcher={"type": "Slurm", "batch": batch}, podTemplate={"spec": {"nodeSelector": {"ib": "true"}}})
+    assert "podTemplate" not in manifest_of(bare, ask(options=[]), JOBS)["spec"]
+    odd = parent(launcher={"type": "Slurm", "batch": {**batch, "options": {"constraint": "[a|b]"}}})
+    assert manifest_of(odd, ask(options=[]), JOBS)["spec"]["podTemplate"]["spec"] == {
+        "securityContext": {"runAsUser": 1000}
+    }
+
+
 def test_it_is_one_that_the_operator_takes() -> None:
     made = manifest_of(parent(), ask(), JOBS)
     assert validate(TrainingRunSpec.model_validate(made["spec"]), {}) == []

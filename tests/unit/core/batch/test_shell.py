@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from localcluster.processnodes.environment import expand
 from lockstep.core.batch.shell import Carried, carried
 from lockstep.slurm.handling import IGNORED, REFUSED
 
@@ -71,8 +72,10 @@ def test_a_variable_that_cannot_go_along_is_named(text: str, words: str) -> None
     assert words in made.rows[0].words
 
 
-def test_the_kubelet_fills_nothing_in() -> None:
-    assert export("A=$(HOSTNAME) $B").variables == {"A": "$$(HOSTNAME) $B"}
+@pytest.mark.parametrize("value", ["$(HOSTNAME) $B", "pa$$word", "$$(HOSTNAME)", "$$$", "$", "$(", "a$"])
+def test_the_kubelet_fills_nothing_in_and_takes_no_dollar(value: str) -> None:
+    variables = carried("A", "", {"A": value}, [], read).variables
+    assert expand(variables["A"], {"HOSTNAME": "no"}) == value
 
 
 @pytest.mark.parametrize(
@@ -92,4 +95,6 @@ def test_a_file_that_cannot_be_read_and_too_many_variables_are_refused() -> None
 
 def test_a_value_without_end_is_left_out_by_name() -> None:
     [row] = export("A=" + "x" * 40_000).rows
+    assert "more than 32768" in row.words
+    [row] = export("A=" + "$" * 20_000).rows  # each of which is two in the run
     assert "more than 32768" in row.words

@@ -94,11 +94,14 @@ def test_a_launch_of_volcanos_kind_says_what_its_queue_has_to_count() -> None:
         assert pod["metadata"]["annotations"]["volcano.sh/preemptable"] == "false"
 
 
-def test_sidecars_count_in_volcanos_queue_as_well() -> None:
+@pytest.mark.parametrize(("before", "cpu"), [("1", "6"), ("5", "10")])
+def test_sidecars_and_what_runs_before_count_in_volcanos_queue_as_well(before: str, cpu: str) -> None:
     sidecar = {"name": "s", "image": "s", "resources": {"requests": {"cpu": "1"}}}
-    fields = {"resourcesPerNode": {"cpu": "2", "memory": "1Gi"}, "podTemplate": {"spec": {"containers": [sidecar]}}}
+    init = {"name": "i", "image": "s", "resources": {"requests": {"cpu": before}}}
+    template = {"spec": {"containers": [sidecar], "initContainers": [init]}}
+    fields = {"resourcesPerNode": {"cpu": "2", "memory": "1Gi"}, "podTemplate": template}
     _, group, _ = launched(asked("Volcano", VOLCANO), **fields)
-    assert group.body["spec"]["minResources"]["cpu"] == "6"
+    assert group.body["spec"]["minResources"]["cpu"] == cpu
     assert "queue" not in group.body["spec"]
 
 

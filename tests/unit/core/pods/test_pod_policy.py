@@ -132,6 +132,13 @@ def test_a_level_that_the_namespace_enforces_is_not_lifted_by_a_label(power: str
     assert f"Pod Security's level {level}" in problem.message
 
 
+@pytest.mark.parametrize("item", [{"NET_ADMIN": True}, None, ["CHOWN"], 7])
+def test_a_capability_that_is_no_name_is_refused_by_its_field(item: object) -> None:
+    assert asked(trainer(securityContext={"capabilities": {"add": [item]}})) == [
+        f"{POD}.{TRAINER}.securityContext.capabilities.add"
+    ]
+
+
 @pytest.mark.parametrize("power", NEVER)
 def test_nobody_at_all_gets_it(power: str) -> None:
     spec, field = NEVER[power]

@@ -8,6 +8,7 @@ from lockstep.core.placement.node_fit import Expression, Toleration
 from lockstep.core.pods.pod_template import (
     affinity_terms,
     companions_request,
+    init_request,
     items,
     merged,
     node_selector,
@@ -158,6 +159,36 @@ def beside(kind: str, requests: dict[str, str] | None = None, **more: Any) -> di
 )
 def test_what_stays_beside_the_trainer_is_requested_with_it(pod: dict[str, Any], expected: dict[str, int]) -> None:
     assert companions_request(pod, "trainer") == expected
+
+
+def before(*containers: tuple[dict[str, str], bool]) -> dict[str, Any]:
+    """Init containers by what they request, and whether they stay."""
+    return {
+        "initContainers": [
+            {"resources": {"requests": requests}} | ({"restartPolicy": "Always"} if stays else {})
+            for requests, stays in containers
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        ({}, {}),
+        (beside("containers", {"cpu": "9"}), {}),
+        (beside("initContainers", limits={"memory": "1Ki", "nvidia.com/gpu": "0"}), {"memory": 1024}),
+        (
+            before(({"cpu": "3", "memory": "1"}, False), ({"cpu": "1", "memory": "2"}, False)),
+            {"cpu": 3000, "memory": 2},
+        ),
+        (before(({"cpu": "1"}, True), ({"cpu": "3"}, False)), {"cpu": 4000}),
+        (before(({"cpu": "3"}, False), ({"cpu": "1"}, True)), {"cpu": 3000}),
+    ],
+)
+def test_before_its_containers_a_pod_requests_the_most_that_one_of_them_needs(
+    pod: dict[str, Any], expected: dict[str, int]
+) -> None:
+    assert init_request(pod) == expected
 
 
 def test_a_request_that_is_no_quantity_is_not_guessed_at() -> None:

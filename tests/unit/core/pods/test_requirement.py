@@ -66,6 +66,30 @@ def test_sidecars_are_requested_with_the_trainer_and_selectors_of_queue_and_temp
 
 
 @pytest.mark.parametrize(
+    ("spec", "init", "asked", "gpus"),
+    [
+        ({"resourcesPerNode": {"memory": "64Gi"}}, {"memory": "128Gi"}, {"memory": 128 * GIB}, GpuRequest(8, EVERY)),
+        ({"resourcesPerNode": {"memory": "64Gi"}}, {"memory": "32Gi"}, {"memory": 65 * GIB}, GpuRequest(8, EVERY)),
+        ({}, {"memory": "128Gi"}, {"memory": 128 * GIB}, GpuRequest(8, EVERY)),
+        ({}, {GPU: "2"}, {"memory": GIB}, GpuRequest(8, (GPU,))),
+        ({}, {GPU: "16"}, {"memory": GIB}, GpuRequest(16, (GPU,))),
+        ({"gpusPerNode": 0}, {GPU: "1"}, {"memory": GIB, GPU: 1}, GpuRequest(0, EVERY)),
+    ],
+)
+def test_a_node_has_room_for_what_runs_before_the_trainer_too(
+    spec: dict[str, Any], init: dict[str, str], asked: dict[str, int], gpus: GpuRequest
+) -> None:
+    template = {
+        "spec": {
+            "containers": [{"name": "logs", "resources": {"requests": {"memory": "1Gi"}}}],
+            "initContainers": [{"name": "load", "resources": {"requests": init}}],
+        }
+    }
+    found = required(run("llama", **{"gpusPerNode": 8, "podTemplate": template, **spec}))
+    assert (found.resources, found.gpus) == (asked, gpus)
+
+
+@pytest.mark.parametrize(
     ("mode", "level", "levels"), [("Required", "rack", (RACK,)), ("Preferred", "rack", ()), ("Required", "row", ())]
 )
 def test_nodes_need_the_label_of_a_required_level(mode: str, level: str, levels: tuple[str, ...]) -> None:

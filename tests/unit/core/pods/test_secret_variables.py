@@ -38,6 +38,7 @@ def secret(name: str) -> dict[str, Any]:
         ({"env": [{"name": "HF_TOKEN", "valueFrom": {"configMapKeyRef": {"name": "m"}}}]}, True),
         ({"env": [{"name": "SEED", "valueFrom": {"configMapKeyRef": {"name": "m"}}}]}, False),
         ({"env": [{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]}, False),
+        ({"env": [{"name": "SEED", "valueFrom": "hub"}]}, False),
         ({"envFrom": [{"configMapRef": {"name": "m"}}]}, False),
         ({"envFrom": [{"secretRef": {"name": "hub"}}]}, True),
     ],

@@ -106,6 +106,40 @@ def test_the_number_of_a_batch_job_never_changes_and_others_take_none() -> None:
     assert plain.status is None or plain.status.job_id is None
 
 
+GONE = MissingObject(NamedObject(ObjectKind.CLAIM, "dta", "spec.volumes[0].persistentVolumeClaim.claimName"), ("data",))
+FULL = 'pods "one-0" is forbidden: exceeded quota: gpus, requested: pods=1, used: pods=8, limited: pods=8'
+
+
+@pytest.mark.parametrize(
+    ("message", "missing", "is_numbered"),
+    [(FULL, False, True), (FULL, True, False), ("failed quota: gpus: must specify cpu", False, False)],
+)
+def test_a_batch_job_that_a_full_quota_refuses_has_its_number_before_it_is_told_and_starts_once_there_is_room(
+    message: str, missing: bool, is_numbered: bool
+) -> None:
+    w = world(2)
+    w.apply("one", spec(2, **BATCH))
+    answer = DryRunResult(w.runs["one"].generation, False, message, w.now, LookedUp((GONE,) if missing else ()))
+    w.dry_runs["uid-one"] = answer
+    first = decide(w.snapshot("one"), w.tunables, w.now)
+    assert first.take_job_id is is_numbered
+    told = find(first.status or w.status("one"), ConditionType.ACCEPTED)
+    assert (told is None) is is_numbered, "who submits it takes a refusal without a number for good"
+    for _ in range(3):
+        w.reconcile("one")
+    status = w.status("one")
+    assert status.job_id == (1 if is_numbered else None)
+    found = not_none(find(status, ConditionType.ACCEPTED))
+    assert (found.status, message in found.message) == ("False", True)
+    if is_numbered:
+        assert (found.reason, status.reason) == ("PodRefused", "PodRefused")
+    again = decide(w.snapshot("one"), w.tunables, w.now + 60)
+    assert again.dry_run is not None
+    w.dry_runs["uid-one"] = DryRunResult(w.runs["one"].generation, True, "", w.now)
+    w.settle()
+    assert (w.status("one").job_id, len(w.pods)) == (1, 2)
+
+
 def test_a_batch_job_that_only_asks_when_it_would_start_takes_no_number() -> None:
     w = world(2)
     w.apply("one", spec(2, **BATCH))
@@ -115,7 +149,6 @@ def test_a_batch_job_that_only_asks_when_it_would_start_takes_no_number() -> Non
     assert not decide(asks, w.tunables, w.now).take_job_id
 
 
-GONE = MissingObject(NamedObject(ObjectKind.CLAIM, "dta", "spec.volumes[0].persistentVolumeClaim.claimName"), ("data",))
 NO_ACCOUNT = 'pods "x" is forbidden: error looking up service account team/bot: serviceaccount "bot" not found'
 
 

@@ -238,6 +238,7 @@ def test_a_job_that_has_its_number_is_submitted_whatever_is_said_of_it_since() -
     )  # fmt: skip
     there = submitting(w, submitted=child(w, status=refused))
     assert ([(row.ok, row.job_id) for row in there.status.asks], there.refused_runs) == ([(True, 44)], [])
+    assert there.status.asks[0].words.splitlines()[0] == "it waits: no"
 
 
 def test_a_foreign_run_in_its_way_is_named() -> None:
