@@ -13,6 +13,7 @@ from msgspec import Struct
 from lockstep.api.base import names, nesting, times
 from lockstep.core.batch.components import gang_of
 from lockstep.core.batch.submission import NumberedJob, Submitted, Surroundings, WantedRun, wanted
+from lockstep.core.model.run_queue import queue_of
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.worker_report import JobAsk
 from lockstep.slurm.getopt import OptionError
@@ -64,8 +65,8 @@ def manifest_of(run: RunView, ask: JobAsk, jobs: Mapping[int, NumberedJob]) -> d
     if "podTemplate" in own and "podTemplate" in made["spec"]:  # labels that nodes must have
         theirs = own["podTemplate"]
         spec["podTemplate"] = {**theirs, "spec": {**theirs.get("spec", {}), **made["spec"]["podTemplate"]["spec"]}}
-    if run.spec.queue != names.DEFAULT_QUEUE:
-        spec["queue"] = run.spec.queue
+    if (queue := queue_of(run)) != names.DEFAULT_QUEUE:
+        spec["queue"] = queue
     metadata = made["metadata"]
     metadata.pop("generateName")
     user = run.annotations.get(names.ANNOTATION_USER)
@@ -131,9 +132,9 @@ def _made(run: RunView, body: _Body, jobs: Mapping[int, NumberedJob]) -> WantedR
         raise SubmissionRefusedError(f"--array {_OUTSIDE}")
     if request.test_only or request.wait:
         raise SubmissionRefusedError(f"--{'test-only' if request.test_only else 'wait'} {_OUTSIDE}")
-    if request.partitions and spec.queue not in request.partitions:
+    if request.partitions and (queue := queue_of(run)) not in request.partitions:
         raise SubmissionRefusedError(
-            f"--partition {','.join(request.partitions)}: a job submits to its own queue, {spec.queue}"
+            f"--partition {','.join(request.partitions)}: a job submits to its own queue, {queue}"
         )
     own = spec.launcher.batch
     submitted = Submitted(
