@@ -20,6 +20,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.plan import CreatePod, Plan, StatusWrite
 from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.run_queue import queue_of
 from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import (
     ClusterSnapshot,
@@ -103,7 +104,7 @@ class World(WorldOfWorkers):
             jobs=self.jobs.get(name, ()),
             origin=self._origin(run),
             successors=tuple(each for each in self.runs.values() if _goes_on_from(each, run)),
-            queue=self.queues.get(run.spec.queue) if run.spec is not None else None,
+            queue=self.queues.get(queue_of(run)),
             preemptor=self._preemptor(run),
         )
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.base.changes import changed
-from lockstep.api.run_status import AdmissionStatus, AssignmentStatus, QueueStatus
+from lockstep.api.run_status import AdmissionStatus, AssignmentStatus, QueueStatus, ResolvedStatus
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.admission.queueing.order import Order, Points
@@ -251,6 +251,12 @@ class TestQuotas:
         assert f"the run needs {nodes}, and can never have more than {most}" in queue_of(plan, "big").message
         plan = passed(world([run("fits", most, queue="research")], 8, queues=self.queues(borrowingLimit=borrowing)))
         assert admitted(plan) == {"fits"}
+
+    def test_a_run_with_nodes_that_names_another_queue_takes_nothing_of_its_quota(self) -> None:
+        queues = {"theirs": {"quotas": [{"gpuType": "Any", "nominalNodes": 2}]}}
+        status = held("n0", "n1") | {"resolved": ResolvedStatus(queue="default")}
+        runs = [run("elsewhere", 2, status=status, queue="theirs"), run("next", 2, at=1.0, queue="theirs")]
+        assert admitted(passed(world(runs, 4, queues=queues))) == {"next"}
 
     def test_a_queue_gets_types_in_the_order_of_its_quotas(self) -> None:
         nodes = [node(f"a{i}", labels={"gpu": "a100"}) for i in range(2)]

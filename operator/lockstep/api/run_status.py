@@ -182,6 +182,11 @@ class ResolvedStatus(StatusModel):
 
     generation: int = 0
     """Generation of the spec that the current attempt uses."""
+    spec_hash: str = ""
+    """Hash of the fields of that spec that change only while the run is suspended. With other ones the gang is stopped,
+    and queues again."""
+    queue: str = ""
+    """The TrainingQueue that gave it its nodes."""
     gpu_type: str = ""
     """GPU type of the whole gang."""
     gpus_per_node: int = 0

@@ -34,6 +34,7 @@ from lockstep.core.run.acceptance import refuse_what_cannot_run, report_unreadab
 from lockstep.core.run.asks import obey_asks
 from lockstep.core.run.barrier import gather
 from lockstep.core.run.cadence_orders import follow_cadence
+from lockstep.core.run.changed_spec import queue_again_if_changed
 from lockstep.core.run.debug_hold import held_until
 from lockstep.core.run.directive import directive_for
 from lockstep.core.run.drain import leave_drained_nodes, leave_drained_nodes_kept
@@ -192,6 +193,8 @@ def _stop_as_asked(plan: PlanBuilder, leaving: frozenset[int], *, on_hold: bool 
         return True
     if plan.spec.suspend and not at_rest:
         stop_after_save(plan, StopReason.SUSPENDED, plan.run.set_says or "suspend: true")
+        return True
+    if not without_nodes and not on_hold and queue_again_if_changed(plan):
         return True
     if not at_rest and leave_drained_queue(plan):
         return True

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.admission.victims import unsaved_seconds
 from lockstep.core.model.assignment import is_held
+from lockstep.core.model.run_queue import queue_of
 from lockstep.core.model.snapshot import RunView
 
 BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
@@ -82,7 +83,7 @@ class Tallies:
         before, notice = run.status, run.status.preemption
         if notice is None or run.spec is None or after.admission.preemptions <= before.admission.preemptions:
             return
-        key, nodes = (run.spec.queue, notice.reason), sum(map(bool, before.assignment.nodes))
+        key, nodes = (queue_of(run), notice.reason), sum(map(bool, before.assignment.nodes))
         self.preemptions[key] += 1
         self.preempted_node_seconds[key] += int(nodes * unsaved_seconds(after, now))
         self.notices.observe(max(0.0, now - notice.notice_time))

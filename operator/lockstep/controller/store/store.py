@@ -45,6 +45,7 @@ from lockstep.core.model.cluster_objects import (
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.job_ids import has_job_id
 from lockstep.core.model.reasons import ConditionType
+from lockstep.core.model.run_queue import queue_of
 from lockstep.core.model.snapshot import (
     ClusterSnapshot,
     DryRunResult,
@@ -223,7 +224,7 @@ class Store:
             successors=tuple(
                 found for uid in self._successors.for_run(run) if (found := self.runs.get(uid)) is not None
             ),
-            queue=self.queues.by_name.get(run.spec.queue) if run.spec is not None else None,
+            queue=self.queues.by_name.get(queue_of(run)) if run.spec is not None else None,
             preemptor=self._preemptor(run),
             kueue=self.kueue.view(MappingProxyType(self._class_values)),
             recorded=not is_true(run.status, ConditionType.FINISHED) or is_recorded(run, self.run_sets.owner_of(run)),
@@ -379,7 +380,7 @@ class Store:
     def _queue_changed(self, queue: QueueView) -> None:
         self._queue.add(CLUSTER_KEY)
         for run in self.runs.cache:  # its limits and its stop policy are theirs too
-            if run.spec is not None and run.spec.queue == queue.name:
+            if run.spec is not None and queue_of(run) == queue.name:
                 self._queue.add(run_key(run.namespace, run.name))
 
     def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:

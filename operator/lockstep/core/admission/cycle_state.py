@@ -17,6 +17,7 @@ from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.failures.node_memory import suspicion
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.node_set import EMPTY, NodeSet
+from lockstep.core.model.run_queue import queue_of
 from lockstep.core.model.snapshot import ClusterSnapshot, PodView, RunView
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.placement.node_fit import Requirement
@@ -158,7 +159,7 @@ class CycleState:
         """What a run may hear of others, by UID: their namespace and name, or nothing."""
         rows, discreet = self.run_index.rows, self.memory.rules.discreet
         return visible_names(
-            entry.run.namespace, entry.spec.queue, self.run_index.keys, lambda uid: rows[uid].queue, discreet
+            entry.run.namespace, queue_of(entry.view), self.run_index.keys, lambda uid: rows[uid].queue, discreet
         )
 
     def entry_of(self, uid: str) -> Entry | None:
@@ -181,7 +182,7 @@ class CycleState:
         yield from self._avoiding(self._requirement(entry, held=held))
 
     def _requirement(self, entry: Entry, *, held: bool) -> Requirement:
-        labels = queue_spec(self.snapshot, entry.spec.queue).node_selector
+        labels = queue_spec(self.snapshot, queue_of(entry.view)).node_selector
         return requirement_of(entry.view, labels, self.tunables, self.now, held=held)
 
     def _avoiding(self, requirement: Requirement) -> Iterator[Requirement]:

@@ -26,6 +26,7 @@ from lockstep.core.model.limits import asked_limit, limit_allowed
 from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
 from lockstep.core.model.reasons import ConditionType
+from lockstep.core.model.run_queue import queue_of
 from lockstep.core.model.snapshot import PodView, RunView
 from lockstep.core.model.world_size import world_size
 from lockstep.core.placement.node_fit import Requirement
@@ -144,7 +145,7 @@ def running_of(run: RunView, cycle: CycleState, now: float) -> RunningJob:
     elif status.preemption is not None:
         ends, limited = min(ends, status.preemption.deadline), True
     nodes = cycle.held(run)
-    queue_name = run.spec.queue if status.kueue is None else ""  # what Kueue reserved is in nobody's quota here
+    queue_name = queue_of(run) if status.kueue is None else ""  # what Kueue reserved is in nobody's quota here
     return RunningJob(run.uid, queue_name, status.resolved.gpu_type, nodes, _counted(run), ends, limited)
 
 
@@ -193,7 +194,7 @@ def _if_granted(held: RunningJob, row: RunRow, cycle: CycleState) -> RunningJob:
     if row.run.status.stop is not None or row.run.status.preemption is not None:
         return held
     entry = row.entry
-    wanted = limit_allowed(entry.spec, queue_spec(cycle.snapshot, entry.spec.queue).limits)
+    wanted = limit_allowed(entry.spec, queue_spec(cycle.snapshot, queue_of(row.run)).limits)
     ends = ends_by(row.run, wanted, cycle.now)
     return held if ends <= held.ends else replace(held, ends=ends, limited=wanted is not None)
 
@@ -240,7 +241,7 @@ def unsettled(cycle: CycleState, now: float) -> Iterator[RunningJob]:
         alike = (name for name in index.gpu_types if not nodes & ~index.of_gpu_type(name))
         gpu_type = run.status.resolved.gpu_type or next(alike, "")
         count = max(len(held), _counted(run))
-        yield RunningJob(run.uid, run.spec.queue, gpu_type, nodes, count, now + NO_LIMIT, limited=False)
+        yield RunningJob(run.uid, queue_of(run), gpu_type, nodes, count, now + NO_LIMIT, limited=False)
 
 
 def _counted(run: RunView) -> int:

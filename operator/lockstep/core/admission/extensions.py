@@ -26,6 +26,7 @@ from lockstep.core.model.limits import limit_allowed
 from lockstep.core.model.node_set import NodeSet
 from lockstep.core.model.plan import Event
 from lockstep.core.model.reasons import ActionWord, EventReason
+from lockstep.core.model.run_queue import queue_of
 
 WORTH_A_WRITE = 60
 """Seconds by which a limit grows at least, as long as not all of the wish can be granted."""
@@ -95,7 +96,7 @@ def grant_limits(rows: Iterable[RunRow], cycle: CycleState, promises: Promises |
 
 
 def _allowed(entry: Entry, cycle: CycleState) -> int | None:
-    return limit_allowed(entry.spec, queue_spec(cycle.snapshot, entry.spec.queue).limits)
+    return limit_allowed(entry.spec, queue_spec(cycle.snapshot, queue_of(entry.view)).limits)
 
 
 def _seconds(limit: int | None) -> float:
@@ -153,11 +154,12 @@ def _within_quota(uid: str, ends: float, until: float, cycle: CycleState, promis
 
 def _beyond_queue(entry: Entry, cycle: CycleState) -> str:
     """In words, that its queue does not allow what it asks for; empty: it does, or has given it less anyway."""
-    longest = queue_spec(cycle.snapshot, entry.spec.queue).limits.max_time_limit
+    queue = queue_of(entry.view)
+    longest = queue_spec(cycle.snapshot, queue).limits.max_time_limit
     asked = entry.spec.time_limit
     if longest is None or asked is None or parse_duration(asked) <= parse_duration(longest):
         return ""
-    return f"queue {entry.spec.queue} allows at most {longest}"
+    return f"queue {queue} allows at most {longest}"
 
 
 def _promised(entry: Entry, uid: str, cycle: CycleState) -> str:

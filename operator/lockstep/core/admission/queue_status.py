@@ -15,6 +15,7 @@ from lockstep.core.admission.queueing.queue_problems import problems_of
 from lockstep.core.model.conditions import with_condition
 from lockstep.core.model.plan import QueueStatusWrite, StatusWrite
 from lockstep.core.model.reasons import ConditionType, QueueReason
+from lockstep.core.model.run_queue import queue_of
 from lockstep.core.model.snapshot import SHED, ClusterSnapshot, QueueView, RunView
 from lockstep.core.model.tunables import Mode, Tunables
 
@@ -73,7 +74,7 @@ def queue_writes(
 
 def counted(queue: str, runs: Iterable[RunView]) -> TrainingQueueStatus:
     """What the runs of a queue come to that has no object, and so no status of its own."""
-    there = [run for run in runs if run.spec is not None and run.spec.queue == queue]
+    there = [run for run in runs if run.spec is not None and queue_of(run) == queue]
     sizes = [row.size for row in map(RunRow, there) if row.holds or row.size]
     return TrainingQueueStatus(pending=sum(map(is_pending, there)), running=len(sizes), nodes_in_use=sum(sizes))
 

@@ -12,6 +12,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.node_set import EMPTY
 from lockstep.core.model.plan import Event
 from lockstep.core.model.reasons import ActionWord, EventReason, WaitReason
+from lockstep.core.model.run_queue import queue_of
 from lockstep.core.model.tunables import Mode
 from lockstep.core.model.world_size import world_size
 from lockstep.core.placement.placement import Placed, Unplaceable
@@ -93,7 +94,7 @@ def find_spares(entry: Entry, cycle: CycleState, quota: Callable[[], QuotaBook])
 def find_growth(entry: Entry, cycle: CycleState, quota: Callable[[], QuotaBook]) -> None:
     """Give a gang that is to grow the nodes for its next size, when no run is pending."""
     assignment, spec = entry.status.assignment, entry.spec
-    most = queue_spec(cycle.snapshot, spec.queue).limits.max_nodes_per_run
+    most = queue_spec(cycle.snapshot, queue_of(entry.view)).limits.max_nodes_per_run
     too_many = most is not None and spec.nodes + spec.spare_nodes > most
     if cycle.tunables.mode is not Mode.ACTIVE or cycle.snapshot.leadership.disruption:
         return
@@ -122,7 +123,7 @@ def nodes_without_rank(entry: Entry) -> int:
 
 def _within_quota(entry: Entry, quota: Callable[[], QuotaBook], count: int) -> int:
     """How many of ``count`` further nodes the quotas have room for."""
-    return count and quota().room(entry.spec.queue, entry.status.resolved.gpu_type, count)
+    return count and quota().room(queue_of(entry.view), entry.status.resolved.gpu_type, count)
 
 
 def fill(entry: Entry, cycle: CycleState, vacant: Sequence[int], nodes: Sequence[str]) -> str:

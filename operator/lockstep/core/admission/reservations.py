@@ -26,6 +26,7 @@ from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.plan import Event
 from lockstep.core.model.reasons import ActionWord, EventReason, PreemptionReason, WaitReason
 from lockstep.core.model.reservation import is_unread, spilled
+from lockstep.core.model.run_queue import queue_of
 
 
 class Reservations:
@@ -210,8 +211,9 @@ class Reservations:
                 continue
             if is_leaving(victim.run):
                 continue
-            theirs = queue_spec(self._cycle.snapshot, victim.spec.queue)
-            if victim.spec.queue == entry.spec.queue:
+            whose = queue_of(victim.view)
+            theirs = queue_spec(self._cycle.snapshot, whose)
+            if whose == entry.spec.queue:
                 allowed = mine.preemption.within_queue != "Never"
             else:
                 lent = mine.cohort is not None and mine.cohort == theirs.cohort
@@ -275,7 +277,7 @@ class Reservations:
             by=holder.run.uid,
             name=name,
             reason=PreemptionReason.WITHIN_QUEUE
-            if victim.spec.queue == holder.spec.queue
+            if queue_of(victim.view) == holder.spec.queue
             else PreemptionReason.RECLAIM,
             notice_time=now,
             deadline=deadline,

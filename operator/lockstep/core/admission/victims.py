@@ -10,6 +10,7 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.admission.engine.jobs import RunningJob
 from lockstep.core.admission.engine.preemption import Victim
 from lockstep.core.admission.engine_adapter import ENDING, is_ending_in_time
+from lockstep.core.model.run_queue import queue_of
 from lockstep.core.model.save_signal import longest_wait_for_save
 from lockstep.core.model.snapshot import PodView, RunView
 from lockstep.core.model.tunables import Tunables
@@ -30,7 +31,7 @@ def victim_of(
     value = class_value(run.spec, classes)
     return Victim(
         uid=run.uid,
-        queue=run.spec.queue,
+        queue=queue_of(run),
         gpu_type=held.gpu_type,
         nodes=held.nodes,
         count=held.count,

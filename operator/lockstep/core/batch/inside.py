@@ -14,6 +14,7 @@ from lockstep.api.base import names, nesting, times
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.batch.components import gang_of
 from lockstep.core.batch.submission import NumberedJob, Submitted, Surroundings, WantedRun, labels_of, wanted
+from lockstep.core.model.run_queue import queue_of
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.worker_report import JobAsk
 from lockstep.core.pods.pod_template import merged, section
@@ -67,8 +68,8 @@ def manifest_of(run: RunView, ask: JobAsk, jobs: Mapping[int, NumberedJob]) -> d
     template = _template(run.spec, made["spec"].get("podTemplate", {}))
     if template:
         spec["podTemplate"] = template
-    if run.spec.queue != names.DEFAULT_QUEUE:
-        spec["queue"] = run.spec.queue
+    if (queue := queue_of(run)) != names.DEFAULT_QUEUE:
+        spec["queue"] = queue
     metadata = made["metadata"]
     metadata.pop("generateName")
     user = run.annotations.get(names.ANNOTATION_USER)
@@ -148,9 +149,9 @@ def _made(run: RunView, body: _Body, jobs: Mapping[int, NumberedJob]) -> WantedR
         raise SubmissionRefusedError(f"--array {_OUTSIDE}")
     if request.test_only or request.wait:
         raise SubmissionRefusedError(f"--{'test-only' if request.test_only else 'wait'} {_OUTSIDE}")
-    if request.partitions and spec.queue not in request.partitions:
+    if request.partitions and (queue := queue_of(run)) not in request.partitions:
         raise SubmissionRefusedError(
-            f"--partition {','.join(request.partitions)}: a job submits to its own queue, {spec.queue}"
+            f"--partition {','.join(request.partitions)}: a job submits to its own queue, {queue}"
         )
     own = spec.launcher.batch
     submitted = Submitted(

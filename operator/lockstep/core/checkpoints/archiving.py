@@ -36,11 +36,13 @@ from lockstep.core.model.plan import CreateJob, Event
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
 from lockstep.core.model.reasons import ActionWord, ArchiveFailure, ConditionType, EventReason
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.settings import ArchiveSettings
 from lockstep.core.model.snapshot import JobPhase, JobView, RunView
 from lockstep.core.model.tiers import ARCHIVE, SHARED
 from lockstep.core.model.worker_report import Verdict
 from lockstep.core.pods.gang import shared_path
+from lockstep.core.pods.pod_policy import AllowedPowers, archive_account_problems
 
 MAX_PUBLISHED = 8
 MAX_DAMAGED = 16
@@ -77,12 +79,14 @@ def plan_archive(
     restore: ArchivedCheckpoint | None = None,
     search: bool = False,
     awaited: frozenset[str] = frozenset(),
+    refused: str = "",
 ) -> ArchivePlan:
     """What the archive tier of `run` needs at `now`.
 
     `ended`: the run has finished or was stopped, so that its last checkpoint is copied without waiting for the
     interval. `restore`: the resume choice waits for this copy. `search`: it found nothing, and the archive may hold
     something that status does not know of. `awaited`: what other runs start from (`paths_awaited`).
+    `refused`: why no job may be made as the spec is now.
     """
     archive = _tier(run)
     status = run.status.checkpoint.archive
@@ -105,7 +109,7 @@ def plan_archive(
         job = next((each for each in jobs if each.name == work.name), None)
         if job is None:
             # Not made yet, or gone since it ended. Made again it finds its work done, and says so.
-            if _is_still_wanted(run, archive, work):
+            if not refused and _is_still_wanted(run, archive, work):
                 return ArchivePlan(status, _create(run, archive, work, settings, awaited))
             status = changed(status, job=None)
         elif job.phase is JobPhase.ACTIVE:
@@ -115,7 +119,17 @@ def plan_archive(
             if work.action == RESTORE:  # the choice was made without knowing how this one ended
                 return ArchivePlan(status, events=events)
     return _next_job(
-        run, archive, status, settings, now, events, ended=ended, restore=restore, search=search, awaited=awaited
+        run,
+        archive,
+        status,
+        settings,
+        now,
+        events,
+        ended=ended,
+        restore=restore,
+        search=search,
+        awaited=awaited,
+        refused=refused,
     )
 
 
@@ -222,6 +236,7 @@ def _next_job(
     restore: ArchivedCheckpoint | None,
     search: bool,
     awaited: frozenset[str],
+    refused: str,
 ) -> ArchivePlan:
     newest = next((saved for saved in run.status.checkpoint.latest if saved.tier == SHARED and saved.path), None)
     wanted: list[tuple[float, tuple[str, int, int, str]]] = []  # when, and what; earlier ones first
@@ -246,8 +261,9 @@ def _next_job(
     due, work = min(wanted, key=lambda each: max(each[0], now))
     if now < due:
         return ArchivePlan(status, wake_at=due, events=events)
-    if not settings.image:
-        words = "no archive job can be made: the operator's configuration names no image for it (archive.image)"
+    if refused or not settings.image:
+        why = refused or "the operator's configuration names no image for it (archive.image)"
+        words = f"no archive job can be made: {why}"
         return ArchivePlan(changed(status, message=words), events=events)
     action, attempt, step, path = work
     failures = status.restore_failures if action in (RESTORE, LIST) else status.failures
@@ -420,6 +436,13 @@ def _event(reason: EventReason, note: str, *, warning: bool = False) -> Event:
     return Event("Warning" if warning else "Normal", reason, ActionWord.ARCHIVE, note)
 
 
+def _refusal(state: RunState) -> str:
+    """Why jobs may not have the account that they would. It changes at any time, and so at times when no spec is
+    judged."""
+    grant = AllowedPowers.for_namespace(state.tunables.pod_policy, state.snapshot.namespace_labels)
+    return "; ".join(f"{each.field}: {each.message}" for each in archive_account_problems(state.spec, grant))
+
+
 def keep_archive(plan: PlanBuilder, restore: ArchivedCheckpoint | None = None, *, search: bool = False) -> None:
     """Have the run's archive looked after, whatever phase it is in. ``restore`` is the copy that the resume choice
     waits for; ``search``: it found nothing, and the archive may hold what status forgot."""
@@ -435,6 +458,7 @@ def keep_archive(plan: PlanBuilder, restore: ArchivedCheckpoint | None = None, *
         restore=restore,
         search=search,
         awaited=paths_awaited(plan.run, plan.snapshot.successors),
+        refused=_refusal(plan),
     )
     if found.status != plan.status.checkpoint.archive:
         plan.status = record_archive(plan.status, found.status)

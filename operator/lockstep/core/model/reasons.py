@@ -206,6 +206,7 @@ class ConditionReason(AnyReason):
     INVALID_SPEC = "InvalidSpec"
     POD_REFUSED = "PodRefused"
     POD_NOT_JUDGED = "PodNotJudged"
+    SPEC_CHANGED = "SpecChanged"
     POD_GROUPS_NOT_SERVED = "PodGroupsNotServed"
     CLAIM_NOT_FOUND = "ClaimNotFound"
     CONFIG_MAP_NOT_FOUND = "ConfigMapNotFound"

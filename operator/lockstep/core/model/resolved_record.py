@@ -32,6 +32,11 @@ def record_template(status: TrainingRunStatus, template_hash: str) -> TrainingRu
     return changed(status, resolved=changed(status.resolved, template_hash=template_hash))
 
 
+def record_spec(status: TrainingRunStatus, spec_hash: str, queue: str) -> TrainingRunStatus:
+    """Of which spec the gang is, and whose nodes it has."""
+    return changed(status, resolved=changed(status.resolved, spec_hash=spec_hash, queue=queue))
+
+
 def record_origin(status: TrainingRunStatus, root: str, run: str, run_uid: str) -> TrainingRunStatus:
     """Where the checkpoints are that it starts from, and whose they are."""
     resolved = changed(status.resolved, start_root=root, start_run=run, start_run_uid=run_uid)

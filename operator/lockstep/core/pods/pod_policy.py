@@ -96,6 +96,13 @@ def account_problems(account: object, path: str, grant: AllowedPowers) -> Iterat
         yield Problem(path, f"{account} is not in podPolicy.serviceAccounts of the operator; {choices}")
 
 
+def archive_account_problems(spec: TrainingRunSpec, grant: AllowedPowers) -> Iterator[Problem]:
+    """The same of the account as which archive jobs act on objects that the run names."""
+    archive = spec.checkpoint.archive if spec.checkpoint is not None else None
+    if archive is not None:
+        yield from account_problems(archive.service_account_name, "spec.checkpoint.archive.serviceAccountName", grant)
+
+
 def power_problems(
     metadata: Mapping[str, Any], pod: Mapping[str, Any], path: str, grant: AllowedPowers
 ) -> Iterator[Problem]:

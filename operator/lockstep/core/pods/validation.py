@@ -24,7 +24,7 @@ from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods.launchers import launcher_of
 from lockstep.core.pods.log_pattern import plain_mistake
 from lockstep.core.pods.plain_rules import plain_problems
-from lockstep.core.pods.pod_policy import AllowedPowers, account_problems, host_path_problems
+from lockstep.core.pods.pod_policy import AllowedPowers, account_problems, archive_account_problems, host_path_problems
 from lockstep.core.pods.template_rules import template_problems
 
 _PLAIN_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -64,7 +64,7 @@ def validate(
         *_environment(spec),
         *_volumes(spec, grant),
         *account_problems(spec.service_account_name, "spec.serviceAccountName", grant),
-        *_archive_account(spec, grant),
+        *archive_account_problems(spec, grant),
         *_placement(spec),
         *_patterns(spec),
         *_limits(spec),
@@ -80,13 +80,6 @@ def _command(spec: TrainingRunSpec) -> Iterator[Problem]:
         yield Problem("spec.command", "names nothing to run; write it, e.g. [torchrun, train.py]")
         return
     yield from launcher_of(spec).problems(spec)
-
-
-def _archive_account(spec: TrainingRunSpec, grant: AllowedPowers) -> Iterator[Problem]:
-    """Jobs act as it on objects that the run names."""
-    archive = spec.checkpoint.archive if spec.checkpoint is not None else None
-    if archive is not None:
-        yield from account_problems(archive.service_account_name, "spec.checkpoint.archive.serviceAccountName", grant)
 
 
 def _resources(spec: TrainingRunSpec, accelerators: Collection[str]) -> Iterator[Problem]:

@@ -1,6 +1,7 @@
 """Whether a run is accepted: its spec parses and makes sense, what it names is there, and the API server would take its
 pod."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from lockstep.api.base import names
@@ -29,7 +30,7 @@ from lockstep.core.pods.named_objects import (
 )
 from lockstep.core.pods.plain_pods import plain_dry_run_body
 from lockstep.core.pods.pod_policy import remedy_for
-from lockstep.core.pods.validation import KnownNames, validate
+from lockstep.core.run.changed_spec import is_as_given, problems_of
 from lockstep.core.run.lineage import record_previous
 
 DRY_RUN_AGAIN_AFTER = 60.0
@@ -41,7 +42,7 @@ def report_unreadable_spec(plan: PlanBuilder) -> bool:
     if plan.run.spec_error:
         plan.condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID_SPEC, plan.run.spec_error)
     elif plan.phase not in (Phase.PENDING, Phase.SUSPENDED):
-        plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "the spec is valid")
+        _judge_of_gang(plan)
     return False
 
 
@@ -49,16 +50,15 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
     """Accepted: the spec parses, makes sense, and the API server would take its pod."""
     if plan.phase not in (Phase.PENDING, Phase.SUSPENDED):
         _ = _give_number(plan)
-        plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "the spec is valid")
+        _judge_of_gang(plan)
         return False
-    problems = validate(plan.spec, plan.snapshot.namespace_labels, KnownNames.from_tunables(plan.tunables))
+    problems = problems_of(plan)
     problems += _refused_with_kueue(plan)
     elsewhere = resolve_origin(plan)
     problems += [elsewhere] if elsewhere is not None else []
     record_previous(plan)
     if problems:
-        words = "; ".join(f"{problem.field}: {problem.message}" for problem in problems)
-        plan.condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID_SPEC, words)
+        _report_invalid(plan, problems)
         return not plan.spec.cancel
     if plan.snapshot.namesake and not is_accepted_or_waits(plan.status):
         words = f"an array is called {plan.run.name} as well; create this run under another name"
@@ -92,6 +92,23 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
         plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, words)
     plan.admission_changed = plan.admission_changed or before != plan.status
     return False
+
+
+def _judge_of_gang(plan: PlanBuilder) -> None:
+    """Of a run that has nodes, and goes on: what was changed since is judged, and in part only once it has none."""
+    problems = problems_of(plan) if plan.status.resolved.generation != plan.run.generation else []
+    if problems:
+        _report_invalid(plan, problems)
+    elif is_as_given(plan):
+        plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "the spec is valid")
+    else:
+        words = "what it runs was changed, which is judged once it has given its nodes back"
+        plan.condition(ConditionType.ACCEPTED, None, ConditionReason.SPEC_CHANGED, words)
+
+
+def _report_invalid(plan: PlanBuilder, problems: Sequence[Problem]) -> None:
+    words = "; ".join(f"{problem.field}: {problem.message}" for problem in problems)
+    plan.condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID_SPEC, words)
 
 
 def _asks_elsewhere(state: RunState) -> bool:

@@ -18,6 +18,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import AskAnswer, RefuseRun, SubmitRun
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, StopReason
+from lockstep.core.model.run_queue import queue_of
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.worker_report import JobAsk
 from lockstep.core.run.stop_record import end_save_of_stop, turn_stop
@@ -110,7 +111,7 @@ def _submit(plan: PlanBuilder, ask: JobAsk) -> tuple[str | None, int | None]:
     snapshot, name = plan.snapshot, submitted_name(plan.run, ask)
     queue = snapshot.queue.spec if snapshot.queue is not None else None
     if queue is None or queue.batch is None or not queue.batch.submit_from_inside:
-        return f"queue {plan.spec.queue} lets no job submit others (batch.submitFromInside)", None
+        return f"queue {queue_of(plan.view)} lets no job submit others (batch.submitFromInside)", None
     there, refused = snapshot.submitted.get(name), snapshot.refused_creates.get(name)
     plan.wake(plan.now + _SOON)
     if refused is not None and refused.is_verdict:  # it was never made, or is gone again

@@ -8,6 +8,7 @@ from lockstep.api.base.quantities import parse_quantity
 from lockstep.api.batch_spec import BatchSpec
 from lockstep.core.batch.inside import CLUSTER
 from lockstep.core.model.plan import BatchOrder
+from lockstep.core.model.run_queue import queue_of
 from lockstep.core.model.run_state import RunState
 from lockstep.core.pods.array_environment import array_shape
 from lockstep.core.run.time_left import time_is_over
@@ -54,7 +55,7 @@ def _job(state: RunState, batch: BatchSpec, number: int, nodelist: tuple[str, ..
         user=batch.user,
         uid=batch.uid,
         gid=batch.gid,
-        partition=spec.queue,
+        partition=queue_of(state.view),
         cluster=CLUSTER,
         submit_dir=batch.submit_directory or batch.directory or "",
         submit_host=batch.host,

@@ -19,6 +19,7 @@ from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.kept_nodes import nodes_kept
 from lockstep.core.model.lifecycle import Outcome
 from lockstep.core.model.reasons import ConditionType, StopReason
+from lockstep.core.model.run_queue import queue_of
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.test_only import is_test_only
 from lockstep.core.model.tunables import Tunables
@@ -97,7 +98,7 @@ def _end(
         "reason": reason,
         "message": message,
         "createdAt": to_rfc3339(run.created_at),
-        "queue": run.spec.queue if run.spec is not None else "",
+        "queue": queue_of(run),
         "user": share_key(run)[2],
         "nodes": after.resolved.nodes,
         "gpuType": after.resolved.gpu_type,

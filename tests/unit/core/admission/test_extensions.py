@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bench.forgetful import anew
 from lockstep.api.base.changes import changed
 from lockstep.api.queue import QueueLimits
-from lockstep.api.run_status import StopStatus
+from lockstep.api.run_status import ResolvedStatus, StopStatus
 from lockstep.core.admission import scheduling
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.memory import CycleMemory
@@ -153,6 +153,14 @@ class TestLonger:
         assert granted(passed(longer), "a") == (4 * HOUR, "9h", "queue q allows at most 4h")
         shorter = replace(snapshot, queues=world([], queues={"q": {"limits": {"maxTimeLimit": "1h"}}}).queues)
         assert granted(passed(shorter), "a") == (2 * HOUR, "9h", "queue q allows at most 1h")
+
+    def test_what_it_may_have_is_for_the_queue_that_gave_it_its_nodes_to_say(self) -> None:
+        queues = {"mine": {"limits": {"maxTimeLimit": "2h"}}, "theirs": {}}
+        given = {"resolved": ResolvedStatus(queue="mine")}
+        status = {**held("n0"), **given, "last_admitted": NOW}
+        view = asks(run("a", 1, status=status, timeLimit="1h", queue="theirs"), "9h")
+        admission = statuses(passed(world([view], 1, queues=queues)))["a"].admission
+        assert (admission.time_limit, admission.limited_by) == (7200, "queue mine allows at most 2h")
 
     @pytest.mark.parametrize("then", [{}, {"uid-head": 60.0}, {"uid-head": None}])
     def test_where_a_whole_look_finds_that_somebody_would_start_later_it_is_not_granted(

@@ -39,7 +39,7 @@ from lockstep.core.checkpoints.resume import world_refusal
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
-from lockstep.core.model.settings import ArchiveSettings
+from lockstep.core.model.settings import ArchiveSettings, PodPolicy
 from lockstep.core.model.snapshot import JobPhase, JobView, Leadership, RunSnapshot, RunView
 from lockstep.core.model.tunables import Tunables
 from support import sample_runs
@@ -48,6 +48,7 @@ NOW = sample_runs.NOW
 SETTINGS = ArchiveSettings(image="registry.example/lockstep:1")
 TIER = {"uri": "s3://golden/llama", "interval": "6h", "credentialsSecretRef": {"name": "s3"}}
 PATH = f"/shared-checkpoints/team/llama/{sample_runs.UID}"
+OVER = (Condition(type="Finished", status="True", reason="Succeeded", last_transition_time=NOW),)
 
 
 def run_of(
@@ -579,7 +580,6 @@ def test_retention_spares_what_other_runs_start_from() -> None:
     chosen = SavedCheckpoint(tier="shared", step=40, path=f"{PATH}/a1/step-40", attempt=1)
     training = changed(checkpoint, resume=chosen, latest=())
     queued = changed(checkpoint, latest=())
-    over = (Condition(type="Finished", status="True", reason="Succeeded", last_transition_time=NOW),)
     awaited = paths_awaited(
         run_of(),
         [
@@ -587,7 +587,7 @@ def test_retention_spares_what_other_runs_start_from() -> None:
             another("queued", of="", step=50, checkpoint=queued),
             another("saves by itself", step=60, checkpoint=checkpoint),
             another("started from a namesake", of="another UID", step=70, checkpoint=queued),
-            another("ended", step=80, checkpoint=queued, conditions=over),
+            another("ended", step=80, checkpoint=queued, conditions=OVER),
         ],
     )
     assert awaited == {f"{PATH}/a1/step-40", "step-50"}
@@ -600,9 +600,9 @@ def test_retention_spares_what_other_runs_start_from() -> None:
     assert "--pin step-50" in words
 
 
-def builder_of(run: RunView, *jobs: JobView) -> PlanBuilder:
+def builder_of(run: RunView, *jobs: JobView, policy: PodPolicy | None = None) -> PlanBuilder:
     snapshot = RunSnapshot(run=run, pods=(), reports={}, nodes={}, leadership=Leadership(NOW), jobs=jobs)
-    return PlanBuilder(RunContext(snapshot, Tunables(archive=SETTINGS), NOW))
+    return PlanBuilder(RunContext(snapshot, Tunables(archive=SETTINGS, pod_policy=policy or PodPolicy()), NOW))
 
 
 def test_a_plan_writes_the_job_into_status_before_it_makes_it() -> None:
@@ -612,6 +612,38 @@ def test_a_plan_writes_the_job_into_status_before_it_makes_it() -> None:
     assert plan.status is not None
     assert plan.status.checkpoint.archive.job is not None
     assert [made.name for made in plan.jobs] == [plan.status.checkpoint.archive.job.name]
+
+
+WITH_ACCOUNT = {**TIER, "serviceAccountName": "admin"}
+WAITS = ArchiveJobStatus(name="llama-archive-2-300", action="Upload", step=300, attempt=2, path=PATH, time=NOW)
+MAKES_JOBS = {
+    "a copy": run_of(tier=WITH_ACCOUNT),
+    "a copy that was written and not made": run_of(
+        ArchiveStatus(uri="s3://golden/llama", job=WAITS), tier=WITH_ACCOUNT
+    ),
+    "a restore": run_of(copied(), tier=WITH_ACCOUNT),
+    "tidying": tidying(copied(), tier=WITH_ACCOUNT),
+    "an end": replace(run_of(tier=WITH_ACCOUNT), status=changed(run_of().status, conditions=OVER)),
+}
+
+
+@pytest.mark.parametrize("kind", MAKES_JOBS)
+@pytest.mark.parametrize(
+    ("accounts", "made"), [(None, True), (("admin", "robot"), True), (("robot",), False), ((), False)]
+)
+def test_no_job_has_an_account_that_the_policy_does_not_allow_whatever_state_the_run_is_in(
+    kind: str, accounts: tuple[str, ...] | None, made: bool
+) -> None:
+    builder = builder_of(MAKES_JOBS[kind], policy=PodPolicy(service_accounts=accounts))
+    keep_archive(builder, copied().published[0] if kind == "a restore" else None)
+    archive = builder.status.checkpoint.archive
+    assert (bool(builder.jobs), archive.job is not None) == (made, made)
+    if made:
+        assert builder.jobs[0].body["spec"]["template"]["spec"]["serviceAccountName"] == "admin"
+    else:
+        assert (
+            "spec.checkpoint.archive.serviceAccountName: admin is not in podPolicy.serviceAccounts" in archive.message
+        )
 
 
 def test_a_run_that_goes_away_gets_no_job() -> None:

@@ -13,6 +13,7 @@ from lockstep.core.model.conditions import cannot_decide, is_true
 from lockstep.core.model.plan import Event, StatusWrite
 from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, WaitReason
 from lockstep.core.model.resolved_record import restore_resolved
+from lockstep.core.model.run_queue import queue_of
 from lockstep.core.model.snapshot import CLOSED_QUEUE, Changes, ClusterSnapshot, PodPhase, PodView, QueueView, RunView
 
 PODS, NODES, QUEUES = "pods", "nodes", names.QUEUES
@@ -94,7 +95,7 @@ def set_aside(run: RunView) -> RunView:
     spec, status = run.spec, run.status
     of_kueue = status.kueue is not None  # what Kueue reserved is in nobody's quota here
     if spec is not None:
-        spec = changed(_NOTHING_ASKED, queue="" if of_kueue else spec.queue, singleton=spec.singleton)
+        spec = changed(_NOTHING_ASKED, queue="" if of_kueue else queue_of(run), singleton=spec.singleton)
     nodes = tuple(node if isinstance(node, str) else "" for node in status.assignment.nodes)
     booking = changed(TrainingRunStatus(assignment=AssignmentStatus(nodes=nodes)), attempt=status.attempt)
     if isinstance(status.resolved.gpu_type, str):

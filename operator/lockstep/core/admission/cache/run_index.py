@@ -24,6 +24,7 @@ from lockstep.core.model.kept_nodes import nodes_kept
 from lockstep.core.model.kueue.api_names import LABEL_QUEUE
 from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.reasons import ConditionType
+from lockstep.core.model.run_queue import queue_of
 from lockstep.core.model.snapshot import RunView, maybe_changed
 from lockstep.core.model.test_only import is_test_only
 
@@ -87,7 +88,7 @@ class RunRow:
         self.gone = False  # another view stands for the run, or none
         self.key = run.key
         self.place = run.created_at, self.key
-        self.queue = spec.queue if spec is not None else ""
+        self.queue = queue_of(run)
         self.is_test_only = is_test_only(run)
         self.asked = is_asked(run)
         self.lacks = lacks_nodes(run)

@@ -12,6 +12,7 @@ from lockstep.api.base import names
 from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.reasons import ConditionType
+from lockstep.core.model.run_queue import queue_of
 from lockstep.core.model.settings import Weights
 from lockstep.core.model.snapshot import RunView
 
@@ -118,8 +119,7 @@ def waits_since(run: RunView, now: float) -> float:
 
 def share_key(run: RunView) -> tuple[str, str, str]:
     """Queue, namespace and user: what a run's fair share is counted by."""
-    queue = run.spec.queue if run.spec is not None else names.DEFAULT_QUEUE
-    return queue, run.namespace, _short(run.annotations.get(names.ANNOTATION_USER, ""))
+    return queue_of(run) or names.DEFAULT_QUEUE, run.namespace, _short(run.annotations.get(names.ANNOTATION_USER, ""))
 
 
 def _short(user: str) -> str:

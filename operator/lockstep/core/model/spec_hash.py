@@ -1,0 +1,45 @@
+"""One word for all of a spec that stays as it is while a gang has nodes."""
+
+import json
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+
+from pydantic import BaseModel
+
+from lockstep.api.base.fields import fields_of
+from lockstep.api.base.schema import Changeable
+from lockstep.api.run_spec import TrainingRunSpec
+
+
+def spec_hash(spec: TrainingRunSpec) -> str:
+    """Hash of the fields that change only while the run is suspended.
+
+    What equals its default counts for nothing: the next release, which may have more fields, finds the same.
+    """
+    said = spec.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+    known = {".".join(path): value for path in FIXED_FIELDS if (value := _at(said, path)) not in (None, {}, [])}
+    return sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _at(said: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        said = said.get(name)
+        if said is None:
+            return None
+    return said
+
+
+def _fixed(
+    model: type[BaseModel], above: tuple[str, ...] = (), inherited: Changeable | None = None
+) -> Iterator[tuple[str, ...]]:
+    for field in fields_of(model):
+        when, group, path = field.type.one(Changeable) or inherited, field.type.model, (*above, field.name)
+        if group is not None and when in (None, Changeable.WHILE_SUSPENDED):
+            yield from _fixed(group, path, when)
+        elif when is Changeable.WHILE_SUSPENDED:
+            yield path
+
+
+FIXED_FIELDS = tuple(_fixed(TrainingRunSpec))
+"""The paths of these fields, as on the wire."""
