@@ -142,6 +142,18 @@ def test_a_kubeconfig_leads_where_it_leads_kubectl(
     assert (cluster.context, cluster.namespace) == (name, f"of-{name}")
 
 
+def test_what_a_kubeconfig_names_by_a_relative_path_lies_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, token in (("there", "right"), ("here", "wrong")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "token").write_text(token)
+    monkeypatch.chdir(tmp_path / "here")
+    users = [{"name": "a", "user": {"tokenFile": "token"}}]
+    file = kubeconfig(tmp_path / "there" / "config", "a", **{"current-context": "a", "users": users})
+    assert connect(None, None, file).token() == "right"
+
+
 def test_without_a_current_context_the_remedy_is_told(tmp_path: Path) -> None:
     with pytest.raises(CliError, match="it has no current-context; kubectl config use-context NAME") as refused:
         connect(None, None, kubeconfig(tmp_path / "config", "a", **{"current-context": ""}))

@@ -329,6 +329,12 @@ def test_a_peer_that_a_file_system_holds_up_is_there(tmp_path: Path, monkeypatch
         os.close(reads)
 
 
+def test_a_node_without_room_for_another_thread_starts_what_it_is_asked_for(tmp_path: Path) -> None:
+    none = "import threading\ndef no(self): raise RuntimeError('no more threads')\nthreading.Thread.start = no"
+    with gang_of_steps(tmp_path, 2, first=none) as gang:
+        assert run(gang, shell(1, "exit 3")).outcomes == {1: TaskOutcome(3)}
+
+
 def test_a_peer_is_heard_before_it_is_lost_where_this_process_was_held_up(gang: StepGang) -> None:
     class HeldUp(Kept):
         """For longer than a peer may be silent, which speaks meanwhile."""

@@ -220,7 +220,7 @@ def _load(files: str, context: str, configuration: Any) -> tuple[str, str]:
     chosen = context or next(filter(None, named), "")
     if not chosen:
         raise ValueError("it has no current-context; kubectl config use-context NAME sets one")
-    loader = KubeConfigLoader(config_dict=read.config, active_context=chosen)  # type: ignore[no-untyped-call]
+    loader = KubeConfigLoader(config_dict=read.config, active_context=chosen, config_base_path=None)  # type: ignore[no-untyped-call]
     loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
     return chosen, loader.current_context["context"].get("namespace") or ""
 

@@ -23,8 +23,8 @@ def keep_fence(plan: PlanBuilder) -> None:
     """Have the time run as soon as all of the last attempt have stopped but those that nobody can ask."""
     if plan.status.recovery.fenced_at is None and _lost_writers(plan) and _others_have_stopped(plan):
         tunables = plan.tunables
-        # One that can be heard is told to stop, and has the usual grace for it.
-        fence = max(tunables.fence_seconds, float(tunables.stop_grace)) + FENCE_MARGIN
+        # One that is heard again just before its fence falls is told to stop, and has the usual grace for it then.
+        fence = tunables.fence_seconds + float(tunables.stop_grace) + FENCE_MARGIN
         plan.status = record_fence(plan.status, plan.stamp + 1.0 + fence)
 
 

@@ -30,7 +30,8 @@ from lockstep.worker.start import Launch
 
 TIMES_AGAINST = "only its files' times speak against it; where none are kept: checkpoint.trustTimes: false"
 FEW_STEPS = 5  # as many apart at most are what ranks save that lose one another
-LOOKED_AT_AGAIN = 64  # at each look, in turn: of what lay there before the attempt, whether it was saved over
+LOOK_AGAIN_SECONDS = 2.0  # at most, at what lay there before the attempt: was it saved over?
+_NOT_LOOKED_AT = (-1, -1)
 
 At = Callable[[str], None]
 """Is told what is looked at from now on; nothing: empty."""
@@ -136,6 +137,7 @@ class CommitWatch:
         self._told: Dict[str, Tuple[int, int]] = {}  # the commits
         self._before: Dict[str, Optional[Tuple[int, int]]] = {}  # commits that this attempt has not touched …
         self._far_below: Set[str] = set()  # … and so many more that nobody asks whether it has
+        self._turn = 0  # where the next look at others begins
         self._begun: Set[str] = set()
         self._as_copied: Dict[str, JSON] = {}  # whole, but for times that speak against them
         self._settling = Settling()
@@ -150,16 +152,34 @@ class CommitWatch:
         with contextlib.suppress(OSError):
             directory = attempt_directory(self._settings, SHARED, self._launch.attempt)
             found = [path for _, path in self._listed(directory, SHARED)]
-            self._before = {path: commit_mark(path) for path in found[:LOOKED_AT]}
+            self._before = {path: commit_mark(path) for path in found[:NEWEST]}
+            self._before.update(dict.fromkeys(found[NEWEST:LOOKED_AT], _NOT_LOOKED_AT))
             self._far_below = set(found[LOOKED_AT:])
 
-    def _look_again(self, most: int) -> None:
-        """What lay there before and was saved over is the attempt's own from now on."""
-        for path, mark in list(self._before.items())[:most]:
-            now = commit_mark(path)
-            del self._before[path]
-            if now in (None, mark):  # None: it cannot be told now
-                self._before[path] = mark  # after the others
+    def _look_again(self, over: bool) -> bool:
+        """What lay there before and was saved over is the attempt's own from now on. True: there is such.
+
+        What was not looked at yet, the newest, and others in turn; all of it where the program is ``over``. As far as
+        time allows.
+        """
+        every, some = list(self._before), NEWEST // 2
+        others = every[some:]
+        turn = self._turn % max(1, len(others))
+        self._turn = turn + some
+        if not over:
+            new = [path for path in others if self._before[path] == _NOT_LOOKED_AT]
+            every = new + every[:some] + (others[turn:] + others[:turn])[:some]
+        until, freed = time.monotonic() + LOOK_AGAIN_SECONDS, False
+        for path in every:
+            mark, now = self._before[path], commit_mark(path)
+            if mark == _NOT_LOOKED_AT:
+                self._before[path] = now
+            elif now not in (None, mark):  # None: it cannot be told now
+                del self._before[path]
+                freed = True
+            if time.monotonic() >= until:
+                break
+        return freed
 
     def _listed(self, directory: str, tier: str) -> List[Tuple[int, str]]:
         """(step, path) of all that is named like a checkpoint, newest first. Raises OSError."""
@@ -182,11 +202,17 @@ class CommitWatch:
 
     def poll(self, over: bool = False) -> Commits:
         """What is new. Never raises OSError: the next look, or the inventory, will say. ``over``: the program is."""
+        found = self._look(over)
+        if not (self._look_again(over) and over):
+            return found
+        more = self._look(over)
+        return Commits(found.rows + more.rows, found.begun or more.begun, more.unrecognised)
+
+    def _look(self, over: bool) -> Commits:
         rows: List[JSON] = []
         begun = False
         left: List[JSON] = []
         settings, launch, form = self._settings, self._launch, self._settings.checkpoint_format
-        self._look_again(len(self._before) if over else LOOKED_AT_AGAIN)
         for name, _, skew in settings.tiers.values():
             directory = attempt_directory(settings, name, launch.attempt)
             newest: Optional[int] = None

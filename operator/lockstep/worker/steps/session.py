@@ -350,7 +350,10 @@ class Session:
                 errors.append(error)
 
         thread = threading.Thread(target=do)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # no room for another one
+            return work()
         while True:
             thread.join(frames.PING_SECONDS)
             if not thread.is_alive():

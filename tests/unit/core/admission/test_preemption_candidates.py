@@ -196,7 +196,7 @@ class TestWhoGoes:
         cheap = training("cheap", "n2", "n3", saved=NOW - 60, checkpoint=SAVES_FOR_YEARS)
         old = with_limit(training("old", "n0", "n1"), "2h")
         assert victims(cluster(old, cheap, urgent(timeLimit="1h"))) == ("cheap",)
-        wanting = urgent(timeLimit="1h", deadline="1970-01-01T10:00:00Z")
+        wanting = urgent(timeLimit="1h", deadline="1970-01-01T02:20:00Z")
         assert victims(cluster(old, cheap, wanting)) == ("old",)
 
     def test_nodes_that_were_promised_to_a_run_before_it_are_left_alone(self) -> None:
