@@ -195,8 +195,8 @@ class CheckpointSpec(SpecModel):
     signal: SaveSignal | None = None
     """Sent to ask for a save, to processes that catch it; left out: asked for through the control file only."""
     grace_period: Duration = "5m"
-    """Longest wait for a save before the gang is stopped anyway; at most the operator's `longestGrace` (an hour), but
-    for a save before the time limit."""
+    """Longest wait for a save before the gang is stopped anyway. A stop or a drain, but for that at the time limit,
+    waits no longer than the operator's `longestGrace` (an hour), or 5 minutes if that is less."""
     resume_by: Annotated[ResumeBy, WhileSuspended] | None = None
     """Env: the program reads LOCKSTEP_RESUME_PATH. Pointer: files such as `latest` are rewritten before the start.
     Pointer when left out for Megatron, DeepSpeed, HuggingFace and NeMo, else Env."""

@@ -1,5 +1,6 @@
 """What the gang's workers say of its checkpoints, seen by rank."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from lockstep.api.checkpoint_status import SavedCheckpoint as SavedCheckpoint
@@ -12,6 +13,7 @@ from lockstep.core.model.assignment import ranked_slots
 from lockstep.core.model.predecessor import predecessor
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import RunSnapshot, RunView
+from lockstep.core.model.tiers import LOCAL
 from lockstep.core.model.worker_report import CheckpointReport, Verdict
 
 
@@ -43,13 +45,24 @@ def candidates(snapshot: RunSnapshot, status: TrainingRunStatus) -> tuple[Candid
     """All checkpoints of the run itself that are seen now or known from before, newest first."""
     own = _part_of(snapshot, status, foreign=False)
     found = merge_inventories(own, snapshot.run.uid, status.checkpoint.latest)
-    return without_doubtful(found, reached(snapshot, status))
+    return without_doubtful(_of_so_many(found, status), reached(snapshot, status))
+
+
+def _of_so_many(found: Sequence[Candidate], status: TrainingRunStatus) -> Sequence[Candidate]:
+    """Shards on the nodes' own disks that do not say of how many they are: as many as their attempt had nodes, or fewer
+    nodes would take a part for all of it."""
+    if all(each.tier != LOCAL or each.world for each in found):
+        return found
+    nodes = {entry.number: entry.nodes for entry in status.attempts}
+    return [
+        each if each.tier != LOCAL or each.world else replace(each, world=nodes.get(each.attempt, 0)) for each in found
+    ]
 
 
 def seen_candidates(snapshot: RunSnapshot, status: TrainingRunStatus) -> tuple[Candidate, ...]:
     """All checkpoints of the run itself that some rank sees now, newest first."""
     found = merge_inventories(_part_of(snapshot, status, foreign=False), snapshot.run.uid)
-    return without_doubtful(found, reached(snapshot, status))
+    return without_doubtful(_of_so_many(found, status), reached(snapshot, status))
 
 
 def reached(snapshot: RunSnapshot, status: TrainingRunStatus) -> int:

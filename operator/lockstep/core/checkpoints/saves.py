@@ -19,7 +19,7 @@ from lockstep.core.model.plan import SaveRequest
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, EventReason, Recorded, RequestResult, SaveReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.save_signal import longest_wait_for_save, save_signal
+from lockstep.core.model.save_signal import save_grace, save_signal
 from lockstep.core.model.tiers import LOCAL, SHARED
 from lockstep.core.model.worker_report import Verdict, WorkerPhase, WorkerReport
 
@@ -182,7 +182,7 @@ def save_order(status: TrainingRunStatus) -> SaveRequest | None:
 
 def grace_period(state: RunState) -> float:
     """Seconds that a save may take."""
-    return longest_wait_for_save(state.spec, state.tunables)
+    return save_grace(state.spec)
 
 
 def _conclude(plan: PlanBuilder, save: SaveStatus, outcome: RequestResult, words: str, step: int = 0) -> None:

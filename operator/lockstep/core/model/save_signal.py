@@ -4,6 +4,8 @@ from lockstep.api.base.durations import parse_duration
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model.tunables import Tunables
 
+_USUAL_GRACE = 300.0
+
 
 def save_signal(spec: TrainingRunSpec) -> str | None:
     """That of the checkpoint block, else what a batch script's submission said; None: there is none."""
@@ -22,5 +24,6 @@ def save_grace(spec: TrainingRunSpec) -> float:
 
 
 def longest_wait_for_save(spec: TrainingRunSpec, tunables: Tunables) -> float:
-    """Seconds that whoever wants the nodes, as at a preemption or a drain, leaves to a save: as to a pod at most."""
-    return min(save_grace(spec), float(tunables.longest_grace))
+    """Seconds that a save holds up a stop or a drain, for which others may wait: as long as a pod's end may take, and
+    what is usual at least."""
+    return min(save_grace(spec), max(float(tunables.longest_grace), _USUAL_GRACE))

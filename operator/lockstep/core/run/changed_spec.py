@@ -36,7 +36,7 @@ def queue_again_if_changed(plan: PlanBuilder) -> bool:
     """A gang with nodes that has another spec stops, after a save. True when it does.
 
     One whose nodes an older operator gave it is taken to have the spec of now, where that may run. Else it goes on
-    until it needs a pod (`may_make_pods`).
+    until it needs a pod (`stop_before_pods_of_another_spec`).
     """
     resolved = plan.status.resolved
     if is_as_given(plan):
@@ -50,9 +50,9 @@ def queue_again_if_changed(plan: PlanBuilder) -> bool:
     return True
 
 
-def may_make_pods(plan: PlanBuilder) -> bool:
-    """Pods are made of a spec that was judged. Else the gang stops."""
+def stop_before_pods_of_another_spec(plan: PlanBuilder) -> bool:
+    """Pods are made of a spec that was judged. Else the gang stops, and it is True."""
     if is_as_given(plan):
-        return True
+        return False
     begin_stop(plan, StopReason.REQUEUED, _CHANGED)
-    return False
+    return True

@@ -8,7 +8,7 @@ charged to nobody, and keeps no node from being used again later.
 from lockstep.api.base.changes import changed
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
-from lockstep.core.checkpoints.saves import ask_for_save, grace_period, has_just_settled_for, last_trained
+from lockstep.core.checkpoints.saves import ask_for_save, has_just_settled_for, last_trained
 from lockstep.core.failures.evidence import Loss, LossKind
 from lockstep.core.failures.ranks import goes_on_without
 from lockstep.core.model.kept_nodes import is_kept
@@ -16,6 +16,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, AttemptEnd
 from lockstep.core.model.run_state import RunState
+from lockstep.core.model.save_signal import longest_wait_for_save
 from lockstep.core.model.snapshot import NodeView
 from lockstep.core.run.attempt_end import next_attempt
 from lockstep.core.run.kueue_follow import swapped_out
@@ -85,7 +86,7 @@ def _ensure_saved(plan: PlanBuilder) -> bool:
     """The gang has saved for this just now, as well as it could; False while that is awaited."""
     if has_just_settled_for(plan, AttemptEnd.DRAINED):
         return True
-    return not ask_for_save(plan, AttemptEnd.DRAINED, plan.stamp + grace_period(plan))
+    return not ask_for_save(plan, AttemptEnd.DRAINED, plan.stamp + longest_wait_for_save(plan.spec, plan.tunables))
 
 
 def _end_attempt(plan: PlanBuilder, drained: list[Loss]) -> None:

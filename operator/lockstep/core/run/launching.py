@@ -23,7 +23,7 @@ from lockstep.core.pods.gang import ca_config_map, template_for, worker_config_m
 from lockstep.core.pods.launchers import may_join, takes_steps
 from lockstep.core.pods.pod_groups import group_for, is_held_by_group
 from lockstep.core.run.attendance import stands_ready
-from lockstep.core.run.changed_spec import may_make_pods
+from lockstep.core.run.changed_spec import stop_before_pods_of_another_spec
 from lockstep.core.run.replacement import no_other_node_is_left, replace_before_start, replace_spares
 from lockstep.core.run.stopping import begin_stop
 
@@ -99,7 +99,7 @@ def desire_pods(plan: PlanBuilder) -> None:
     else:
         wanted = [*plan.slot_range()]
     missing = [slot for slot in wanted if assignment.nodes[slot] and plan.pod(slot) is None]
-    if not missing or not may_make_pods(plan):
+    if not missing or stop_before_pods_of_another_spec(plan):
         return
     template = template_for(plan.run, plan.status, plan.tunables)
     plan.config_maps.append(worker_config_map(plan.run.namespace, plan.tunables.gang))

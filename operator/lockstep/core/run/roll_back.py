@@ -2,13 +2,13 @@
 
 from lockstep.api.checkpoint_status import QuarantinedCheckpoint
 from lockstep.core.checkpoints.checkpoint_record import record_ceiling, record_diverged, record_quarantine
-from lockstep.core.checkpoints.inventory import candidates, committed_step
+from lockstep.core.checkpoints.inventory import candidates, latest_valid
 from lockstep.core.checkpoints.verdicts import Candidate
 from lockstep.core.failures.actions import MOST_QUARANTINED
 from lockstep.core.failures.recovery_record import forget_roll_backs, lower_best_step, record_roll_back
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.quarantine import Save, is_trusted, quarantine_of
+from lockstep.core.model.quarantine import Save, is_trusted
 from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.tiers import LOCAL
@@ -30,9 +30,9 @@ def _trusted(state: RunState) -> list[Candidate]:
 
 def saved_step(state: RunState) -> int:
     """The highest step that is saved on every rank and trusted; 0 when there is none."""
-    if state.status.checkpoint.ceiling is None and not quarantine_of(state.status.checkpoint):
-        return committed_step(state.snapshot, state.status)
-    return max(trusted_steps(state), default=0)
+    known = latest_valid(state.snapshot, state.status)  # a new leader has heard no rank yet
+    trusted = [each.step for each in known if is_trusted(state.status, each.tier, each.step, each.attempt)]
+    return max([*trusted, *trusted_steps(state)], default=0)
 
 
 def quarantine(plan: PlanBuilder, tier: str, save: Save, reason: str) -> None:
@@ -55,6 +55,8 @@ def roll_back(plan: PlanBuilder, ceiling: int, went_wrong_at: int | None) -> Non
     reported = [r.progress.step for r in plan.snapshot.reports.values() if r.progress is not None]
     last = max([*known, *reported, plan.status.progress.step])
     since = went_wrong_at if went_wrong_at is not None else last + 1
+    if since > 0:  # it stays, and newer ones may be lost
+        plan.status = record_diverged(plan.status, since, plan.status.attempt)
     plan.status = record_roll_back(record_ceiling(plan.status, ceiling), ceiling, last, since)
 
 
@@ -68,7 +70,7 @@ def lift_ceiling(plan: PlanBuilder) -> None:
     # A node could be lost with what was saved on its disk: then the older ones would count again.
     saved = max(lasting, default=0)
     if saved > recovery.diverged_step:
-        if recovery.diverged_from:  # what went wrong is still there, and newer ones may be lost
+        if recovery.diverged_from and not checkpoint.diverged:  # rolled back by an earlier release
             plan.status = record_diverged(plan.status, recovery.diverged_from, recovery.diverged_attempt)
         plan.status = forget_roll_backs(record_ceiling(plan.status, None))
         plan.event(

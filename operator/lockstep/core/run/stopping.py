@@ -8,7 +8,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.run_status import LeavingStatus, QueueStatus, TrainingRunStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
-from lockstep.core.checkpoints.saves import ask_for_save, fail_save, grace_period, is_awaited, last_trained
+from lockstep.core.checkpoints.saves import ask_for_save, fail_save, is_awaited, last_trained
 from lockstep.core.failures.evidence import losses
 from lockstep.core.failures.ranks import failed_exits, goes_on_without
 from lockstep.core.failures.recovery_record import forget_lost_pods, record_requeue
@@ -21,6 +21,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, Recorded, StopReason
 from lockstep.core.model.run_state import RunState
+from lockstep.core.model.save_signal import longest_wait_for_save
 from lockstep.core.model.start_record import forget_start
 from lockstep.core.model.worker_report import WorkerPhase
 from lockstep.core.pods.leftover_pods import holds_node, holds_up
@@ -60,10 +61,10 @@ def begin_stop(plan: PlanBuilder, reason: StopReason, message: str) -> None:
 def stop_after_save(plan: PlanBuilder, reason: StopReason, message: str, *, within: float | None = None) -> None:
     """As ``begin_stop``, but a gang that trains is asked to save first.
 
-    The save is awaited for ``within`` seconds (None: the grace period of the spec), and not at all where no
-    program asks for saves, which the event then says.
+    The save is awaited for ``within`` seconds (None: the grace period of the spec, within bounds), and not at all where
+    no program asks for saves, which the event then says.
     """
-    until = plan.stamp + (grace_period(plan) if within is None else within)
+    until = plan.stamp + (longest_wait_for_save(plan.spec, plan.tunables) if within is None else within)
     if plan.phase is not Phase.RUNNING or not ask_for_save(plan, reason, until):
         begin_stop(plan, reason, message + why_without_save(plan))
         return

@@ -8,13 +8,12 @@ from lockstep.api.base.durations import parse_duration
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TimeLimitStatus
 from lockstep.core.accounting.account import over_budget
-from lockstep.core.checkpoints.saves import ask_for_save, listens
+from lockstep.core.checkpoints.saves import ask_for_save, grace_period, listens
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.limits import LimitNotice, can_be_asked, grace_left, notice_of
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import Recorded, StopReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.save_signal import save_grace
 from lockstep.core.pods.gang import own_grace, termination_grace
 from lockstep.core.run.stopping import begin_stop, stop_after_save, why_without_save
 from lockstep.core.run.time_left import limit_of, time_is_over
@@ -95,7 +94,7 @@ def _keep_to_time_limit(plan: PlanBuilder) -> bool:
     is_near = plan.phase is Phase.RUNNING and can_be_asked(spec) and plan.reached(ends - notice.save)
     if is_near and not plan.reached(ends - notice.last_save) and _listens(plan):
         within = ends - notice.last_save - plan.stamp
-        stop_after_save(plan, reason, message, within=min(save_grace(spec), within))
+        stop_after_save(plan, reason, message, within=min(grace_period(plan), within))
         return True
     if not plan.reached(ends - notice.end):
         return False

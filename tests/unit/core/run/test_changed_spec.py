@@ -13,7 +13,7 @@ from lockstep.core.model.plan import Plan
 from lockstep.core.model.reasons import ConditionType, StopReason
 from lockstep.core.model.run_queue import queue_of
 from lockstep.core.model.spec_hash import spec_hash
-from lockstep.core.run.changed_spec import may_make_pods
+from lockstep.core.run.changed_spec import stop_before_pods_of_another_spec
 from support.values import not_none
 from support.world import World, phase, spec, training, world, world_with_gang
 
@@ -228,9 +228,9 @@ def test_of_a_spec_that_may_not_run_no_pod_is_made_for_a_gang_of_an_older_operat
 
 def test_pods_are_made_of_the_spec_that_the_gang_was_given_its_nodes_for() -> None:
     w = world_with_gang(2)
-    assert may_make_pods(w.plan("one"))
+    assert not stop_before_pods_of_another_spec(w.plan("one"))
     w.runs["one"] = replace(w.runs["one"], generation=w.runs["one"].generation + 1)
-    assert may_make_pods(w.plan("one"))
+    assert not stop_before_pods_of_another_spec(w.plan("one"))
     plan = change(w, image="another").plan("one")
-    assert not may_make_pods(plan)
+    assert stop_before_pods_of_another_spec(plan)
     assert not_none(plan.status.stop).reason == StopReason.REQUEUED

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lockstep.api.base.changes import changed
-from lockstep.api.checkpoint_status import DivergedSaves
+from lockstep.api.checkpoint_status import DivergedSaves, SavedCheckpoint
 from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
@@ -56,6 +56,28 @@ def test_what_went_wrong_stays_passed_over_once_the_roll_back_is_over() -> None:
     assert (builder.status.checkpoint.ceiling, builder.status.recovery.diverged_from) == (None, 0)
     assert builder.status.checkpoint.diverged == (DivergedSaves(step=15, attempt=1),)
     assert (trusted_steps(builder), saved_step(builder)) == ((40, 10), 40)
+
+
+def test_what_was_saved_soundly_between_two_roll_backs_is_gone_on_from() -> None:
+    """The first was noticed late, at step 2000; the next attempt went wrong again before it was past that."""
+    builder = rolled_back("shared")
+    late = changed(builder.status.recovery, diverged_attempt=1, diverged_step=2000, diverged_from=15)
+    diverged = changed(builder.status.checkpoint, diverged=(DivergedSaves(step=15, attempt=1),))
+    builder.status = changed(builder.status, recovery=late, checkpoint=diverged)
+    roll_back(builder, 40, 50)
+    assert builder.status.checkpoint.diverged == (DivergedSaves(step=15, attempt=1), DivergedSaves(step=50, attempt=2))
+    assert trusted_steps(builder) == (40, 10)
+
+
+def test_what_status_knows_to_be_saved_and_sound_counts_before_any_rank_was_heard() -> None:
+    builder = rolled_back("shared")
+    known = tuple(SavedCheckpoint(tier="shared", step=step, attempt=at) for step, at in ((20, 1), (40, 2)))
+    diverged = (DivergedSaves(step=15, attempt=1),)
+    for latest, step in ((known[:1], 0), (known, 40)):
+        checkpoint = changed(builder.status.checkpoint, ceiling=None, latest=latest, diverged=diverged)
+        status = changed(builder.status, checkpoint=checkpoint)
+        unheard = replace(builder.snapshot, reports={}, run=replace(builder.snapshot.run, status=status))
+        assert saved_step(PlanBuilder(RunContext(unheard, builder.tunables, builder.now))) == step
 
 
 def test_a_number_that_is_no_step_is_nothing_that_a_run_has_to_get_past() -> None:

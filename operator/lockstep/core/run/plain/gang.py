@@ -28,7 +28,7 @@ from lockstep.core.model.totals_record import count_replaced
 from lockstep.core.pods.plain_pods import PlainAttempt, PlainTemplate, master_port, nodelist
 from lockstep.core.pods.pod_groups import group_for
 from lockstep.core.run.attempt_end import next_attempt
-from lockstep.core.run.changed_spec import may_make_pods
+from lockstep.core.run.changed_spec import stop_before_pods_of_another_spec
 from lockstep.core.run.drain import leave_drained_nodes
 from lockstep.core.run.handover import Gathering, Handover
 from lockstep.core.run.launching import SlotStage, Stage, end_superseded_pods, enforce_deadlines, stages_of_ranks
@@ -201,7 +201,7 @@ def _make_pods(plan: PlanBuilder) -> None:
     if start is None or start.attempt != status.attempt or all_pods_were_seen(plan):
         return
     missing = [slot for slot in plan.slot_range() if plan.pod(slot) is None]
-    if not missing or not may_make_pods(plan):
+    if not missing or stop_before_pods_of_another_spec(plan):
         return
     nodes = status.assignment.nodes
     attempt = PlainAttempt(
