@@ -28,6 +28,7 @@ EXCEPTIONS = {
     "core/admission/cache/pending_reasons.py: {kind} nodes": NO_COUNT,
     "core/admission/engine/bookings.py: {option.count} nodes": OURS,
     "core/batch/components.py: {total} nodes": SEVERAL,
+    "core/batch/submission.py: {len(nodes)} nodes": SEVERAL,
     "core/batch/submission.py: {request.most_nodes} nodes": SEVERAL,
     "core/checkpoints/verdicts.py: {max(held) + 1} nodes": SEVERAL,
     "core/failures/actions.py: {case.alike_before + 1} times": SEVERAL,
