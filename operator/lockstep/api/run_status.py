@@ -183,8 +183,8 @@ class ResolvedStatus(StatusModel):
     generation: int = 0
     """Generation of the spec that the current attempt uses."""
     spec_hash: str = ""
-    """Hash of the fields of that spec that change only while the run is suspended. With other ones the gang is stopped,
-    and queues again."""
+    """Of the fields of that spec that change only while the run is suspended: the generation in which they were last
+    found to be the same, and their hash. With other ones the gang is stopped, and queues again."""
     queue: str = ""
     """The TrainingQueue that gave it its nodes."""
     gpu_type: str = ""

@@ -22,6 +22,17 @@ def spec_hash(spec: TrainingRunSpec) -> str:
     return sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def hash_record(generation: int, spec: TrainingRunSpec) -> str:
+    """As status has it: the generation that it was last found in, and the hash. The first spares the second."""
+    return f"{generation}/{spec_hash(spec)}"
+
+
+def read_hash(record: str) -> tuple[int, str]:
+    """The two of ``hash_record``; 0 and nothing where it is none."""
+    generation, _, found = record.partition("/")
+    return (int(generation), found) if found and generation.isdecimal() and len(generation) < 20 else (0, "")
+
+
 def _at(said: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         said = said.get(name)

@@ -12,7 +12,7 @@ from lockstep.core.model.accelerators import gpu_request, held_gpus, without_gpu
 from lockstep.core.model.natural_order import natural_key
 from lockstep.core.model.quantities import CPU, MEMORY, amount, amounts, quantity
 from lockstep.core.model.snapshot import RunView
-from lockstep.core.model.spec_hash import spec_hash
+from lockstep.core.model.spec_hash import hash_record
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.placement.node_fit import Requirement
 from lockstep.core.placement.placement import ClusterNodes
@@ -94,7 +94,7 @@ def resolve(run: RunView, cluster: ClusterNodes, nodes: Collection[str], gpu_typ
     memory = asked.pop(MEMORY, None) or quantity(MEMORY, _rounded(left(MEMORY), _GIBIBYTE, _MEBIBYTE))
     return ResolvedStatus(
         generation=run.generation,
-        spec_hash=spec_hash(spec),
+        spec_hash=hash_record(run.generation, spec),
         queue=spec.queue,
         start_root=run.status.resolved.start_root,
         start_run=run.status.resolved.start_run,

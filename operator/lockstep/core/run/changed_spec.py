@@ -10,7 +10,7 @@ from lockstep.core.model.problems import Problem
 from lockstep.core.model.reasons import StopReason
 from lockstep.core.model.resolved_record import record_spec
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.spec_hash import spec_hash
+from lockstep.core.model.spec_hash import hash_record, read_hash, spec_hash
 from lockstep.core.pods.validation import KnownNames, validate
 from lockstep.core.run.stopping import begin_stop, stop_after_save
 
@@ -24,12 +24,19 @@ def problems_of(state: RunState) -> list[Problem]:
 
 def is_as_given(state: RunState) -> bool:
     """The gang has the spec of now, in all that stays as it is while it has nodes."""
-    resolved = state.status.resolved
-    if resolved.generation == state.run.generation:
+    generation, given = _given(state)
+    if state.run.generation in (state.status.resolved.generation, generation):
         return True
-    if resolved.spec_hash:
-        return resolved.spec_hash == spec_hash(state.spec)
+    if given:
+        return given == spec_hash(state.spec)
     return not problems_of(state)  # an operator gave it its nodes that kept nothing to compare
+
+
+def _given(state: RunState) -> tuple[int, str]:
+    """The hash of what it was given its nodes for, and the generation in which the spec was last found to be that. An
+    older operator that gave it others since has left the hash as it was: then nothing is known."""
+    found = read_hash(state.status.resolved.spec_hash)
+    return found if found[0] >= state.status.resolved.generation else (0, "")
 
 
 def queue_again_if_changed(plan: PlanBuilder) -> bool:
@@ -38,13 +45,12 @@ def queue_again_if_changed(plan: PlanBuilder) -> bool:
     One whose nodes an older operator gave it is taken to have the spec of now, where that may run. Else it goes on
     until it needs a pod (`stop_before_pods_of_another_spec`).
     """
-    resolved = plan.status.resolved
+    generation, given = _given(plan)
     if is_as_given(plan):
-        given = spec_hash(plan.spec), plan.spec.queue
-        if given != (resolved.spec_hash, resolved.queue):  # nothing, or what an older operator has left as it was
-            plan.status = record_spec(plan.status, *given)
+        if (generation, plan.status.resolved.queue) != (plan.run.generation, plan.spec.queue):
+            plan.status = record_spec(plan.status, hash_record(plan.run.generation, plan.spec), plan.spec.queue)
         return False
-    if not resolved.spec_hash:
+    if not given:
         return False
     stop_after_save(plan, StopReason.REQUEUED, _CHANGED)
     return True

@@ -7,7 +7,7 @@ import pytest
 
 from lockstep.api.codegen.root_rules import root_rules
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.core.model.spec_hash import FIXED_FIELDS, spec_hash
+from lockstep.core.model.spec_hash import FIXED_FIELDS, hash_record, read_hash, spec_hash
 from support.world import spec
 
 
@@ -43,3 +43,17 @@ def test_it_is_the_same_in_every_release() -> None:
     """Else an upgrade stops all gangs: where this fails, see to it that they go on before it is written anew."""
     said = {"env": [{"name": "A", "value": "1"}], "gpusPerNode": 0, "podTemplate": {"metadata": {"labels": {"a": "b"}}}}
     assert spec_hash(spec(2, queue="research", **said)) == "70b17bfed8c303bd"
+
+
+@pytest.mark.parametrize(
+    ("record", "found"),
+    [
+        (hash_record(7, spec()), (7, spec_hash(spec()))),
+        ("", (0, "")),
+        ("abc", (0, "")),
+        ("-1/abc", (0, "")),
+        ("7/", (0, "")),
+    ],
+)
+def test_what_is_no_record_of_a_hash_says_nothing(record: str, found: tuple[int, str]) -> None:
+    assert read_hash(record) == found

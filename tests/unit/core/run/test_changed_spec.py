@@ -12,7 +12,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import Plan
 from lockstep.core.model.reasons import ConditionType, StopReason
 from lockstep.core.model.run_queue import queue_of
-from lockstep.core.model.spec_hash import spec_hash
+from lockstep.core.model.spec_hash import hash_record
 from lockstep.core.run.changed_spec import stop_before_pods_of_another_spec
 from support.values import not_none
 from support.world import World, phase, spec, training, world, world_with_gang
@@ -191,14 +191,16 @@ def test_no_gang_is_stopped_as_an_older_operator_kept_nothing_to_compare(fields:
     status = not_none(plan.status)
     assert status.stop is None
     may_run = fields not in (PRIVILEGED, HOST_PATH)
-    assert status.resolved.spec_hash == (spec_hash(not_none(w.runs["one"].spec)) if may_run else "")
+    assert status.resolved.spec_hash == (
+        hash_record(w.runs["one"].generation, not_none(w.runs["one"].spec)) if may_run else ""
+    )
 
 
 def test_a_gang_of_an_older_operator_is_held_to_the_spec_that_it_is_first_seen_with() -> None:
     w = without_record(training(2, spare=1))
     w.settle()
     resolved = w.status("one").resolved
-    assert (resolved.spec_hash, resolved.queue) == (spec_hash(spec(2)), "default")
+    assert (resolved.spec_hash, resolved.queue) == (hash_record(w.runs["one"].generation, spec(2)), "default")
     assert not_none(not_none(decided(change(w, image="another")).status).stop).reason == StopReason.REQUEUED
 
 
