@@ -233,7 +233,8 @@ def test_a_user_with_rights_in_one_namespace_submits_watches_and_cancels_an_arra
     user.types("cancel", "prepare", "sweep")
     for array in (prepare, sweep):
         array.wait("it ends", lambda array=array: array.condition("Finished").get("status") == "True")
-    assert "No runs wait or run" in (user.types("queue") + user.notes)
+    said = "No runs wait or run"  # one that has ended is listed while it holds a node
+    wait_for("nothing is left in the queue", lambda: said in (user.types("queue") + user.notes), seconds=PATIENCE)
 
 
 def _is_gone(site: Site, path: str) -> bool:

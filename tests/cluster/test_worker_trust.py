@@ -280,4 +280,7 @@ async def test_a_certificate_for_steps_goes_to_the_worker_of_its_slot_and_to_nob
             assert "steps" not in answer
             assert "PRIVATE KEY" not in json.dumps(answer)
     gang.assign("llama", (1, 3))
-    assert await gang.say("/v1/report", neighbour, gang.token(neighbour)) == 403
+    for endpoint in ENDPOINTS:
+        status, answer = await gang.answer(endpoint, neighbour, gang.token(neighbour))
+        assert (status, answer["phase"], answer.get("superseded")) == (200, "Stop", True)
+        assert "steps" not in answer
