@@ -436,7 +436,7 @@ def _event(reason: EventReason, note: str, *, warning: bool = False) -> Event:
     return Event("Warning" if warning else "Normal", reason, ActionWord.ARCHIVE, note)
 
 
-def _refusal(state: RunState) -> str:
+def archive_refusal(state: RunState) -> str:
     """Why jobs may not have the account that they would. It changes at any time, and so at times when no spec is
     judged."""
     grant = AllowedPowers.for_namespace(state.tunables.pod_policy, state.snapshot.namespace_labels)
@@ -458,7 +458,7 @@ def keep_archive(plan: PlanBuilder, restore: ArchivedCheckpoint | None = None, *
         restore=restore,
         search=search,
         awaited=paths_awaited(plan.run, plan.snapshot.successors),
-        refused=_refusal(plan),
+        refused=archive_refusal(plan),
     )
     if found.status != plan.status.checkpoint.archive:
         plan.status = record_archive(plan.status, found.status)

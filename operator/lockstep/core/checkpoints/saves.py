@@ -19,7 +19,7 @@ from lockstep.core.model.plan import SaveRequest
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, EventReason, Recorded, RequestResult, SaveReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.save_signal import save_grace, save_signal
+from lockstep.core.model.save_signal import longest_wait_for_save, save_grace, save_signal
 from lockstep.core.model.tiers import LOCAL, SHARED
 from lockstep.core.model.worker_report import Verdict, WorkerPhase, WorkerReport
 
@@ -169,7 +169,8 @@ def has_just_settled_for(state: RunState, reason: SaveReason) -> bool:
     save = state.status.checkpoint.save
     if save is None or not is_settled_for(state.status, reason):
         return False
-    return state.now - (save.time or 0.0) <= max(FRESH_FOR, 2 * grace_period(state)) + state.lag.allowance
+    lasts = max(FRESH_FOR, 2 * longest_wait_for_save(state.spec, state.tunables))
+    return state.now - (save.time or 0.0) <= lasts + state.lag.allowance
 
 
 def save_order(status: TrainingRunStatus) -> SaveRequest | None:

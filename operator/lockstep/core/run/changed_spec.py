@@ -12,7 +12,7 @@ from lockstep.core.model.resolved_record import record_spec
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.spec_hash import hash_record, read_hash, spec_hash
 from lockstep.core.pods.validation import KnownNames, validate
-from lockstep.core.run.stopping import begin_stop, stop_after_save
+from lockstep.core.run.stopping import stop_after_save
 
 _CHANGED = "what changes only while the run is suspended was changed, and it is not suspended; it queues again"
 
@@ -60,5 +60,5 @@ def stop_before_pods_of_another_spec(plan: PlanBuilder) -> bool:
     """Pods are made of a spec that was judged. Else the gang stops, and it is True."""
     if is_as_given(plan):
         return False
-    begin_stop(plan, StopReason.REQUEUED, _CHANGED)
+    stop_after_save(plan, StopReason.REQUEUED, _CHANGED)
     return True

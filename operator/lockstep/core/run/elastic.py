@@ -278,7 +278,7 @@ def _cannot_load(state: RunState, assignment: AssignmentStatus, size: int) -> st
         sound = [one for one in valid if is_sound_in(one, wrong.diverged_from, wrong.diverged_attempt)]
         valid = [one for one in valid if one.step <= checkpoint.ceiling] or sound
     if slots.lacking(state.status.assignment):  # a shard of it was on the disk of a node that is lost
-        valid = [one for one in valid if one.tier != LOCAL or not _refusal(one, size)]
+        valid = [one for one in valid if one.tier != LOCAL or not world_refusal(one, size)]
     # An older one would cost steps, or be a start, that nobody asked for.
     refusals = [_refusal(one, size) for one in valid if one.step == valid[0].step]
     if "" in refusals:

@@ -270,7 +270,12 @@ def _rebuild(plan: PlanBuilder, newest: dict[int, PodView]) -> str | None:
             plan.status = restore_start(plan.status, record)
         if record is not None and known[0] < record.attempt:
             plan.put_attempt(
-                changed(plan.attempt(record.attempt), started_at=plan.stamp, resume_step=record.resume_step or None)
+                changed(
+                    plan.attempt(record.attempt),
+                    started_at=plan.stamp,
+                    nodes=plan.world,
+                    resume_step=record.resume_step or None,
+                )
             )
         _remember_saves(plan)
         plan.status = without_condition(plan.status, ConditionType.STATE_REGRESSION)

@@ -9,6 +9,7 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.accounting.account import book_of
 from lockstep.core.checkpoints.archiving import (
     archive_candidates,
+    archive_refusal,
     is_about,
     is_worth_a_search,
     published_as,
@@ -150,6 +151,9 @@ def _hopeless(state: RunState) -> str:
     archive = state.status.checkpoint.archive
     if not state.tunables.archive.image:
         return "the operator's configuration names no image for archive jobs (archive.image)"
+    refused = archive_refusal(state)
+    if refused:
+        return refused
     given_up = archive.restore_failures >= MAX_ARCHIVE_FAILURES and archive.message.startswith(_FROM_ARCHIVE)
     return archive.message if given_up else ""
 

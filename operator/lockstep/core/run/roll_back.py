@@ -55,9 +55,17 @@ def roll_back(plan: PlanBuilder, ceiling: int, went_wrong_at: int | None) -> Non
     reported = [r.progress.step for r in plan.snapshot.reports.values() if r.progress is not None]
     last = max([*known, *reported, plan.status.progress.step])
     since = went_wrong_at if went_wrong_at is not None else last + 1
+    _keep_former(plan)
     if since > 0:  # it stays, and newer ones may be lost
         plan.status = record_diverged(plan.status, since, plan.status.attempt)
     plan.status = record_roll_back(record_ceiling(plan.status, ceiling), ceiling, last, since)
+
+
+def _keep_former(plan: PlanBuilder) -> None:
+    """A roll-back of an earlier release, which kept what went wrong until it was over alone."""
+    known = plan.status.recovery
+    if known.diverged_from and all(each.attempt < known.diverged_attempt for each in plan.status.checkpoint.diverged):
+        plan.status = record_diverged(plan.status, known.diverged_from, known.diverged_attempt)
 
 
 def lift_ceiling(plan: PlanBuilder) -> None:
@@ -70,8 +78,7 @@ def lift_ceiling(plan: PlanBuilder) -> None:
     # A node could be lost with what was saved on its disk: then the older ones would count again.
     saved = max(lasting, default=0)
     if saved > recovery.diverged_step:
-        if recovery.diverged_from and not checkpoint.diverged:  # rolled back by an earlier release
-            plan.status = record_diverged(plan.status, recovery.diverged_from, recovery.diverged_attempt)
+        _keep_former(plan)
         plan.status = forget_roll_backs(record_ceiling(plan.status, None))
         plan.event(
             EventReason.ROLL_BACK_OVER,

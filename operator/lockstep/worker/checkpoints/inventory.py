@@ -159,27 +159,32 @@ class CommitWatch:
     def _look_again(self, over: bool) -> bool:
         """What lay there before and was saved over is the attempt's own from now on. True: there is such.
 
-        What was not looked at yet, the newest, and others in turn; all of it where the program is ``over``. As far as
-        time allows.
+        The newest, and others in turn, those first that were not looked at yet: a few, or all where the program is
+        ``over``, as far as time allows.
         """
-        every, some = list(self._before), NEWEST // 2
-        others = every[some:]
+        few, every = NEWEST // 2, list(self._before)
+        newest, others = every[:few], every[few:]
         turn = self._turn % max(1, len(others))
-        self._turn = turn + some
-        if not over:
-            new = [path for path in others if self._before[path] == _NOT_LOOKED_AT]
-            every = new + every[:some] + (others[turn:] + others[:turn])[:some]
-        until, freed = time.monotonic() + LOOK_AGAIN_SECONDS, False
-        for path in every:
-            mark, now = self._before[path], commit_mark(path)
-            if mark == _NOT_LOOKED_AT:
-                self._before[path] = now
-            elif now not in (None, mark):  # None: it cannot be told now
-                del self._before[path]
-                freed = True
+        others = others[turn:] + others[:turn]
+        new = [path for path in others if self._before[path] == _NOT_LOOKED_AT]
+        freed = [path for path in newest if self._compare(path)]
+        until = time.monotonic() + LOOK_AGAIN_SECONDS
+        for path in others if over else new or others[:few]:
+            freed += [path] if self._compare(path) else []
+            self._turn += 1
             if time.monotonic() >= until:
                 break
-        return freed
+        for path in freed:
+            del self._before[path]
+        return bool(freed)
+
+    def _compare(self, path: str) -> bool:
+        """Since it was looked at last; what never was is now."""
+        mark, now = self._before[path], commit_mark(path)
+        if mark == _NOT_LOOKED_AT:
+            self._before[path] = now
+            return False
+        return now not in (None, mark)  # None: it cannot be told now
 
     def _listed(self, directory: str, tier: str) -> List[Tuple[int, str]]:
         """(step, path) of all that is named like a checkpoint, newest first. Raises OSError."""
@@ -203,7 +208,7 @@ class CommitWatch:
     def poll(self, over: bool = False) -> Commits:
         """What is new. Never raises OSError: the next look, or the inventory, will say. ``over``: the program is."""
         found = self._look(over)
-        if not (self._look_again(over) and over):
+        if not self._look_again(over):
             return found
         more = self._look(over)
         return Commits(found.rows + more.rows, found.begun or more.begun, more.unrecognised)

@@ -39,6 +39,14 @@ def test_it_differs_with_what_a_running_gang_may_not_change(fields: dict[str, An
     assert (spec_hash(spec(**fields)) == spec_hash(spec())) is is_same
 
 
+def test_the_order_counts_where_it_does_to_the_api_servers_rule() -> None:
+    env = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]
+    nodes = ["n1", "n2"]
+    said = spec(2, env=env, placement={"nodes": nodes}, command=["a", "b"])
+    assert spec_hash(spec(2, env=env[::-1], placement={"nodes": nodes[::-1]}, command=["a", "b"])) == spec_hash(said)
+    assert spec_hash(spec(2, env=env, placement={"nodes": nodes}, command=["b", "a"])) != spec_hash(said)
+
+
 def test_it_is_the_same_in_every_release() -> None:
     """Else an upgrade stops all gangs: where this fails, see to it that they go on before it is written anew."""
     said = {"env": [{"name": "A", "value": "1"}], "gpusPerNode": 0, "podTemplate": {"metadata": {"labels": {"a": "b"}}}}

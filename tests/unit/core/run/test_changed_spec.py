@@ -236,3 +236,9 @@ def test_pods_are_made_of_the_spec_that_the_gang_was_given_its_nodes_for() -> No
     plan = change(w, image="another").plan("one")
     assert stop_before_pods_of_another_spec(plan)
     assert not_none(plan.status.stop).reason == StopReason.REQUEUED
+
+
+def test_a_gang_that_trains_saves_before_it_stops_for_want_of_a_pod_that_may_not_be_made() -> None:
+    plan = change(training(2), image="another").plan("one")
+    assert stop_before_pods_of_another_spec(plan)
+    assert not_none(plan.status.stop).save

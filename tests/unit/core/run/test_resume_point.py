@@ -13,7 +13,7 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.checkpoints.archive_job import RESULT_FORMAT, parse_result
 from lockstep.core.checkpoints.inventory import foreign_candidates, is_foreign
 from lockstep.core.model.conditions import find, is_true
-from lockstep.core.model.settings import ArchiveSettings
+from lockstep.core.model.settings import ArchiveSettings, PodPolicy
 from lockstep.core.model.snapshot import JobPhase, JobView
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.model.worker_report import CheckpointReport, Verdict
@@ -188,6 +188,19 @@ def test_without_an_image_for_its_jobs_the_archive_is_not_waited_for() -> None:
     w.pass_time(70, step=5)
     assert find(w.status("one"), "Finished") is not None
     assert "was valid before, and no rank sees it now" in said(w, "Finished")
+
+
+def test_an_archive_whose_jobs_may_not_have_their_account_is_not_waited_for() -> None:
+    w = archived()
+    view = w.runs["one"]
+    kept = not_none(not_none(view.spec).checkpoint)
+    archive = changed(not_none(kept.archive), service_account_name="admin")
+    w.runs["one"] = replace(view, spec=changed(not_none(view.spec), checkpoint=changed(kept, archive=archive)))
+    w.tunables = replace(w.tunables, pod_policy=PodPolicy(service_accounts=("robot",)))
+    w.exit_child("one", 1, 1)
+    w.pass_time(70, step=5)
+    assert find(w.status("one"), "Finished") is not None
+    assert "serviceAccountName" in said(w, "Finished")
 
 
 # --- start from another run, or from a directory

@@ -69,6 +69,17 @@ def test_what_was_saved_soundly_between_two_roll_backs_is_gone_on_from() -> None
     assert trusted_steps(builder) == (40, 10)
 
 
+@pytest.mark.parametrize("kept", [(), (DivergedSaves(step=5, attempt=0),)])
+def test_a_roll_back_of_an_earlier_release_is_kept_whatever_is_on_record(kept: tuple[DivergedSaves, ...]) -> None:
+    for act in (lift_ceiling, lambda builder: roll_back(builder, 40, 50)):
+        builder = rolled_back("shared")
+        recovery = changed(builder.status.recovery, diverged_from=15)
+        checkpoint = changed(builder.status.checkpoint, diverged=kept)
+        builder.status = changed(builder.status, recovery=recovery, checkpoint=checkpoint)
+        act(builder)
+        assert DivergedSaves(step=15, attempt=1) in builder.status.checkpoint.diverged
+
+
 def test_what_status_knows_to_be_saved_and_sound_counts_before_any_rank_was_heard() -> None:
     builder = rolled_back("shared")
     known = tuple(SavedCheckpoint(tier="shared", step=step, attempt=at) for step, at in ((20, 1), (40, 2)))
