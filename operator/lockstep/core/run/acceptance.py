@@ -1,11 +1,14 @@
 """Whether a run is accepted: its spec parses and makes sense, what it names is there, and the API server would take its
 pod."""
 
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
+from lockstep.api.base.quantities import parse_quantity
 from lockstep.core.checkpoints.origin import resolve_origin
 from lockstep.core.failures.failure_memory import forget_earlier_refusals
 from lockstep.core.kueue.choice import choice_of, kueue_problems
@@ -33,6 +36,8 @@ from lockstep.core.pods.pod_policy import remedy_for
 from lockstep.core.run.changed_spec import is_as_given, problems_of
 from lockstep.core.run.lineage import record_previous
 
+_QUOTA = re.compile(r"exceeded quota: \S+, requested: (\S+), used: \S+, limited: (\S+)")
+_MOST_LETTERS = 4096  # of an answer, that are read for this
 DRY_RUN_AGAIN_AFTER = 60.0
 """Seconds after which a refusal by the API server is put to it again: quotas and accounts get mended."""
 
@@ -133,8 +138,20 @@ def _report_refused(plan: PlanBuilder, answer: DryRunResult) -> None:
 
 
 def _waits_for_quota(answer: DryRunResult) -> bool:
-    """The namespace is full, which passes: who submits a batch job has its number all the same, as in Slurm."""
-    return answer.accepted is False and not answer.looked_up.missing and "exceeded quota:" in answer.message
+    """The namespace is full, which passes: who submits a batch job has its number all the same, as in Slurm. Not so
+    where a quota has never room for one pod."""
+    if answer.accepted is not False or answer.looked_up.missing or "exceeded quota:" not in answer.message:
+        return False
+    return not any(_is_beyond(*found) for found in _QUOTA.findall(answer.message[:_MOST_LETTERS]))
+
+
+def _is_beyond(requested: str, limited: str) -> bool:
+    limits = dict(each.split("=", 1) for each in limited.split(",") if "=" in each)
+    for name, _, amount in (each.partition("=") for each in requested.split(",")):
+        with suppress(ValueError):
+            if name in limits and parse_quantity(amount) > parse_quantity(limits[name]):
+                return True
+    return False
 
 
 def _give_number(plan: PlanBuilder) -> bool:

@@ -112,7 +112,13 @@ FULL = 'pods "one-0" is forbidden: exceeded quota: gpus, requested: pods=1, used
 
 @pytest.mark.parametrize(
     ("message", "missing", "is_numbered"),
-    [(FULL, False, True), (FULL, True, False), ("failed quota: gpus: must specify cpu", False, False)],
+    [
+        (FULL, False, True),
+        (FULL, True, False),
+        (FULL.replace("pods=1,", "cpu=1500m,pods=1,").replace("limited: ", "limited: cpu=2,"), False, True),
+        (FULL.replace("pods=1,", "cpu=2500m,pods=1,").replace("limited: ", "limited: cpu=2,"), False, False),
+        ("failed quota: gpus: must specify cpu", False, False),
+    ],
 )
 def test_a_batch_job_that_a_full_quota_refuses_has_its_number_before_it_is_told_and_starts_once_there_is_room(
     message: str, missing: bool, is_numbered: bool
