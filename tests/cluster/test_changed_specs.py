@@ -44,3 +44,14 @@ def test_no_pod_is_made_of_a_spec_that_was_changed_unseen_and_may_not_run(site: 
     run.wait("its pods are gone", lambda: not run.pods)
     assert "privileged" in run.condition(ConditionType.ACCEPTED)["message"]
     run.delete()
+
+
+def test_another_order_of_what_has_names_is_taken_and_stops_nobody(site: Site, namespace: str) -> None:
+    env = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]
+    run = site.apply(namespace, "llama", nodes=2, env=env)
+    run.wait_until_running(1)
+    before = run.pod_uids
+    run.patch_spec({"env": env[::-1]})
+    run.wait("the record is of this generation", lambda: run.status["resolved"]["specHash"].startswith("2/"))
+    assert (run.pod_uids, run.heard.attempts()) == (before, [1])
+    run.delete()
