@@ -159,8 +159,9 @@ def test_a_cohort_lends_what_is_idle_within_bounds_and_the_queues_tell_who_uses_
     too_much = at_work.run("too-much", 1, queue=small.name)
     wait_until_told(too_much, "Quota")
     assert "uses 3 of its 2 H100 nodes and 1 that it may borrow; the run needs 1" in message(too_much)
-    fits, waits = at_work.run("fits", 2, queue=large.name), at_work.run("waits", 1, queue=large.name)
+    fits = at_work.run("fits", 2, queue=large.name)
     wait_until_admitted(fits)
+    waits = at_work.run("waits", 1, queue=large.name)
     wait_until_told(waits, "Quota")
 
     def figures(queue: Queue) -> Json:
