@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 NIGHTLY := outages faults launchers kind random formats fresh scale benches
 
 .PHONY: help setup setup-demo check lint subjects coverage build build-kind monitoring test test-nodes test-cluster test-others audit \
-	test-containers test-browser test-interpreter test-outages test-unit test-more fuzz nightly fresh generate image e2e e2e-all cluster-up cluster-down cluster-status demo demo-scale playground \
+	test-containers test-browser test-outages test-unit test-more fuzz nightly fresh generate image e2e e2e-all cluster-up cluster-down cluster-status demo demo-scale playground \
 	formats formats-ready formats-record mpi-ready mpi-all-ready slurm-ready ray-ready faults faults-all bench-launch bench-recover bench-recover-full \
 	bench-admission bench-admission-full bench-failover bench-overload bench-overload-full bench-schedule bench-steps \
 	screenshots clean $(NIGHTLY:%=nightly-%)
@@ -251,15 +251,11 @@ image: setup ## The operator's image and its SBOM; from Debian's packages where 
 # run by `make --dry-run` as well.
 e2e: setup ## Tests on a genuine kind cluster with real containers (docs/e2e.md)
 	@$(RUN) -m kindcluster during --browser \
-		make --keep-going --jobs=2 --output-sync=target --no-print-directory test-containers test-browser test-interpreter
+		make --keep-going --jobs=2 --output-sync=target --no-print-directory test-containers test-browser
 	@.venv/bin/pytest e2e/host
 
-INTERPRETER := e2e/containers/test_interpreter.py
 test-containers: setup  # on the cluster that is up
-	.venv/bin/pytest e2e/containers --ignore=$(INTERPRETER) -m "not nightly and not anywhere" --durations=20
-
-test-interpreter: setup
-	.venv/bin/pytest $(INTERPRETER)
+	.venv/bin/pytest e2e/containers -m "not nightly and not anywhere" --durations=0
 
 test-browser: setup ## The web page in a Chromium (Debian: chromium-headless-shell); part of `make e2e`
 	.venv/bin/pytest tests/browser --durations=5

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from containers.any_cluster import ClusterSite, given, prepare
-from containers.site import KindSite, cluster_of
+from containers.site import TORCH_NODES, KindSite, cluster_of
 from kindcluster import images
 from kindcluster.cluster import KindCluster
 from kindcluster.docker import Daemon
-from kindcluster.site import MPI_IMAGE, TORCH_IMAGE, TORCH_NODES, TRAINER_IMAGE
+from kindcluster.site import TRAINER_IMAGE
 from localcluster import build
 
 GIVEN = ("KUBECONFIG", "LOCKSTEP_E2E_IMAGE", "LOCKSTEP_E2E_SHARED")
@@ -71,14 +71,16 @@ def site(training_site: ClusterSite) -> Iterator[ClusterSite]:
 
 @pytest.fixture(scope="session")
 def torch_image(kind: KindCluster) -> str:
-    """The image with PyTorch."""
-    return (kind.folder / TORCH_IMAGE).read_text()
+    """The image with PyTorch, on the nodes that have it."""
+    image = images.training(kind.docker, images.base(kind.docker, kind.folder, print), print)
+    kind.load([image], kind.workers[:TORCH_NODES], print)
+    return image
 
 
 @pytest.fixture(scope="session")
-def mpi_image(kind: KindCluster) -> str:
+def mpi_image(launcher_image: Callable[[str], str]) -> str:
     """The image with Open MPI."""
-    return (kind.folder / MPI_IMAGE).read_text()
+    return launcher_image("openmpi")
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,9 @@ from kindcluster.cluster import SHARED, KindCluster
 from kindcluster.errors import KindClusterError
 from lockstep.api.base import names
 
+TORCH_NODES = 2
+"""Of the workers, from the first: the image with PyTorch is large."""
+
 
 @dataclass
 class KindSite(ClusterSite):

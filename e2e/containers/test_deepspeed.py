@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from containers.site import KindSite
+from containers.site import TORCH_NODES, KindSite
 from harness.deepspeed_program import ON_CPUS, PAGE, write_program
 from harness.shown_commands import block_on
 from harness.training import CLAIM, NAMESPACE
-from kindcluster.site import TORCH_NODES
 
 pytestmark = [pytest.mark.containers, pytest.mark.nightly]  # the image alone takes minutes
 SECONDS, STEPS = 400.0, 40

@@ -11,7 +11,7 @@ from kindcluster import images
 from kindcluster.cluster import KindCluster
 from localcluster.build import REPOSITORY
 
-pytestmark = pytest.mark.containers
+pytestmark = [pytest.mark.containers, pytest.mark.nightly]  # two processors for minutes
 QUICK = ("-m", "not process and not slow", "--hypothesis-profile=quick", "-p", "no:cacheprovider")
 
 ABOUT_THE_REPOSITORY = ("test_docs_links.py", "test_version.py", "test_workflows.py")
@@ -21,7 +21,6 @@ ABOUT_THE_REPOSITORY = ("test_docs_links.py", "test_version.py", "test_workflows
 def test_the_quick_unit_tests_pass_on_the_interpreter_and_libraries_of_the_image(kind: KindCluster) -> None:
     image = images.tests(kind.docker, images.base(kind.docker, kind.folder, print), print)
     alone = ["docker", "run", "--rm", "--network=none", "--workdir=/source", f"--volume={REPOSITORY}:/source:ro"]
-    alone += ["--cpu-shares=128"]  # `make e2e` trains beside it
     left_out = [f"--ignore=tests/unit/{name}" for name in ABOUT_THE_REPOSITORY]
     tests = ["python3", "-m", "pytest", "tests/unit", *QUICK, *left_out, "--numprocesses=2", "--quiet"]
     environment = {**os.environ, **kind.docker.environment}

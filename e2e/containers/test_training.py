@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from containers.site import KindSite, assert_blamed
+from containers.site import TORCH_NODES, KindSite, assert_blamed
 from harness.training import CLAIM, NAMESPACE, TrainingRun
 from kindcluster.cluster import GPUS
 from localcluster.build import REPOSITORY
@@ -95,6 +95,7 @@ def test_torchrun_resumes_with_gloo_where_it_was_saved(site: KindSite, torch_ima
     assert {pod["status"]["podIP"] for pod in run.pods} == {pod["status"]["hostIP"] for pod in run.pods}
 
 
+@pytest.mark.nightly
 def test_so_it_does_on_the_pod_network_where_pods_are_restricted(site: KindSite, torch_image: str) -> None:
     with restricted(site) as spec:
         run = with_torch(site, torch_image, "restricted", **spec)
@@ -104,7 +105,6 @@ def test_so_it_does_on_the_pod_network_where_pods_are_restricted(site: KindSite,
         assert addresses.isdisjoint(pod["status"]["hostIP"] for pod in run.pods)
 
 
-@pytest.mark.nightly
 def test_code_is_copied_to_a_claim_and_runs_from_there_where_pods_are_restricted(
     site: KindSite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,7 +150,7 @@ def with_torch(site: KindSite, image: str, name: str, **spec: Any) -> TrainingRu
         image=image,
         launcher={"type": "Torchrun", "torchrun": {"nprocPerNode": 1}},
         resourcesPerNode={"cpu": "500m", "memory": "2Gi"},
-        placement={"excludeNodes": site.kind.workers[2:]},  # has not got this image
+        placement={"excludeNodes": site.kind.workers[TORCH_NODES:]},  # has not got this image
         **spec,
     )
 

@@ -15,12 +15,9 @@ from localcluster import build
 
 RELEASE = "lockstep"
 CHART = build.REPOSITORY / "charts" / "lockstep"
-# Files with the names of images: the operator's, one that has nothing but Python, and one that trains with PyTorch.
+# Files with the names of images: the operator's, and one that has nothing but Python.
 OPERATOR_IMAGE = "operator-image"
 TRAINER_IMAGE = "trainer-image"
-TORCH_IMAGE = "torch-image"
-MPI_IMAGE = "mpi-image"
-TORCH_NODES = 2  # of the workers, from the first: the image is large
 VALUES = Path(__file__).with_name("values.yaml")
 
 
@@ -34,23 +31,15 @@ def bring_up(docker: Docker, folder: Path, report: Report) -> KindCluster:
     try:
         base = at_once.submit(images.base, docker, folder, report)
         operator = at_once.submit(lambda: images.operator(docker, base.result(), report))
-        torch = at_once.submit(lambda: images.training(docker, base.result(), report))
-        mpi = at_once.submit(lambda: images.launcher(docker, base.result(), "openmpi", report))
         node = node_image.node(docker, folder, base.result, report)
         cluster.create(node, report)
         trainer = images.trainer(docker, base.result())
         cluster.load([operator.result(), trainer, base.result()], [CONTROL_PLANE, *cluster.workers], report)
         cluster.name(base.result(), images.PUBLISHED_BASE, cluster.workers)
-        cluster.load([mpi.result()], cluster.workers, report)
-        loading = at_once.submit(cluster.load, [torch.result()], cluster.workers[:TORCH_NODES], report)
-        named = {
-            OPERATOR_IMAGE: operator.result(), TRAINER_IMAGE: trainer, TORCH_IMAGE: torch.result(),
-            MPI_IMAGE: mpi.result(),
-        }  # fmt: skip
+        named = {OPERATOR_IMAGE: operator.result(), TRAINER_IMAGE: trainer}
         for file, name in named.items():
             (folder / file).write_text(name)
         install(cluster, operator.result(), report)
-        loading.result()
     finally:
         at_once.shutdown(wait=False, cancel_futures=True)  # whoever stops us does not wait: their daemon goes
     images.prune(docker, node, base.result(), images.for_builds(docker, base.result()), *named.values())
