@@ -170,7 +170,7 @@ def test_a_leader_that_dies_amid_a_launch_a_recovery_or_a_stop_leaves_the_rest_o
 @pytest.mark.parametrize(
     ("answered", "writes"),
     [
-        pytest.param(False, (1, 1), id="with-the-answer-on-its-way-first-writes"),
+        pytest.param(False, (1, 1), id="with-the-answer-on-its-way-first-writes", marks=pytest.mark.nightly),
         pytest.param(True, (2, 3), id="before-its-next-write-later-writes"),
         pytest.param(False, (2, 3), id="with-the-answer-on-its-way-later-writes", marks=pytest.mark.nightly),
         pytest.param(True, (1, 1), id="before-its-next-write-first-writes", marks=pytest.mark.nightly),
@@ -225,6 +225,7 @@ def test_a_leader_that_was_stopped_dead_and_goes_on_changes_nothing(site: Replic
     assert failing.heard.attempts() == [1, 2, 3]
 
 
+@pytest.mark.nightly
 def test_a_leader_that_was_cut_off_and_is_back_changes_nothing(site: ReplicaSite, namespace: str) -> None:
     calm = site.apply(namespace, "calm", nodes=3)
     failing = site.apply(namespace, "failing", nodes=3, **IN_PLACE)

@@ -24,6 +24,7 @@ def assert_untouched(run: Run, pods: set[str]) -> None:
     assert run.deleted_pods() == []
 
 
+@pytest.mark.nightly
 def test_a_gang_whose_steps_advance_survives_unready_nodes_and_an_operator_without_api_server(
     site: Site, namespace: str
 ) -> None:

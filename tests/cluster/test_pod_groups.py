@@ -118,6 +118,7 @@ def test_the_rank_that_holds_the_others_back_gets_another_node(site: Site, names
         run.wait("its pods are gone", lambda: not run.pods, PATIENCE)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("site", [NEVER], indirect=True)
 def test_a_replacement_is_bound_by_itself_and_the_group_ends_with_the_launch(site: Site, namespace: str) -> None:
     with site.with_nodes(4, prefix="life"):

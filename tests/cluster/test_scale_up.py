@@ -104,6 +104,7 @@ class TestProvisioningRequests:
         requesting.workers.finish(run.uid)
         run.wait_until_finished(PATIENCE)
 
+    @pytest.mark.nightly
     def test_one_that_failed_is_taken_away_and_told_and_what_is_no_longer_wanted_goes(
         self, requesting: Site, namespace: str, autoscaler: PlayedAutoscaler
     ) -> None:
@@ -155,6 +156,7 @@ def test_placeholders_have_nodes_made_and_give_them_to_the_gang(
     run.wait_until_finished(PATIENCE)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("queue")
 def test_another_gang_takes_the_node_of_a_placeholder_and_nothing_outlives_the_wish(
     placing: Site, namespace: str, autoscaler: PlayedAutoscaler

@@ -85,10 +85,17 @@ def test_who_used_most_comes_first_and_all_together_last() -> None:
 
 def test_a_run_on_many_nodes_weighs_as_much_in_the_goodput_as_it_holds_nodes() -> None:
     wasted = goodput(productive=0, restart=1000)
-    assert figures(end("1"), end("2", goodput=wasted))["ada"]["goodput"] == 0.45
-    assert figures(end("1", nodes=9), end("2", goodput=wasted))["ada"]["goodput"] == 0.81
+    assert figures(end("1"), end("2", outcome="Failed", goodput=wasted))["ada"]["goodput"] == 0.45
+    assert figures(end("1", nodes=9), end("2", outcome="Failed", goodput=wasted))["ada"]["goodput"] == 0.81
     idle = goodput(productive=0, restart=0)
     assert figures(end("1", goodput=idle))["ada"]["goodput"] is None
+
+
+def test_of_a_script_that_reports_no_step_nobody_knows_the_goodput_unless_it_failed() -> None:
+    script = goodput(productive=0, restart=1000)
+    assert figures(end("1", goodput=script))["ada"]["goodput"] is None
+    assert figures(end("1", goodput=script), end("2"))["ada"]["goodput"] == 0.9
+    assert figures(end("1", outcome="Failed", goodput=script))["ada"]["goodput"] == 0.0
 
 
 def test_waits_are_those_of_the_runs_themselves() -> None:

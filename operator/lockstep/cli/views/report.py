@@ -19,7 +19,7 @@ from lockstep.cli import output, runs
 from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import CliError, if_forbidden
 from lockstep.cli.submission.slurm_syntax import moment
-from lockstep.core.accounting.goodput import Bucket, runtime_goodput
+from lockstep.core.accounting.goodput import Bucket, has_steps, runtime_goodput
 from lockstep.core.admission.queueing.order import share_key
 from lockstep.core.model import sanitise
 from lockstep.core.model.conditions import find, is_true
@@ -101,14 +101,18 @@ class Sum:
         """One more run."""
         self.outcomes[use.outcome] += 1
         self.gpu_hours += use.gpu_hours
-        self.node_seconds.update({bucket: seconds * use.nodes for bucket, seconds in use.seconds.items()})
+        if use.outcome == Outcome.FAILED or has_steps(use.seconds):
+            self.node_seconds.update({bucket: seconds * use.nodes for bucket, seconds in use.seconds.items()})
         self.waits.append(use.seconds.get(Bucket.QUEUE, 0))
         self.failures += max(use.failures, use.causes.total())
         self.causes += use.causes
         self.causes[UNKNOWN_CAUSE] += max(0, use.failures - use.causes.total())
 
     def figures(self) -> dict[str, Any]:
-        """By FIELDS. The goodput is of node time: a run on 64 nodes weighs as much as 64 on one."""
+        """By FIELDS. The goodput is of node time: a run on 64 nodes weighs as much as 64 on one.
+
+        A run that reported no step counts in it where it failed, and else not: nobody knows what it achieved.
+        """
         parts = {bucket: self.node_seconds[bucket] for bucket in Bucket}
         held = sum(parts.values()) - parts[Bucket.QUEUE] - parts[Bucket.SUSPENDED]
         waits = sorted(self.waits)

@@ -6,6 +6,7 @@ what repeated steps cost is known from ``marks`` (productive time at a step), of
 Between two marks steps count as equally long.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -182,7 +183,7 @@ def whole_seconds(parts: dict[Bucket, int]) -> dict[Bucket, int]:
     return seconds
 
 
-def has_steps(parts: dict[Bucket, int]) -> bool:
+def has_steps(parts: Mapping[Bucket, int]) -> bool:
     """Some step took time that is known, kept or lost. Of a program that reports none nobody knows what it achieved."""
     return parts[Bucket.PRODUCTIVE] + parts[Bucket.LOST_WORK] > 0
 

@@ -167,10 +167,10 @@ class CommitWatch:
         turn = self._turn % max(1, len(others))
         others = others[turn:] + others[:turn]
         new = [path for path in others if self._before[path] == _NOT_LOOKED_AT]
-        freed = [path for path in newest if self._compare(path)]
+        freed = [path for path in newest if self._note_commit(path)]
         until = time.monotonic() + LOOK_AGAIN_SECONDS
         for path in others if over else new or others[:few]:
-            freed += [path] if self._compare(path) else []
+            freed += [path] if self._note_commit(path) else []
             self._turn += 1
             if time.monotonic() >= until:
                 break
@@ -178,8 +178,8 @@ class CommitWatch:
             del self._before[path]
         return bool(freed)
 
-    def _compare(self, path: str) -> bool:
-        """Since it was looked at last; what never was is now."""
+    def _note_commit(self, path: str) -> bool:
+        """True: it was saved over since it was looked at last. What never was is now."""
         mark, now = self._before[path], commit_mark(path)
         if mark == _NOT_LOOKED_AT:
             self._before[path] = now
