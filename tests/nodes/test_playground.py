@@ -25,7 +25,7 @@ from support.typed_page import files_on, type_all, typed_on
 pytestmark = pytest.mark.nodes
 
 PAGE = REPOSITORY / "docs" / "first-hour.md"
-UP_SECONDS, DOWN_SECONDS = 900.0, 120.0
+UP_SECONDS, DOWN_SECONDS, SHELL_SECONDS = 900.0, 120.0, 180.0
 TUTORIAL_SECONDS = 1_200.0
 """As its page says, from `make playground` on, where `make build` has been done."""
 
@@ -51,7 +51,7 @@ class Playground:
     def shell(self, line: str) -> str:
         """What a line prints, in a shell that has sourced what is to be sourced."""
         command = ["bash", "-c", f". {guide.folder()}/env && {line}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SHELL_SECONDS)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -109,7 +109,7 @@ def test_the_playground_shows_every_state_and_its_page_and_leaves_nothing(tmp_pa
 
         second = subprocess.run(
             [sys.executable, "-m", "playground"], env=os.environ | {"PYTHONPATH": "operator:e2e"}, cwd=REPOSITORY,
-            capture_output=True, text=True, check=False, timeout=60,
+            capture_output=True, text=True, check=False, timeout=SHELL_SECONDS,
         )  # fmt: skip
         assert second.returncode == 1
         assert "a playground is up already" in second.stderr
