@@ -36,6 +36,7 @@ def annotate(site: AnySite, path: str, annotation: str, value: str | None) -> No
     site.world.cluster.api.send(Request("PATCH", path, patch, MERGE_PATCH))
 
 
+@pytest.mark.nightly  # the fault menu and test_training_restarts.py suspend
 def test_a_suspended_run_saves_at_one_step_on_all_ranks_and_resumes_from_it(site: AnySite) -> None:
     run = listening(site, "suspended", site.all_but_one)
     run.change(suspend=True)
@@ -50,6 +51,7 @@ def test_a_suspended_run_saves_at_one_step_on_all_ranks_and_resumes_from_it(site
     run.assert_undisturbed(STEPS)
 
 
+@pytest.mark.nightly  # on kind one is drained by kubectl
 def test_a_drained_node_alone_is_left_and_the_others_keep_their_pods(site: AnySite) -> None:
     run = listening(site, "drained", site.all_but_one)
     drained, pods = run.nodes[1], {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in run.pods}

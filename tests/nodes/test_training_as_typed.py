@@ -188,6 +188,7 @@ def test_logs_typed_right_after_submit_wait_for_the_first_line_and_end_with_the_
     types("cancel", "long")
 
 
+@pytest.mark.nightly  # tests/cluster/test_queues.py has limits
 def test_a_limit_of_seconds_is_one_number_and_all_of_it_is_the_runs_which_ends_then_whatever_it_does(
     site: TrainingSite, types: Types, tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ def kueue(site: TrainingSite) -> Iterator[KueueAtWork]:
     api.send(Request("DELETE", f"{path}/kueue", absence_is_fine=True))
 
 
+@pytest.mark.nightly  # tests/cluster/test_kueue.py evicts simulated workers
 def test_a_run_that_kueue_evicts_saves_waits_and_goes_on_from_its_save(site: TrainingSite, kueue: KueueAtWork) -> None:
     run = site.train("llama", 3, STEPS, *LISTENING, checkpoint=NO_CADENCE, queue="kueue", gpusPerNode=8)
     run.wait("it has nodes", lambda: run.status.get("assignment", {}).get("nodes"), SOON)

@@ -37,6 +37,7 @@ def queue(site: TrainingSite) -> Iterator[str]:
         api.send(Request("DELETE", f"{path}/{name}", absence_is_fine=True))
 
 
+@pytest.mark.nightly  # in every run the fault menu preempts, and kills the operator amid it
 def test_a_run_makes_room_with_a_save_and_goes_on_from_it_afterwards(site: TrainingSite, queue: str) -> None:
     old = site.train("old", 3, STEPS, *LISTENING, checkpoint=NO_CADENCE, queue=queue, priorityClassName="batch")
     old.wait_until_step(1, 5)

@@ -19,6 +19,7 @@ def assert_steps_advance(run: TrainingRun, attempt: int = 1) -> None:
     run.wait_until_step(attempt, before + 3)
 
 
+@pytest.mark.nightly  # in every run the fault menu has it
 def test_a_killed_node_is_replaced_and_free_again_once_it_returns(site: TrainingSite) -> None:
     run = site.train("killed", 3, 60, "--hold-after=22")
     run.wait_until_saved(1, 20)
@@ -42,6 +43,7 @@ def test_a_killed_node_is_replaced_and_free_again_once_it_returns(site: Training
     waits.wait_until_succeeded()
 
 
+@pytest.mark.nightly  # in every run the fault menu has it
 def test_a_frozen_node_is_replaced_and_harms_nothing_when_it_wakes(site: TrainingSite) -> None:
     run = site.train("frozen", 3, 90, "--save-every=20", "--hold-after=23")
     run.wait_until_saved(1, 20)
@@ -74,6 +76,7 @@ def test_a_node_cut_off_from_the_operator_alone_trains_on(site: TrainingSite) ->
     assert run.pod_uids == pods
 
 
+@pytest.mark.nightly  # in every run the fault menu has it
 def test_a_gang_whose_node_cannot_reach_its_peers_comes_back_when_it_can(site: TrainingSite) -> None:
     run = site.train("torn-apart", 3, 60, "--hold-after=22")
     run.wait_until_saved(1, 20)

@@ -28,6 +28,7 @@ def assert_trained_on(run: TrainingRun, pods: set[str]) -> None:
     assert run.status["totals"].get("restarts", 0) == 0
 
 
+@pytest.mark.nightly  # the fault menu kills it
 def test_a_gang_trains_on_and_finishes_while_the_operator_is_down(site: TrainingSite) -> None:
     lasting = site.train("lasts", 2, 100_000)
     ending = site.train("ends", 2, 60)
@@ -50,7 +51,7 @@ def test_a_gang_trains_on_and_finishes_while_the_operator_is_down(site: Training
     assert_trained_on(lasting, pods)
 
 
-@pytest.mark.nightly  # in every run the fault menu has a shorter one, and tests/cluster one with unready nodes
+@pytest.mark.nightly  # in every run the fault menu has a shorter one, and test_training_nodes.py one with unready nodes
 def test_a_gang_trains_on_while_the_api_server_is_down(site: TrainingSite) -> None:
     run = site.train("alone", 3, 100_000)
     run.wait_until_step(1, 5)

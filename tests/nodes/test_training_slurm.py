@@ -230,6 +230,7 @@ srun --kill-on-bad-exit bash -c 'touch up.$SLURM_PROCID; if [ ${SLURM_RESTART_CO
     assert [line for line in job.lines() if line.startswith("attempt")] == ["attempt 0", "attempt 1"]
 
 
+@pytest.mark.nightly  # a minute, most of it its time limit
 def test_a_trap_for_the_signal_before_the_time_limit_has_the_job_queued_again(login: BatchSite) -> None:
     job = login.submit(scripts.REQUEUE).is_done()
     said = [line for line in job.lines() if not line.startswith(("srun:", "slurmstepd:"))]

@@ -10,6 +10,7 @@ from harness.training import TrainingSite
 pytestmark = pytest.mark.nodes
 
 
+@pytest.mark.nightly  # that it grows again begins with this
 def test_an_elastic_gang_without_a_free_node_trains_on_with_those_it_has(site: TrainingSite) -> None:
     run = site.train("elastic", 4, 60, "--save-every=1000", "--hold-after=12", elastic={"min": 2})
     run.wait_until_step(1, 10)

@@ -26,6 +26,7 @@ def test_a_save_on_request_is_acknowledged_with_its_step_and_disturbs_nothing(si
     run.assert_undisturbed(STEPS)
 
 
+@pytest.mark.nightly  # on kind one is evicted
 def test_a_pod_that_somebody_deletes_is_saved_with_its_gang_before_it_goes(site: TrainingSite) -> None:
     run = listening(site, "evicted", 3)
     pod = names.pod_name(run.name, run.uid, 1, 1)
