@@ -255,7 +255,7 @@ e2e: setup ## Tests on a genuine kind cluster with real containers (docs/e2e.md)
 	@.venv/bin/pytest e2e/host
 
 test-containers: setup  # on the cluster that is up
-	.venv/bin/pytest e2e/containers -m "not nightly and not anywhere" --durations=0
+	.venv/bin/pytest e2e/containers -m "not nightly and not anywhere" --durations=20
 
 test-browser: setup ## The web page in a Chromium (Debian: chromium-headless-shell); part of `make e2e`
 	.venv/bin/pytest tests/browser --durations=5

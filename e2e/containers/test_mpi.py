@@ -10,7 +10,7 @@ import pytest
 from containers.site import KindSite
 from harness.training import TRAINER, TrainingRun
 
-pytestmark = pytest.mark.containers
+pytestmark = [pytest.mark.containers, pytest.mark.nightly]  # in every run tests/nodes has two mpiruns, on processes
 SECONDS = 240.0
 STEPS = 200
 SAYS_WHO_IT_IS = """
@@ -54,7 +54,6 @@ def test_a_rank_of_mpirun_that_is_killed_is_named_and_all_resume_where_it_was_sa
     assert "signal 9" in first["message"], run.summary()
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("group", ["openmpi4", "mpich", "impi-rt"])
 def test_so_do_the_other_mpiruns(site: KindSite, launcher_image: Callable[[str], str], group: str) -> None:
     command = ["python3", "-c", SAYS_WHO_IT_IS]

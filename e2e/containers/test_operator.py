@@ -191,6 +191,7 @@ def changed(before: list[str], now: list[str]) -> bool:
     return all(each.count("BEGIN CERTIFICATE") == 1 for each in now) and not set(before) & set(now)
 
 
+@pytest.mark.nightly
 def test_gangs_outlive_their_operator_and_are_taken_up_by_the_next_installation(site: KindSite) -> None:
     run = begun(site, "outlives")
     pods, step = run.pod_uids, run.step(1)

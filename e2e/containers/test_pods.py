@@ -96,6 +96,7 @@ def test_an_evicted_pod_lets_all_ranks_save_first(site: KindSite) -> None:
     assert_all_were_asked_to_save(run)
 
 
+@pytest.mark.nightly
 def test_a_pod_beyond_its_own_limit_is_evicted_by_kubelet_comes_back_and_is_told_the_limit(site: KindSite) -> None:
     run = begun(site, "full", resourcesPerNode={"cpu": "300m", "memory": "512Mi", "ephemeral-storage": "100Mi"})
     pod, node = pod_of(run, 1), run.nodes[1]
