@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from random import Random
 
-from fuzz import lies
+from fuzz import edited_runs
 from fuzz.judging import FoundError, Judge, Tally, difference
 from fuzz.steps import STEPS
 from fuzz.world import FuzzedWorld, arrive, as_booked, new_world
@@ -40,7 +40,7 @@ def edits(case: str, steps: Collection[int] | None = None, tally: Tally | None =
     rng = Random(f"{case}/edits")
     for name in [*world.runs]:
         known = world.snapshot(name)
-        for run in lies.statuses(rng, known.run, world.now):
+        for run in edited_runs.statuses(rng, known.run, world.now):
             snapshot = replace(known, run=run)
             try:
                 if rng.random() < 0.1:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from fuzz import lies
+from fuzz import worker_lies
 from fuzz.judging import FoundError, Judge, Tally, guarded
 from fuzz.world import FuzzedWorld
 from lockstep.controller.workers.protocol import (
@@ -93,7 +93,7 @@ def _send(rng: Random, world: FuzzedWorld, book: ReportBook, clock: ManualClock,
     honest = [*world.reports.get("uid-one", {}).values()]
     if not honest:
         return
-    report = lies.lied(rng, rng.choice(honest), world.now) if rng.random() < 0.7 else rng.choice(honest)
+    report = worker_lies.lied(rng, rng.choice(honest), world.now) if rng.random() < 0.7 else rng.choice(honest)
     claim = SenderClaim("uid-one", rng.choice((report.slot, 0, 65_535)), report.incarnation, report.pod_uid)
     state = _state(report, rng)
     registers = rng.random() < 0.3

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from fuzz import lies
+from fuzz import edited_runs, lies, pods_and_nodes, values, worker_lies
 from fuzz.world import FuzzedWorld, arrive
 from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
@@ -65,10 +65,10 @@ def train(world: FuzzedWorld, rng: Random) -> None:
 
 def end(world: FuzzedWorld, rng: Random) -> None:
     name = _run(world, rng)
-    code = rng.choice((0, 0, 1, *lies.CODES))
+    code = rng.choice((0, 0, 1, *values.CODES))
     ranks = range(4) if rng.random() < 0.3 else [rng.randrange(4)]
     for rank in ranks:
-        signs = rng.sample(lies.KINDS, rng.choice((0, 0, 1, 2)))
+        signs = rng.sample(worker_lies.KINDS, rng.choice((0, 0, 1, 2)))
         world.exit_child(
             name, rank, code, signs=signs, stderr=rng.choice(("", "Traceback: x")), late=rng.choice((0.0, 5.0))
         )
@@ -80,7 +80,7 @@ def end_step(world: FuzzedWorld, rng: Random) -> None:
         world.end_step(
             name,
             rng.randrange(4),
-            code=rng.choice((None, 0, 1, *lies.CODES)),
+            code=rng.choice((None, 0, 1, *values.CODES)),
             signal=rng.choice((None, 9, 15)),
             ago=rng.choice((0.0, 0.5, 60.0, 4000.0)),
             asked=rng.random() < 0.2,
@@ -93,7 +93,7 @@ def end_pod(world: FuzzedWorld, rng: Random) -> None:
     if rng.random() < 0.5:
         world.fail_pod(name, rank)
     elif rank < len(world.status(name).assignment.nodes):
-        reason = rng.choice(lies.POD_REASONS)
+        reason = rng.choice(pods_and_nodes.POD_REASONS)
         if rank < len(world.status(name).assignment.rank_to_slot or world.status(name).assignment.nodes):
             world.end_pod(name, rank, rng.choice((0, 1, 137)), reason=reason, message="x")
 
@@ -116,7 +116,7 @@ def trouble_a_node(world: FuzzedWorld, rng: Random) -> None:
         case 6:
             world.cordon(name, rng.random() < 0.7)
         case _:
-            world.nodes[name] = lies.altered_node(rng, world.nodes[name], world.now)
+            world.nodes[name] = pods_and_nodes.altered_node(rng, world.nodes[name], world.now)
 
 
 def lose_or_bring_a_node(world: FuzzedWorld, rng: Random) -> None:
@@ -136,7 +136,7 @@ def edit(world: FuzzedWorld, rng: Random) -> None:
     known = world.runs[name].spec
     if known is None:
         return
-    body = known.dump_written() | rng.choice(lies.EDITS)(rng, world.now)
+    body = known.dump_written() | rng.choice(edited_runs.EDITS)(rng, world.now)
     world.apply(name, TrainingRunSpec.model_validate({key: value for key, value in body.items() if value is not None}))
 
 
@@ -222,7 +222,7 @@ def lie(world: FuzzedWorld, rng: Random) -> None:
 def forge(world: FuzzedWorld, rng: Random) -> None:
     """Somebody makes a pod in the name of a gang."""
     if world.pods:
-        made = lies.forged(rng, rng.choice([*world.pods.values()]), world.now)
+        made = pods_and_nodes.forged(rng, rng.choice([*world.pods.values()]), world.now)
         world.spoiled = True
         if made is not None:
             world.pods.setdefault(made.name, replace(made, bound=False))
@@ -237,7 +237,7 @@ def wipe(world: FuzzedWorld, rng: Random) -> None:
 def edit_status(world: FuzzedWorld, rng: Random) -> None:
     """`kubectl edit --subresource=status`."""
     world.spoiled = True
-    world._store(lies.with_edited_status(rng, world.runs[_run(world, rng)], world.now))
+    world._store(edited_runs.with_edited_status(rng, world.runs[_run(world, rng)], world.now))
 
 
 def trouble_kueue(world: FuzzedWorld, rng: Random) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from fuzz import lies
+from fuzz import edited_runs, lies, worker_lies
 from fuzz.judging import FoundError, Judge
 from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
@@ -122,7 +122,7 @@ class FuzzedWorld(KueueWorld):
         super()._report(pod, worker)
         known = self.reports.get(pod.run_uid, {}).get(worker.slot)
         if known is not None and pod.uid in self.liars:
-            self.reports[pod.run_uid][worker.slot] = lies.lied(self.rng, known, self.now)
+            self.reports[pod.run_uid][worker.slot] = worker_lies.lied(self.rng, known, self.now)
 
     def _execute(self, name: str, plan: Plan, crash_after: int | None) -> None:
         super()._execute(name, plan, crash_after)
@@ -236,7 +236,7 @@ def _spec(rng: Random, now: float) -> TrainingRunSpec:
     fields["checkpoint"] = _checkpoint(rng, plain)
     fields["queue"] = rng.choice(("default", "default", "own", "lent"))
     if rng.random() < 0.3:
-        fields["recovery"] = dict(rng.choice(lies.RECOVERIES))
+        fields["recovery"] = dict(rng.choice(edited_runs.RECOVERIES))
     if rng.random() < 0.2:
         fields["onTimeLimit"] = {"action": rng.choice(("Fail", "Requeue")), "leadTime": rng.choice(("0s", "1m"))}
     if rng.random() < 0.1:

@@ -8,8 +8,8 @@ from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.snapshot import PodPhase, PodView
+from support.recovering import RUN, status, train, training
 from support.world import World
-from unit.test_recovery_scenarios import RUN, status, train, training
 
 HUNG_UP = "RuntimeError: socket has gone"  # no sign, and no exception that is known for a complaint about a peer
 

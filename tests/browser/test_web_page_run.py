@@ -1,0 +1,60 @@
+"""The page of a run in a real browser: what it tells of one that trains, waits or has ended."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from harness import browser
+from support.web_desk import Desk
+
+pytestmark = pytest.mark.skipif(browser.program() is None, reason=browser.MISSING)
+
+
+async def test_what_ended_tells_the_last_that_was_known_of_its_ranks(desk: Desk) -> None:
+    await desk.enter("admin", "runs/research/gpt2-debug")
+    text = await desk.tab.text()
+    assert "No worker was heard of yet" not in text
+    assert "Last known, of attempt" in text
+
+
+async def test_saves_of_what_ended_are_told_as_they_were_last_seen(desk: Desk) -> None:
+    await desk.enter("admin", "runs/research/gpt2-debug")
+    cells = "[...document.querySelectorAll('table[aria-label=Checkpoints] tbody tr')].map(r => r.innerText)"
+    [row] = await desk.tab.evaluate(cells)
+    assert "valid on all ranks when they last looked" in row
+
+
+async def test_who_waits_is_told_to_have_waited_since_it_was_made(desk: Desk) -> None:
+    await desk.enter("admin", "runs/research/llama-405b")
+    facts = "Object.fromEntries([...document.querySelectorAll('.facts div')].map(e => e.innerText.split('\\n')))"
+    legend = "document.querySelector('ul.legend').innerText"
+    made = (await desk.tab.evaluate(facts))["Made"].removesuffix(" ago")
+    assert f"waiting for nodes {made}" in " ".join((await desk.tab.evaluate(legend)).split())
+
+
+async def test_a_run_shows_attempts_time_loss_checkpoints_ranks_and_events(desk: Desk) -> None:
+    await desk.enter("admin", "runs/research/llama-70b")
+    text = await desk.tab.text()
+    for words in ("Attempt 3 was ended", "NodeLost", "Where the time went", "repeated or lost", "Conditions"):
+        assert words in text
+    for words in ("Invalid", "did not finish", "a save every 10m", "it is replaced", "8 ranks"):
+        assert words in text
+    for words in (
+        "a step every 1.3 s",
+        "in about 2d",
+        "the last save stopped training for 11s and was on disk after 64s",
+    ):
+        assert words in text
+    count = "document.querySelectorAll('{}').length"
+    assert await desk.tab.evaluate(count.format(".timeline .attempt")) == 4
+    assert await desk.tab.evaluate(count.format(".timeline .fail")) == 3
+    assert await desk.tab.evaluate(count.format(".loss .line")) == 2  # an earlier attempt, and this one
+    assert await desk.tab.evaluate(count.format(".bar rect")) == 9
+
+
+async def test_a_time_of_day_says_of_which_zone(desk: Desk) -> None:
+    await desk.enter("admin", "runs/research/llama-70b")
+    shown = await desk.tab.evaluate("document.querySelector('.ends span').innerText")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC([+-]\d+(:\d+)?)?", shown), shown
