@@ -1,13 +1,16 @@
 """The job that copies checkpoints: its name, its body, and what is believed of its last words."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lockstep.api.checkpoint_spec import ArchiveTier, RetentionSpec
 from lockstep.api.checkpoint_status import ArchiveJobStatus
+from lockstep.archive import outcomes
 from lockstep.core.checkpoints.archive_job import (
+    FINAL_CODES,
     LIST,
     MAX_TOLD,
     RESTORE,
@@ -21,6 +24,7 @@ from lockstep.core.checkpoints.archive_job import (
 )
 from lockstep.core.model.settings import ArchiveSettings
 from lockstep.core.model.snapshot import RunView
+from support.archive_plans import run_of
 from support.world import spec, world
 
 COPY = {"step": 5, "attempt": 1}
@@ -47,8 +51,29 @@ def test_last_words_are_believed_only_where_they_fit_into_status(fields: dict[st
     assert (parse_result(text) is not None) is believed
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        '"checkpoint": {"bytes": Infinity}',
+        '"checkpoint": {"bytes": 1%s}' % ("0" * 30),
+        '"message": "\\udc80"',
+        '"published": [{"step": 1, "attempt": -1}]',
+        '"published": [{"step": 1, "attempt": 1, "time": NaN}]',
+        '"published": [{"step": 1, "attempt": 1, "time": 999999999999999}]',
+        '"published": %s' % ("[" * 4000),
+    ],
+)
+def test_last_words_that_do_not_fit_into_status_are_none(field: str) -> None:
+    assert parse_result(f'{{"format": "{RESULT_FORMAT}", "outcome": "Done", {field}}}') is None
+
+
 @pytest.mark.parametrize("text", ["", "[]", "3", "{", '{"format": "lockstep-archive-job/1"', "[" * 100_000])
 def test_words_of_another_form_say_nothing(text: str) -> None:
+    assert parse_result(text) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "other"}', '{"format": "lockstep-archive-job/1"}', "null"])
+def test_a_message_of_another_form_is_no_result(text: str) -> None:
     assert parse_result(text) is None
 
 
@@ -96,6 +121,13 @@ def test_the_same_work_for_another_archive_has_another_name(action: str, names: 
     assert len({job_name(run(), archive, action, 2, 7, 0) for archive in (ARCHIVE, moved, elsewhere)}) == names
 
 
+def test_job_names_fit_their_label_and_still_tell_the_work_apart() -> None:
+    run, tier = replace(run_of(), name="r" * 40), ArchiveTier(uri="s3://golden/llama")
+    names = {job_name(run, tier, "Upload", 2, step, failures) for step in (10**15, 10**15 + 1) for failures in (0, 1)}
+    assert len(names) == 4
+    assert all(len(name) <= 63 for name in names)
+
+
 @pytest.mark.parametrize(
     ("action", "first", "read_only"),
     [(UPLOAD, "upload", True), (RESTORE, "restore", False), (LIST, "list", True), (TIDY, "prune", False)],
@@ -111,6 +143,11 @@ def test_only_what_writes_to_the_shared_tier_may(action: str, first: str, read_o
     assert container["volumeMounts"][0]["readOnly"] is read_only
     assert body["metadata"]["ownerReferences"][0]["uid"] == view.uid
     assert ("--keep-last" in container["args"]) is (action == TIDY)
+
+
+def test_the_job_gives_up_on_exactly_the_codes_that_the_program_calls_final() -> None:
+    assert FINAL_CODES == outcomes.FINAL_CODES
+    assert len({reason.exit_code for reason in outcomes.REASONS}) == len(outcomes.REASONS)
 
 
 @pytest.mark.parametrize(("checkpoint", "told"), [({}, None), ({"trustTimes": False}, "no")])
