@@ -312,11 +312,11 @@ echo words | srun -n3 -i 1 -l cat > stdin-of-one
 echo words | srun -n3 -i none -l cat > stdin-none
 srun -n3 -i programs cat > stdin-file
 srun -n2 -N2 -r1 bash -c 'echo $SLURM_PROCID $SLURMD_NODENAME' > relative
-srun -n1 -N1 sleep 300 2> cancelled & sleep 1
+srun -n1 -N1 bash -c 'touch begun; exec sleep 300' 2> cancelled & until [ -e begun ]; do sleep 0.2; done
 scancel $SLURM_JOB_ID.$(squeue -s -h -o %i | sed -n 's/.*\.\([0-9]*\)$/\1/p' | sort -n | tail -1)
 wait $!; echo $? >> cancelled
 srun --export=NONE -n1 -N1 bash 2> no-path; echo $? >> no-path
-srun -n1 -N1 sleep 300 2> told & sleep 1
+srun -n1 -N1 bash -c 'touch begun-too; exec sleep 300' 2> told & until [ -e begun-too ]; do sleep 0.2; done
 kill $!; wait $!; echo $? >> told
 srun --export=NONE,MINE=1 -n1 -N1 /bin/bash -c 'echo ${MINE-none} ${SLURM_JOB_NAME-none}' > export
 MINE=2 srun --export=MINE -n1 -N1 /bin/bash -c 'echo ${MINE-none}' >> export
