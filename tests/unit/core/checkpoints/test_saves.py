@@ -8,11 +8,19 @@ from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import SavedCheckpoint, SaveStatus
 from lockstep.api.run_status import AssignmentStatus, StopStatus
 from lockstep.core.checkpoints import saves
-from lockstep.core.checkpoints.saves import is_settled_for, last_trained, listens, save_order, settle_save
+from lockstep.core.checkpoints.saves import (
+    has_just_settled_for,
+    is_settled_for,
+    last_trained,
+    listens,
+    save_order,
+    settle_save,
+)
 from lockstep.core.decide import decide
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import StopReason
 from lockstep.core.model.run_state import RunContext
+from lockstep.core.model.tunables import Tunables
 from lockstep.core.model.worker_report import ProgressReport, TimingReport
 from lockstep.worker import agent
 from support.values import not_none
@@ -240,6 +248,20 @@ def test_a_save_that_was_settled_in_an_earlier_attempt_is_none_of_the_current_on
     assert is_settled_for(w.status("one"), save.reason)
     assert not is_settled_for(w.status("one"), "Drained")
     assert not is_settled_for(changed(w.status("one"), attempt=2), save.reason)
+
+
+@pytest.mark.parametrize(
+    ("grace", "counts_for"), [("0s", saves.FRESH_FOR), ("2m", 240.0), ("30d", 2.0 * Tunables().longest_grace)]
+)
+def test_what_was_saved_for_something_that_did_not_come_counts_for_a_while_whatever_the_grace_period(
+    grace: str, counts_for: float
+) -> None:
+    w = training(checkpoint={"shared": {"claimName": "lustre"}, "gracePeriod": grace})
+    w.request("one", checkpoint_request="a")
+    saved = save_of(w)
+    for later, counts in ((counts_for, True), (counts_for + 1.0, False)):
+        w.now = not_none(saved.time) + later
+        assert has_just_settled_for(w.plan("one"), saved.reason) is counts
 
 
 def test_a_save_that_is_told_of_right_after_its_attempt_ended_was_made() -> None:

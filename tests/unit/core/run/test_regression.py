@@ -62,6 +62,17 @@ def test_what_lives_is_read_off_the_pods_and_their_workers(damage: Callable[[Wor
     assert not plan.deletes
 
 
+@pytest.mark.parametrize("damage", [wiped, edited(start=None)])
+def test_an_attempt_that_is_read_off_its_workers_says_of_how_many_nodes_it_was(damage: Callable[[World], None]) -> None:
+    w = world_with_gang(3)
+    w.train("one", 5)
+    w.work_reports_only()
+    damage(w)
+    plan = w.plan("one")
+    assert not hold_or_rebuild(plan)
+    assert plan.attempt(1).nodes == 3
+
+
 def test_a_status_that_fits_is_left_alone() -> None:
     plan = world_with_gang(2).plan("one")
     assert not hold_or_rebuild(plan)
