@@ -10,7 +10,7 @@ import pytest
 from harness import browser
 from lockstep.api.base.changes import changed
 from support.web_desk import Desk
-from support.web_site import waiting
+from support.web_views import waiting
 
 pytestmark = pytest.mark.skipif(browser.program() is None, reason=browser.MISSING)
 

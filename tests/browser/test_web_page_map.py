@@ -9,7 +9,7 @@ import pytest
 
 from harness import browser
 from support.web_desk import Desk, seated
-from support.web_site import holding, racks
+from support.web_views import holding, racks
 
 pytestmark = pytest.mark.skipif(browser.program() is None, reason=browser.MISSING)
 

@@ -10,7 +10,7 @@ from harness import browser
 from lockstep.api.base.changes import changed
 from lockstep.core.model.plan import Event
 from support.web_desk import HOSTILE, Desk
-from support.web_site import waiting
+from support.web_views import waiting
 
 pytestmark = pytest.mark.skipif(browser.program() is None, reason=browser.MISSING)
 

@@ -8,7 +8,7 @@ import orjson
 from lockstep.controller.web import queue, run
 from lockstep.controller.web.access import Sight
 from support import sample_runs
-from support.web_site import holding, waiting
+from support.web_views import holding, waiting
 
 ALL = Sight(True, frozenset(), nodes=True, queues=True)
 TENANT = Sight(False, frozenset({"research"}), nodes=False, queues=False)

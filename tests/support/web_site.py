@@ -1,239 +1,42 @@
-"""A cluster to look at: nodes in racks, runs of two teams in all states, and an API server that only reviews."""
+"""A cluster to look at: nodes in racks, and runs of two teams in all states."""
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from aiohttp import web
-
 from lockstep.api.base import names
 from lockstep.controller.kube.caller import CallerApi
-from lockstep.controller.kube.credentials import Credentials
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.recent_events import RecentEvents
 from lockstep.controller.runtime.resources import RUNS
 from lockstep.controller.web.server import WebPage
 from lockstep.controller.web.sources import PageSources
 from lockstep.core.model.array_views import RunSetView
-from lockstep.core.model.own_objects import parse_queue, parse_run, parse_run_set
+from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.plan import Event
 from lockstep.core.model.reasons import ActionWord, Recorded
 from lockstep.core.model.snapshot import NodeFailure, NodeView, PodView, QueueView, RunView, Taint
 from lockstep.core.model.tunables import Tunables
-from lockstep.core.model.worker_report import (
-    CheckpointReport,
-    ProgressReport,
-    TimingReport,
-    Verdict,
-    WorkerPhase,
-    WorkerReport,
-)
+from lockstep.core.model.worker_report import TimingReport, Verdict, WorkerReport
 from support import sample_runs
-from support.answering_server import answering_here
-
-GPUS = {names.GPU_RESOURCE: 8, "cpu": 192_000, "memory": 2**41, "pods": 110}
-Json = dict[str, Any]
-
-
-@dataclass
-class ApiServer:
-    """Of the API server what viewers ask by their own tokens. ``may``: by token, ``edit`` and ``logs``."""
-
-    may: dict[str, frozenset[str]] = field(default_factory=dict)
-    lines: list[str] = field(default_factory=lambda: ["step 1", "step 2"])
-    asked: list[tuple[str, str, Mapping[str, str], Any]] = field(default_factory=list)
-    """Method, path, headers, and the query or the body."""
-    answer: tuple[int, Json] | None = None
-    """Instead of what it would say to a change or for a log."""
-    objects: dict[str, Json] = field(default_factory=dict)
-    """What may be read by who may do anything, by path."""
-    url: str = "http://127.0.0.1:1"
-    following: int = 0
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set: what is followed ends."""
-    breaks: bool = False
-    """Rather than to end, it breaks off."""
-
-    @asynccontextmanager
-    async def served(self) -> AsyncIterator[ApiServer]:
-        """It listens."""
-        async with answering_here(self._answer) as self.url:
-            yield self
-
-    async def credentials(self) -> Credentials:
-        """As an operator has them, whose own token and certificate nobody else is to come with."""
-
-        async def own() -> str:
-            return "Bearer the-operators-own"
-
-        return Credentials(self.url, False, None, own, trust=False)
-
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
-        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        changes = request.method != "GET"
-        sent: Any = await request.json() if changes else dict(request.query)
-        self.asked.append((request.method, request.path, dict(request.headers), sent))
-        if self.answer is not None and (changes or request.path not in self.objects):
-            return web.json_response(self.answer[1], status=self.answer[0])
-        rights = self.may.get(token)
-        if rights is None:
-            return web.json_response({"message": "Unauthorized", "code": 401}, status=401)
-        if ("edit" if changes else "logs") not in rights:
-            words = 'forbidden: User "x" cannot do resource "y" in API group "" in the namespace'
-            return web.json_response({"message": words, "reason": "Forbidden", "code": 403}, status=403)
-        if request.method == "POST":
-            return web.json_response({"metadata": {"name": sent["metadata"]["name"], "uid": "uid-made"}})
-        if changes:
-            return web.json_response({})
-        if not request.path.endswith("/log"):
-            found = self.objects.get(request.path)
-            return web.json_response(found or {"message": "not found"}, status=200 if found else 404)
-        response = web.StreamResponse()
-        await response.prepare(request)
-        self.following += 1
-        try:
-            for line in self.lines:
-                await response.write(f"{line}\n".encode())
-            await self.ended.wait()
-            if self.breaks and request.transport is not None:
-                request.transport.abort()
-        finally:
-            self.following -= 1
-        return response
-
-
-@dataclass
-class Reviewer:
-    """The API server's answers. ``users``: by token, name and what they may."""
-
-    users: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
-    asked: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-    down: bool = False
-
-    def admit(self, token: str, name: str, *rights: str) -> None:
-        """``rights``: namespaces where they may get runs and arrays, ``*`` for all; ``no arrays``: runs alone,
-        ``no runs``: arrays alone; ``nodes`` and ``queues`` to list those, ``edit`` to change runs, ``logs`` to read
-        those of pods."""
-        self.users[token] = name, frozenset(rights)
-
-    async def post(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the API server would say."""
-        self.asked.append((path, body))
-        if self.down:
-            raise OSError("connection refused")
-        if path.endswith("tokenreviews"):
-            audiences = list(body["spec"].get("audiences", ()))
-            known = self.users.get(body["spec"]["token"])
-            if known is None or audiences:
-                return {"status": {"authenticated": False}}
-            user = {"username": known[0], "uid": f"uid-{known[0]}", "groups": ["system:authenticated"]}
-            return {"status": {"authenticated": True, "user": user}}
-        spec = body["spec"]
-        rights = next((rights for name, rights in self.users.values() if name == spec["user"]), frozenset())
-        wanted = spec["resourceAttributes"]
-        if wanted.get("subresource") == "log":
-            allowed = "logs" in rights
-        elif wanted["verb"] in ("patch", "create"):
-            allowed = "edit" in rights
-        elif {names.RUN_SETS: "no arrays", names.RUNS: "no runs"}.get(wanted["resource"]) in rights:
-            allowed = False
-        elif wanted["resource"] in (names.RUNS, names.RUN_SETS):
-            allowed = "*" in rights or (wanted["namespace"] in rights and bool(wanted["namespace"]))
-        else:
-            allowed = {"nodes": "nodes", names.QUEUES: "queues"}[wanted["resource"]] in rights
-        return {"status": {"allowed": allowed}}
-
-    def reviews(self, kind: str) -> int:
-        """How often it was asked."""
-        return sum(path.endswith(kind) for path, _ in self.asked)
-
-
-def node(name: str, zone: str, rack: str, **changes: Any) -> NodeView:
-    """An eight-GPU node."""
-    labels = {
-        "topology.kubernetes.io/zone": zone,
-        "topology.kubernetes.io/rack": rack,
-        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
-    }
-    return replace(NodeView(name=name, uid=f"uid-{name}", labels=labels, allocatable=GPUS), **changes)
-
-
-def racks(count: int, per_rack: int = 16, racks_per_zone: int = 16) -> list[NodeView]:
-    """Nodes in their places."""
-    return [
-        node(f"gpu-{i}", f"zone-{i // (per_rack * racks_per_zone) + 1}", f"rack-{i // per_rack + 1}")
-        for i in range(count)
-    ]
-
-
-def raw_run(namespace: str, name: str, count: int, **status: Any) -> Json:
-    """A TrainingRun as the API server has it."""
-    raw = sample_runs.run(name, nodes=count, status=status)
-    raw["metadata"] |= {"namespace": namespace, "uid": f"uid-{namespace}-{name}"}
-    return raw
-
-
-def holding(namespace: str, name: str, nodes: Sequence[str], **changes: Any) -> RunView:
-    """A run that trains on ``nodes``."""
-    raw = sample_runs.running(
-        nodesReady=f"{len(nodes)}/{len(nodes)}",
-        assignment={"revision": 1, "hash": "0" * 16, "nodes": list(nodes), "incarnations": [1] * len(nodes)},
-        **changes,
-    )
-    raw["metadata"] |= {"namespace": namespace, "uid": f"uid-{namespace}-{name}", "name": name}
-    raw["spec"]["nodes"] = len(nodes)
-    raw["metadata"]["creationTimestamp"] = sample_runs.at(100_000)
-    return parse_run(raw)
-
-
-def waiting(namespace: str, name: str, count: int = 4, queue: str = "default", **said: Any) -> RunView:
-    """A run that has been told its place."""
-    raw = sample_runs.pending(name, **{"message": f"needs {count} nodes, 1 fit: the others are booked by runs"} | said)
-    raw["metadata"] |= {"namespace": namespace, "uid": f"uid-{namespace}-{name}"}
-    raw["spec"] |= {"nodes": count, "queue": queue}
-    raw["status"]["nodesReady"] = f"0/{count}"
-    return parse_run(raw)
-
-
-def queue(name: str = "default", **spec: Any) -> QueueView:
-    """A TrainingQueue."""
-    meta = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", "creationTimestamp": sample_runs.at(9000)}
-    return parse_queue({"metadata": meta, "spec": spec})
-
-
-def report(slot: int, on: str, step: int, *, loss: str = "", now: float, **changes: Any) -> WorkerReport:
-    """What a worker that trains last said."""
-    return replace(
-        WorkerReport(
-            slot=slot,
-            incarnation=1,
-            pod_uid=f"pod-{slot}",
-            node=on,
-            phase=WorkerPhase.RUNNING,
-            received_at=now,
-            attempt=2,
-            progress=ProgressReport(step, now, loss),
-            timing=TimingReport(section="Step"),
-        ),
-        **changes,
-    )
-
-
-def saved(step: int, verdict: Verdict = Verdict.VALID, reason: str = "") -> CheckpointReport:
-    """A checkpoint of the shared tier as one worker sees it."""
-    path = f"/shared-checkpoints/c83fa/a4/step-{step}"
-    return CheckpointReport("shared", step, path, verdict, reason, "TorchDCP", 4, bytes=1100 * 2**30)
-
-
-def saved_here(step: int, rank: int) -> CheckpointReport:
-    """The share of one rank on its own disks."""
-    path = f"/local-checkpoints/c83fa/a4/step-{step}/rank-{rank}"
-    return CheckpointReport("local", step, path, Verdict.VALID, "", "TorchDCP", 4, bytes=17 * 2**30)
+from support.web_api import ApiServer, Reviewer
+from support.web_views import (
+    GPUS,
+    Json,
+    holding,
+    member,
+    queue,
+    racks,
+    report,
+    saved,
+    saved_as,
+    saved_here,
+    sweep,
+    waiting,
+)
 
 
 @dataclass
@@ -384,11 +187,6 @@ def _checkpoints(step: int) -> Json:
     }
 
 
-def saved_as(step: int, tier: str) -> Json:
-    """A checkpoint as status has it."""
-    return {"tier": tier, "step": step, "path": f"/{tier}-checkpoints/c83fa/a4/step-{step}", "attempt": 4}
-
-
 _LOST_NODE = "gpu-1037"  # of none of the racks: it was taken away
 _STEPS, _LOST_STEPS = 22_000, 700
 """Of every attempt that has ended: those that the next one went on from, and those that it took after its last save."""
@@ -492,32 +290,6 @@ def _waits(now: float) -> list[RunView]:
             message="queue batch uses 64 of its 64 H100 nodes; the run needs 32",
         ),
     ]
-
-
-SWEEP: Json = {
-    "observedGeneration": 1,
-    "state": "Running",
-    "reason": "RunsActive",
-    "done": "43/100",
-    "counts": {"total": 100, "pending": 55, "running": 2, "succeeded": 41, "failed": 1, "cancelled": 1},
-    "indices": {"active": "43-46", "succeeded": "0-40", "failed": "41", "cancelled": "42"},
-}
-"""Of a hundred indices two train, and two have runs that wait."""
-
-
-def sweep(namespace: str, name: str, status: Json | None = None, **spec: Any) -> RunSetView:
-    """An array of a hundred, eight at once."""
-    meta = {"name": name, "namespace": namespace, "uid": f"uid-{namespace}-{name}", "generation": 1}
-    meta |= {"resourceVersion": "9", "creationTimestamp": sample_runs.at(7200)}
-    asked = {"indices": "0-99", "maxRunning": 8, "template": {"spec": sample_runs.SPEC}} | spec
-    return parse_run_set({"metadata": meta, "spec": asked, "status": SWEEP if status is None else status})
-
-
-def member(owner: RunSetView, index: int, run: RunView) -> RunView:
-    """``run`` as that of an index."""
-    name = f"{owner.name}-{index}"
-    uid = f"uid-{owner.namespace}-{name}"
-    return replace(run, set_uid=owner.uid, set_name=owner.name, namespace=owner.namespace, name=name, uid=uid)
 
 
 def _sweeps(cluster: Cluster) -> None:

@@ -13,7 +13,7 @@ from lockstep.controller.kube.credentials import Credentials, load_credentials
 from lockstep.controller.kube.errors import UnreachableError
 from lockstep.controller.workers.tls import new_authority
 from support.manual_clock import ManualClock
-from support.web_site import ApiServer
+from support.web_api import ApiServer
 
 KUBECONFIG = """
 apiVersion: v1

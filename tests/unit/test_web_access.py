@@ -13,7 +13,7 @@ from lockstep.controller.web.access import Door, Viewer
 from lockstep.controller.web.strangers import TooManyStrangersError
 from lockstep.controller.workers.trust import ReviewUnavailableError, UnauthenticatedError
 from support.manual_clock import ManualClock
-from support.web_site import Reviewer
+from support.web_api import Reviewer
 
 HERE, ELSEWHERE = "192.0.2.1", "198.51.100.7"
 

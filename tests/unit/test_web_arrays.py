@@ -8,15 +8,15 @@ import orjson
 
 from lockstep.controller.web import array, queue
 from lockstep.controller.web.access import Sight
-from support import sample_runs, web_site
+from support import sample_runs, web_views
 from support.web_answers import MINE, NEXT, OWN, TENANT, rows
-from support.web_site import waiting
+from support.web_views import waiting
 
 READER = replace(TENANT, arrays=frozenset({"research"}))
-SWEEP = web_site.sweep("research", "sweep")
-THEIR_SWEEP = web_site.sweep("products", "ads-sweep")
-TRAINS = web_site.member(SWEEP, 43, OWN)
-LINED_UP = [web_site.member(SWEEP, index, MINE) for index in (45, 46)]
+SWEEP = web_views.sweep("research", "sweep")
+THEIR_SWEEP = web_views.sweep("products", "ads-sweep")
+TRAINS = web_views.member(SWEEP, 43, OWN)
+LINED_UP = [web_views.member(SWEEP, index, MINE) for index in (45, 46)]
 
 
 def with_arrays(runs: Any, sight: Sight, *sets: Any) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def test_what_waits_of_an_array_is_one_row_in_the_place_of_the_first_of_its_runs
 
 
 def test_an_array_without_a_run_in_line_waits_as_well() -> None:
-    idle = web_site.sweep("research", "idle", {})
+    idle = web_views.sweep("research", "idle", {})
     found = with_arrays([], READER, idle)["queues"]
     assert [(each["name"], [row["array"] for row in each["waiting"]]) for each in found] == [
         ("default", ["idle_[0-99%8]"])
@@ -45,7 +45,7 @@ def test_an_array_without_a_run_in_line_waits_as_well() -> None:
 
 
 def test_arrays_that_go_on_are_listed_for_those_who_may_read_them() -> None:
-    over = web_site.sweep("research", "over", {"conditions": [sample_runs.condition("Finished", "True", "Succeeded")]})
+    over = web_views.sweep("research", "over", {"conditions": [sample_runs.condition("Finished", "True", "Succeeded")]})
     found = with_arrays([TRAINS], READER, SWEEP, THEIR_SWEEP, over)
     assert [each["name"] for each in found["arrays"]] == ["sweep"]
     assert found["arrays"][0]["counts"] == {"succeeded": 41, "failed": 1, "cancelled": 1, "running": 2, "pending": 55}

@@ -17,7 +17,7 @@ from lockstep.core.model.tunables import Tunables
 from support import web_site
 from support.manual_clock import ManualClock
 from support.web_answers import ALL, NOW, OWN, TENANT, THEIRS, listed, paged
-from support.web_site import holding, node
+from support.web_views import holding, node
 
 
 def facts(nodes: Any, runs: Any, pods: Any = None, foreign: Any = None) -> fleet.FleetFacts:

@@ -14,7 +14,7 @@ from lockstep.api.run_status import Condition
 from lockstep.controller.web import logs
 from lockstep.core.model.assignment import released
 from lockstep.core.model.worker_report import StackReport, WorkerPhase
-from support.web_site import report
+from support.web_views import report
 from support.web_visitor import RUN, UID, Visited, visited
 
 

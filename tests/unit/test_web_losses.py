@@ -10,7 +10,7 @@ from lockstep.core.model.worker_report import ProgressReport
 from support import sample_runs, web_site
 from support.manual_clock import ManualClock
 from support.web_answers import NOW, OWN
-from support.web_site import report
+from support.web_views import report
 
 
 class Watched:

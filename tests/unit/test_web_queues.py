@@ -9,10 +9,10 @@ from lockstep.api.base.changes import changed
 from lockstep.controller.web import queue
 from lockstep.controller.web import rows as table_rows
 from lockstep.present.runs import queue_of
-from support import sample_runs, web_site
+from support import sample_runs, web_site, web_views
 from support.manual_clock import ManualClock
 from support.web_answers import ALL, MINE, NEXT, NOBODY_AT_ALL, NOW, OWN, TENANT, THEIRS, listed, rows
-from support.web_site import waiting
+from support.web_views import waiting
 
 
 def test_a_queue_lists_who_waits_by_position() -> None:
@@ -32,7 +32,7 @@ def test_runs_of_others_appear_as_far_as_visibility_allows(
     visibility: str, own: bool, shown: list[str], hidden: int
 ) -> None:
     idle = replace(OWN, namespace="research")  # a run in the queue that does not wait
-    found = listed([NEXT, MINE if own else idle], TENANT, web_site.queue(visibility=visibility))
+    found = listed([NEXT, MINE if own else idle], TENANT, web_views.queue(visibility=visibility))
     assert rows(found) == shown
     assert found["queues"][0]["hidden"] == hidden
 
@@ -44,12 +44,12 @@ def test_of_a_foreign_run_nothing_but_name_and_position_is_told() -> None:
 
 
 def test_who_has_nothing_in_a_queue_does_not_hear_of_it() -> None:
-    assert listed([NEXT, THEIRS], NOBODY_AT_ALL, web_site.queue("skunkworks"))["queues"] == []
-    assert "skunkworks" not in json.dumps(listed([MINE], TENANT, web_site.queue("skunkworks")))
+    assert listed([NEXT, THEIRS], NOBODY_AT_ALL, web_views.queue("skunkworks"))["queues"] == []
+    assert "skunkworks" not in json.dumps(listed([MINE], TENANT, web_views.queue("skunkworks")))
 
 
 def test_quotas_and_usage_are_for_those_who_may_list_queues() -> None:
-    view = web_site.queue(quotas=[{"gpuType": "H100", "nominalNodes": 64}])
+    view = web_views.queue(quotas=[{"gpuType": "H100", "nominalNodes": 64}])
     assert "quotas" in listed([MINE], ALL, view)["queues"][0]
     assert not {"quotas", "status", "cohort"} & set(listed([MINE], TENANT, view)["queues"][0])
 
@@ -79,7 +79,10 @@ def test_a_queue_that_only_ended_runs_name_is_no_card() -> None:
     spec = changed(ended.spec, queue="reserch") if ended.spec is not None else None
     gone = replace(ended, namespace="research", spec=spec)
     assert [each["name"] for each in listed([gone], TENANT)["queues"]] == ["default"]
-    assert [each["name"] for each in listed([gone], ALL, web_site.queue("reserch"))["queues"]] == ["default", "reserch"]
+    assert [each["name"] for each in listed([gone], ALL, web_views.queue("reserch"))["queues"]] == [
+        "default",
+        "reserch",
+    ]
 
 
 def test_ten_thousand_runs_are_cut_to_what_can_be_read() -> None:
@@ -103,5 +106,5 @@ def test_the_length_of_the_line_counts_once_however_many_queues_and_namespaces_t
     for module in (queue, table_rows):
         monkeypatch.setattr(module, "queue_of", lambda run: looked_at.append(run.key) or queue_of(run))
     many = [replace(MINE, namespace=f"team-{i % 64}", name=f"r{i}", uid=f"u{i}") for i in range(500)]
-    queue.queues(queue.QueueFacts(many, [web_site.queue(f"q{i}") for i in range(50)]), ALL)
+    queue.queues(queue.QueueFacts(many, [web_views.queue(f"q{i}") for i in range(50)]), ALL)
     assert len(looked_at) <= 4 * len(many)

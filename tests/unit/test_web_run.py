@@ -15,7 +15,7 @@ from lockstep.core.model.worker_report import StepEnd, TimingReport, Verdict, Wo
 from support import sample_runs, web_site
 from support.manual_clock import ManualClock
 from support.web_answers import NOW, OWN, paged
-from support.web_site import report, saved
+from support.web_views import report, saved
 
 
 def test_a_run_is_told_in_the_sentences_of_the_command_line() -> None:
