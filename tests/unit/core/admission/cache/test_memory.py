@@ -234,6 +234,15 @@ def test_a_pass_over_runs_that_nothing_holds_back_decides_as_one_that_remembers_
         snapshot = carried_out(snapshot, plan)
 
 
+def test_what_a_pass_remembers_of_a_run_goes_with_the_run() -> None:
+    memory = CycleMemory()
+    runs = [run(f"r{number}", 8) for number in range(3)]
+    admit(world(runs), Tunables(), NOW, memory)
+    assert set(memory.run_index.rows) == {"uid-r0", "uid-r1", "uid-r2"}
+    admit(world(runs[:1]), Tunables(), NOW, memory)
+    assert set(memory.run_index.rows) == {"uid-r0"}
+
+
 def test_those_that_are_gone_are_not_kept_for_when_they_would_have_been_judged() -> None:
     memory, tunables = CycleMemory(), Tunables(admission=AdmissionSettings(changed(WEIGHTS, age=0)))
     for at in range(300):  # each is held until some day, and replaced by another
