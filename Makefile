@@ -108,8 +108,8 @@ build-kind: setup ## Build what the nodes of `make e2e` run where no registry ha
 
 monitoring: build-promtool build-prometheus ## Build what the tests of alerts need (once; about 3 minutes on 2 cores)
 
-test: setup-demo build build-helm build-versitygw monitoring lint ## All checks and tests but those in a browser (`test-browser`), four parts at a time: those with clusters mostly wait
-	@$(MAKE) --keep-going --jobs=4 --output-sync=target --no-print-directory test-nodes test-cluster test-unit test-others
+test: setup-demo build build-helm build-versitygw monitoring lint ## All checks and tests but those in a browser (`test-browser`), three parts at a time: those with clusters mostly wait
+	@$(MAKE) --keep-going --jobs=3 --output-sync=target --no-print-directory test-cluster test-nodes test-unit test-others
 
 test-nodes: setup-demo build build-versitygw mpi-ready ray-ready
 	.venv/bin/pytest tests/nodes -m "not nightly" --durations=20
