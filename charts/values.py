@@ -227,8 +227,9 @@ class Values(Section):
     namespaces: Annotated[list[Name], Field(json_schema_extra={"uniqueItems": True})] = Field(
         [], examples=[["team-a", "team-b"]]
     )
-    """Namespaced install: only in these may the operator write, and only their runs are looked after. It still reads
-    nodes and pods of the whole cluster: nodes are shared. All namespaces when empty."""
+    """Namespaced install: only in these may the operator create and delete what runs need, and only their runs are
+    looked after. It still reads nodes and pods of the whole cluster and patches nodes: nodes are shared. All namespaces
+    when empty."""
     replicas: Annotated[int, Field(ge=1, le=3)] = 2
     """One leads, the others are warm and take over within seconds; workers are sent to the one that leads. With
     `history.claimName` there is always one."""
