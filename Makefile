@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 # The parts of `make nightly`: each is a job of its own in the workflow.
-NIGHTLY := outages faults launchers kind random formats fresh scale benches
+NIGHTLY := outages faults launchers kind random formats fresh scale benches audit
 
 .PHONY: help setup setup-demo check lint subjects coverage build build-kind monitoring test test-nodes test-cluster test-others audit \
 	test-containers test-browser test-outages test-unit test-more fuzz nightly fresh generate image e2e e2e-all cluster-up cluster-down cluster-status demo demo-scale playground \
@@ -180,7 +180,7 @@ endif
 	$(call environment,ray)
 
 test-unit: setup-demo mpi-ready ## Only the tests that need no cluster
-	.venv/bin/pytest tests/unit --durations=20
+	.venv/bin/pytest tests/unit -n 2 --dist worksteal --durations=20  # many wait for processes
 
 test-more: setup ## The property tests with other examples each time, ROUNDS times over (default: 3)
 	for round in $$(seq $(or $(ROUNDS),3)); do \
@@ -219,6 +219,8 @@ nightly-scale:
 nightly-benches:
 	$(MAKE) --keep-going --no-print-directory bench-failover bench-launch bench-recover-full bench-admission-full \
 		bench-overload-full bench-steps
+
+nightly-audit: audit
 
 generate: setup ## Write crds/, the generated docs, and what is made from the chart
 	$(RUN) -m lockstep.api.codegen.crdgen
