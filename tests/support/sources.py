@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import gc
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TypeVar, cast
@@ -15,27 +16,36 @@ CORE = PACKAGE / "core"
 Node = TypeVar("Node", bound=ast.AST)
 
 
-@cache
-def trees() -> Mapping[Path, ast.Module]:
-    """By file of the package."""
-    gc.disable()  # a million objects that stay: to look for garbage among them takes longer than to make them
+@contextmanager
+def _made_to_stay() -> Iterator[None]:
+    """A million objects: to look for garbage among them takes longer than to make them."""
+    gc.disable()
     try:
-        return {path: ast.parse(path.read_bytes()) for path in sorted(PACKAGE.rglob("*.py"))}
+        yield
     finally:
         gc.freeze()
         gc.enable()
 
 
+@cache
+@_made_to_stay()
+def trees() -> Mapping[Path, ast.Module]:
+    """By file of the package."""
+    return {path: ast.parse(path.read_bytes()) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
 def nodes(kind: type[Node], folder: Path = PACKAGE) -> Sequence[tuple[Path, Node]]:
     """Every node of exactly this kind in ``folder``, and its file there."""
-    found = cast("Sequence[tuple[Path, Node]]", _by_kind()[kind])
-    return [(path.relative_to(folder), node) for path, node in found if path.is_relative_to(folder)]
+    return cast("Sequence[tuple[Path, Node]]", _nodes_in(folder)[kind])
 
 
 @cache
-def _by_kind() -> Mapping[type[ast.AST], Sequence[tuple[Path, ast.AST]]]:
+@_made_to_stay()
+def _nodes_in(folder: Path) -> Mapping[type[ast.AST], Sequence[tuple[Path, ast.AST]]]:
     found: defaultdict[type[ast.AST], list[tuple[Path, ast.AST]]] = defaultdict(list)
     for path, tree in trees().items():
-        for node in ast.walk(tree):
-            found[type(node)].append((path, node))
+        if path.is_relative_to(folder):
+            inside = path.relative_to(folder)
+            for node in ast.walk(tree):
+                found[type(node)].append((inside, node))
     return found

@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-import lockstep
+from support.sources import PACKAGE, trees
 
-PACKAGE = Path(lockstep.__file__).parent
 COUNTED = (
     "attempts", "checkpoints", "claims", "components", "containers", "copies", "days", "domains", "entries", "events",
     "failures", "files", "GPUs", "hours", "incarnations", "indices", "jobs", "levels", "lines", "minutes", "nodes",
@@ -62,7 +60,7 @@ EXCEPTIONS = {
 """With why: what is never one, or not ours to say."""
 
 
-def counts_said(source: str) -> Iterator[str]:
+def counts_said(tree: ast.AST) -> Iterator[str]:
     """``{value} nodes`` of each f-string in which a count that may be one is followed by more than one."""
 
     def look(node: ast.AST) -> Iterator[str]:
@@ -77,7 +75,7 @@ def counts_said(source: str) -> Iterator[str]:
         for child in ast.iter_child_nodes(node):
             yield from look(child)
 
-    yield from look(ast.parse(source))
+    yield from look(tree)
 
 
 def _tells_one_apart(test: ast.expr) -> bool:
@@ -95,20 +93,18 @@ def _is_no_count(value: ast.expr) -> bool:
 
 
 def test_a_count_of_one_is_said_as_one() -> None:
-    found = {
-        f"{path.relative_to(PACKAGE)}: {said}"
-        for path in PACKAGE.rglob("*.py")
-        for said in counts_said(path.read_text())
-    }
+    found = {f"{path.relative_to(PACKAGE)}: {said}" for path, tree in trees().items() for said in counts_said(tree)}
     assert sorted(found - EXCEPTIONS.keys()) == [], "say it by plural(), or list it with why it is never one"
     assert sorted(EXCEPTIONS.keys() - found) == [], "nobody says that any more"
 
 
 def test_such_counts_are_found_wherever_they_stand() -> None:
-    assert list(counts_said('f"{count} nodes"')) == ["{count} nodes"]
-    assert list(counts_said('say(f"of {len(ranks)} other ranks: {why}" if why else "")')) == [
-        "{len(ranks)} other ranks"
-    ]
+    assert counts_in('f"{count} nodes"') == ["{count} nodes"]
+    assert counts_in('say(f"of {len(ranks)} other ranks: {why}" if why else "")') == ["{len(ranks)} other ranks"]
     for text in ("f\"{plural(count, 'node')}\"", 'f"{MOST} nodes"', 'f"{run.name} runs"', 'f"{pace} steps/s"'):
-        assert list(counts_said(text)) == []
-    assert list(counts_said('"a node" if count == 1 else f"{count} nodes"')) == []
+        assert counts_in(text) == []
+    assert counts_in('"a node" if count == 1 else f"{count} nodes"') == []
+
+
+def counts_in(source: str) -> list[str]:
+    return list(counts_said(ast.parse(source)))
