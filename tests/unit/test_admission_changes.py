@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import msgspec
 import orjson
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -245,6 +246,7 @@ def _nodes_of(snapshot: ClusterSnapshot, index: NodeIndex) -> list[tuple[str, ..
     return [index.names(index.mask(view.node for view in views)) for views in (live, staying)]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(150))
 @given(st.integers(0, 2**32), st.lists(st.sampled_from([None, None, 0, 1, 2]), min_size=1, max_size=8))
 def test_cycles_told_what_has_changed_decide_as_one_that_looks_at_everything(

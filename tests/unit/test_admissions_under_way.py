@@ -353,6 +353,7 @@ async def test_what_is_on_its_way_is_waited_for_at_the_end(world: SlowWorld) -> 
     assert world.written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beside", [True, False])
 async def test_the_lease_is_not_given_up_while_a_write_may_still_take_effect(world: SlowWorld, beside: bool) -> None:
     """A successor that reads too early would give its nodes to somebody else."""

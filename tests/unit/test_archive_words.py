@@ -97,6 +97,7 @@ def test_what_opens_a_door_is_not_told(said: str, told: str) -> None:
     assert presentable(said) == told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("letter", ["x", "é", "漢", "😀", "\x01", "\n", '"', "\\", "\udc80"])
 def test_the_last_words_of_a_job_fit_and_can_be_read_whatever_they_are(
     letter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -235,6 +235,7 @@ def test_a_forecast_keeps_to_the_time_before_which_a_job_may_not_start(site: Sit
         assert dict(estimate_starts(*site.arguments, 1))[job.uid].start == (first[0] if first is not None else None)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=examples(60))
 def test_the_first_in_order_starts_no_later_than_it_was_first_promised(data: st.DataObject) -> None:

@@ -68,6 +68,7 @@ def test_another_load_leaves_the_jobs_and_the_length_of_the_day_as_they_are() ->
         assert share(arrivals, lambda job: 2 <= hour(job) < 6) < 0.1
 
 
+@pytest.mark.slow
 def test_jobs_come_in_order(long: list[Arrival]) -> None:
     assert long[0].at > 0
     assert all(earlier.at <= later.at for earlier, later in pairwise(long))

@@ -167,6 +167,7 @@ async def test_a_worker_one_step_behind_or_ahead_is_served_in_every_step_of_a_ch
     assert await handshake(world.server, client_of(bundles[-1]), HOSTS[0]) == "TLSv1.3"  # the context in use has it
 
 
+@pytest.mark.slow
 async def test_what_was_asked_for_is_done_once(world: World) -> None:
     world.ask()
     await world.clock.advance(30 * DAY)

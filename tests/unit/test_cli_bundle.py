@@ -159,6 +159,7 @@ def test_a_bundle_is_for_its_owner_alone_and_has_its_name_once_it_is_whole(tmp_p
     assert list(tmp_path.iterdir()) == [target]
 
 
+@pytest.mark.slow
 def test_the_logs_of_a_large_gang_are_never_in_memory_all_at_once(tmp_path: Path) -> None:
     class Large(Recorded):
         def list(self, path: str, **query: object) -> dict[str, Any]:

@@ -50,6 +50,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_whatever_is_written_is_read_back_the_same_by_either_reader(value: Any) -> None:
     text = as_yaml(value)

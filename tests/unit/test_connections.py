@@ -197,6 +197,7 @@ async def test_connections_that_never_shake_hands_are_cut_when_there_is_no_room(
             writer.close()
 
 
+@pytest.mark.slow
 async def test_headers_that_come_slowly_are_not_waited_for() -> None:
     async with listening(Connections(HastyClock(), prove_seconds=0.2), None) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -221,6 +222,7 @@ def head(size: int, *, ends: bool = False, headers: int = 4) -> bytes:
     return start + b"\r\n".join(lines) + end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tls", [True, False], ids=["TLS", "plain"])
 async def test_heads_that_never_end_hold_no_more_than_there_is_room_for_and_others_are_answered(
     material: Material, tls: bool

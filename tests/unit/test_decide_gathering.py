@@ -188,6 +188,7 @@ def test_a_gang_that_goes_back_chooses_nothing_that_is_being_removed(goes_back: 
     assert w.status("one").state == "Running"
 
 
+@pytest.mark.slow
 def test_inventories_are_merged_only_when_something_was_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     w = trained(100)
     w.pass_time(w.tunables.progress_write_interval * 2)

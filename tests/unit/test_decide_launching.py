@@ -165,6 +165,7 @@ def test_an_assignment_too_large_for_status_is_moved_out_of_it_by_every_write(no
         assert named.endswith(hashlib.sha256(content).hexdigest()[:16])
 
 
+@pytest.mark.slow
 def test_a_gang_of_which_no_worker_reaches_the_operator_gives_its_nodes_back_and_blames_none_of_them() -> None:
     w = admitted(nodes=3)
     for number, (name, pod) in enumerate(w.pods.items()):

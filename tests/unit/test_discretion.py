@@ -3,6 +3,7 @@
 from dataclasses import replace
 from random import Random
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +44,7 @@ def carried_out(snapshot: ClusterSnapshot, plan: ClusterPlan) -> ClusterSnapshot
     return replace(snapshot, runs=tuple(replace(r, status=written.get(r.uid, r.status)) for r in snapshot.runs))
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(150))
 @given(st.integers(0, 2**32))
 def test_no_name_of_another_namespace_is_in_what_is_written(seed: int) -> None:

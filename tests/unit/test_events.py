@@ -151,6 +151,7 @@ async def test_a_failure_to_post_stops_nothing(world: World) -> None:
     assert [event["reason"] for event in world.kube.created] == ["PodRefused"]
 
 
+@pytest.mark.slow
 async def test_a_flood_is_bounded_and_counted(world: World) -> None:
     for number in range(10_100):
         world.recorder.warn(RUN, "PodRefused", "CreatePod", f"pod {number}")

@@ -100,6 +100,7 @@ def test_what_a_real_library_left_is_judged_as_it_was_recorded(case: Case, form:
     assert verify_checkpoint(str(path), form=case.form)[0] == case.verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", cases("whole"), ids=named)
 def test_a_file_that_is_lost_or_cut_makes_it_invalid_unless_it_is_not_needed(case: Case, tmp_path: Path) -> None:
     unnoticed, noticed = [], 0

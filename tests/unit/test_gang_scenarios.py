@@ -119,6 +119,7 @@ def test_a_node_that_keeps_losing_the_pod_is_left() -> None:
     assert [entry.node for entry in status.recovery.excluded_nodes] == [first]
 
 
+@pytest.mark.slow
 def test_not_ready_alone_stops_nobody() -> None:
     w = running(world(4, racks_of=2))
     for name in w.status("llama").assignment.nodes:

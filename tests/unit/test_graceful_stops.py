@@ -166,6 +166,7 @@ def test_a_requeue_request_saves_first_and_time_counts_anew() -> None:
 
 
 class TestTimeLimit:
+    @pytest.mark.slow
     def test_the_save_is_asked_for_lead_time_before_the_limit(self) -> None:
         w = training(timeLimit="2h", onTimeLimit={"leadTime": "20m"})
         w.pass_time(100 * 60 - 30, step=60)
@@ -175,6 +176,7 @@ class TestTimeLimit:
         assert w.status("one").reason == "TimeLimit"
         assert outcome(w) == "Saved"
 
+    @pytest.mark.slow
     def test_requeue_lets_the_run_go_on_later_from_its_save(self) -> None:
         w = training(timeLimit="1h", onTimeLimit={"action": "Requeue"}, recovery={"hangTimeout": "Disabled"})
         w.pass_time(51 * 60, step=60)
@@ -184,6 +186,7 @@ class TestTimeLimit:
         assert start.resume is not None
         assert start.resume.step == saved_step(w)
 
+    @pytest.mark.slow
     def test_suspended_time_does_not_count_and_earlier_time_with_nodes_does(self) -> None:
         w = training(timeLimit="2h")
         w.pass_time(3600, step=60)
@@ -219,6 +222,7 @@ class TestTimeLimit:
         w.pass_time(30, step=10)
         assert phase(w) in (Phase.STOPPING, Phase.FINISHED)
 
+    @pytest.mark.slow
     def test_a_short_lead_time_is_not_all_for_the_save(self) -> None:
         """The ranks are to have ended by the limit, however long the save takes."""
         w = training(timeLimit="1h", onTimeLimit={"leadTime": "2m"}, recovery={"hangTimeout": "Disabled"})

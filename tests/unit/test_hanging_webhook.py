@@ -128,6 +128,7 @@ def gang(namespace: str, pods: int) -> Plan:
 DRY_RUN = Plan(dry_run=DryRunPod(1, {"spec": {}}, ()))
 
 
+@pytest.mark.slow
 async def test_a_gang_whose_webhook_hangs_holds_up_nobody_elses_pods() -> None:
     scene = Scene("a")
     working = asyncio.ensure_future(scene.queue.run(scene.work, WORKERS))
@@ -145,6 +146,7 @@ async def test_a_gang_whose_webhook_hangs_holds_up_nobody_elses_pods() -> None:
     working.cancel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "method"), [(gang("a", 256), "POST"), (stop("a", 256), "DELETE")], ids=["made", "deleted"]
 )
@@ -162,6 +164,7 @@ async def test_a_worker_comes_back_from_a_gang_whose_webhook_hangs(plan: Plan, m
     working.cancel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "method"),
     [(DRY_RUN, "POST"), (gang("a", 3), "POST"), (stop("a", 3), "DELETE")],
@@ -192,6 +195,7 @@ class AsksForPatience(Answer):
         self.headers = {"Retry-After": "2"}
 
 
+@pytest.mark.slow
 async def test_a_worker_comes_back_from_a_webhook_that_asks_for_patience_again_and_again() -> None:
     scene = Scene()
 
@@ -224,6 +228,7 @@ async def test_pods_that_were_never_sent_cost_a_run_nothing_of_its_pace() -> Non
     working.cancel()
 
 
+@pytest.mark.slow
 async def test_one_namespace_that_is_alone_has_as_many_pods_made_at_once_as_there_may_be() -> None:
     scene = Scene()
     made = [asyncio.ensure_future(scene.client.create(PODS, {}, "a")) for _ in range(2000)]

@@ -171,6 +171,7 @@ async def test_the_last_number_is_not_followed_by_the_first(kube: Kube) -> None:
     assert "used up" in told.value.words
 
 
+@pytest.mark.slow
 async def test_however_many_batch_jobs_wait_for_a_number_each_gets_one_and_no_other_is_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -42,6 +42,7 @@ async def watching(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watching]:
         yield watching
 
 
+@pytest.mark.slow
 async def test_what_is_listed_and_what_happens_then_is_in_the_store(watching: Watching) -> None:
     api = watching.api
     await watching.until_watching()
@@ -85,6 +86,7 @@ async def test_hostile_objects_in_a_list_are_told_as_well(monkeypatch: pytest.Mo
             assert watching.runs == told
 
 
+@pytest.mark.slow
 async def test_a_run_deleted_while_a_watch_was_down_is_gone_once_that_has_expired(watching: Watching) -> None:
     api = watching.api
     await watching.until_watching()
@@ -110,6 +112,7 @@ async def test_a_run_whose_deletion_no_watch_ever_tells_is_gone_with_the_next_li
     comparing.cancel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [400, 403, 404, 410, 422, 429, 500, 504])
 async def test_no_answer_of_the_api_server_ends_kopf(watching: Watching, code: int) -> None:
     api = watching.api
@@ -123,6 +126,7 @@ async def test_no_answer_of_the_api_server_ends_kopf(watching: Watching, code: i
     await watching.until(lambda: watching.runs == {"one": ""})
 
 
+@pytest.mark.slow
 async def test_an_error_in_a_watch_has_the_kind_listed_anew(watching: Watching) -> None:
     api = watching.api
     await watching.until_watching()
@@ -142,6 +146,7 @@ async def test_a_watch_goes_on_behind_echoes_too(watching: Watching) -> None:
     await watching.until(lambda: ("watch", names.RUNS, "150") in api.asked[begun:])
 
 
+@pytest.mark.slow
 async def test_arrays_are_watched_once_they_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after an upgrade without their CRD."""
     monkeypatch.setattr(own_kinds, "_ASK_EVERY", 0.05)
@@ -168,6 +173,7 @@ async def test_kopf_waits_for_the_definitions_of_runs_and_queues(monkeypatch: py
             await watching.until_watching()
 
 
+@pytest.mark.slow
 async def test_a_token_that_is_refused_is_read_anew(watching: Watching) -> None:
     api = watching.api
     await watching.until_watching()

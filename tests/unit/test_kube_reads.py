@@ -101,6 +101,7 @@ async def test_watch_lines_come_whole_however_they_are_cut(kube: KubeClient, fak
     assert got == lines
 
 
+@pytest.mark.slow
 async def test_a_silent_watch_is_given_up(kube: KubeClient, fake: FakeServer) -> None:
     async def falls_silent(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()

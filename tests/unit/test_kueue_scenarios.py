@@ -154,6 +154,7 @@ def test_an_evicted_run_resumes_from_its_save_once_it_is_admitted_again() -> Non
     assert world.status("run").attempt == 2
 
 
+@pytest.mark.slow
 def test_a_preempted_run_makes_room_for_the_one_that_kueue_prefers() -> None:
     world = kueue_world(pods=2, preempts=True)
     world.classes = {"high": 10}
@@ -332,6 +333,7 @@ def test_two_failed_nodes_end_in_an_eviction_a_save_where_possible_and_another_a
     assert not set(nodes(world)) & world.double.unhealthy
 
 
+@pytest.mark.slow
 def test_a_node_that_only_we_leave_is_asked_around() -> None:
     world = running(levels=(RACK, HOSTNAME))
     bad = nodes(world)[1]
@@ -398,6 +400,7 @@ def test_a_paused_gang_makes_room_for_kueue_after_a_save_and_comes_back_when_it_
     assert phase(world) is Phase.RUNNING
 
 
+@pytest.mark.slow
 def test_a_gang_that_is_left_alone_is_not_stopped_for_a_size_of_its_own() -> None:
     world = running()
     world.format = "TorchDCP"  # which three can load of two

@@ -55,6 +55,7 @@ async def test_writes_are_slow_when_half_of_them_are(clock: ManualClock, writes:
     assert not meter.is_overloaded()
 
 
+@pytest.mark.slow
 async def test_what_is_remembered_of_a_loop_that_is_always_late_is_bounded(clock: ManualClock) -> None:
     meter = LagMeter(clock)
     watching = asyncio.ensure_future(meter.watch())

@@ -16,6 +16,7 @@ def outcome(w: World, run: str = "one") -> tuple[str, str]:
     return ended.status, ended.reason
 
 
+@pytest.mark.slow
 def test_the_queues_time_limit_ends_a_run_that_names_none() -> None:
     w = world(2, listens=True)
     w.queue(limits={"defaultTimeLimit": "1h"})
@@ -42,6 +43,7 @@ def test_a_limit_that_was_cut_holds_until_another_is_written() -> None:
     assert outcome(w) == ("True", "TimeLimit")
 
 
+@pytest.mark.slow
 def test_a_limit_that_is_lengthened_stops_at_the_queues_longest() -> None:
     w = world(2, listens=True)
     w.queue(limits={"maxTimeLimit": "1h"})

@@ -173,6 +173,7 @@ async def test_what_cannot_be_seen_is_unknown_and_a_right_that_lacks_is_not_trie
     assert [each.named.name for each in (await looking.up(ObjectKind.CLAIM, "three")).missing] == ["three"]
 
 
+@pytest.mark.slow
 async def test_thousands_of_runs_that_name_the_same_cost_one_request_and_a_second_one_when_it_may_have_changed() -> (
     None
 ):

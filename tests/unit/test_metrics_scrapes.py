@@ -81,6 +81,7 @@ class Ticks:
             await asyncio.sleep(0)
 
 
+@pytest.mark.slow
 async def test_a_scrape_of_thousands_of_runs_lets_others_have_their_turn(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +95,7 @@ async def test_a_scrape_of_thousands_of_runs_lets_others_have_their_turn(
     assert text.count("lockstep_run_attempt{") == 600
 
 
+@pytest.mark.slow
 async def test_everybody_who_scrapes_a_large_cluster_at_once_is_given_the_same(world: World) -> None:
     world.runs = [run(f"r{n}", FULL, "default") for n in range(200)]
     asked: list[float] = []

@@ -88,6 +88,7 @@ def never_content(snapshot: RunSnapshot, plan: Plan) -> Plan:
     return replace(plan, status=changed(plan.status or snapshot.run.status, spares=f"{told + 1}"))
 
 
+@pytest.mark.slow
 async def test_a_run_whose_status_never_comes_to_rest_is_written_at_a_pace_and_to_its_last_change(scene: Scene) -> None:
     await scene.begin("wild")
     scene.spoil = never_content
@@ -101,6 +102,7 @@ async def test_a_run_whose_status_never_comes_to_rest_is_written_at_a_pace_and_t
     assert scene.api.view("wild").status.spares == "the end"
 
 
+@pytest.mark.slow
 async def test_it_delays_no_other_run(scene: Scene) -> None:
     await scene.begin("wild")
     scene.spoil = never_content
@@ -111,6 +113,7 @@ async def test_it_delays_no_other_run(scene: Scene) -> None:
     assert any(pod["metadata"]["name"].startswith("calm") for pod in scene.api.pods.values())
 
 
+@pytest.mark.slow
 async def test_a_run_that_waits_says_so_once(scene: Scene) -> None:
     await scene.begin("wild")
     scene.spoil = never_content
@@ -120,6 +123,7 @@ async def test_a_run_that_waits_says_so_once(scene: Scene) -> None:
     assert said == [EventReason.PACED]
 
 
+@pytest.mark.slow
 async def test_one_whose_events_never_end_waits_too(scene: Scene) -> None:
     await scene.begin("wild")
     noise = Event("Warning", EventReason.POD_LOST, ActionWord.REPLACE_POD, "again")
@@ -177,6 +181,7 @@ async def gang_of_five(scene: Scene) -> None:
     await scene.live(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refusal", REFUSALS)
 async def test_pods_that_are_refused_are_not_held_against_a_gang_as_made(scene: Scene, refusal: KubeError) -> None:
     asked = refuse(scene, refusal)
@@ -187,6 +192,7 @@ async def test_pods_that_are_refused_are_not_held_against_a_gang_as_made(scene: 
     assert scene.tallies.paced["Pods"] == scene.tallies.paced["Refused"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refusal", REFUSALS)
 async def test_a_run_that_is_looked_at_all_the_time_has_its_pods_refused_at_a_pace(
     scene: Scene, refusal: KubeError
@@ -201,6 +207,7 @@ async def test_a_run_that_is_looked_at_all_the_time_has_its_pods_refused_at_a_pa
     assert scene.tallies.paced["Refused"] > 0
 
 
+@pytest.mark.slow
 async def test_a_run_whose_look_took_long_is_looked_at_again_after_a_hundred_times_as_long(scene: Scene) -> None:
     await scene.begin("wild", "calm")
 
@@ -333,6 +340,7 @@ async def test_looks_for_stop_orders_are_seldom_and_rest_as_long_as_others(
     assert 1 <= len(asked) <= most
 
 
+@pytest.mark.slow
 async def test_what_a_run_has_cost_is_forgotten_with_it(scene: Scene) -> None:
     await scene.begin("wild")
     scene.spoil = never_content
@@ -344,6 +352,7 @@ async def test_what_a_run_has_cost_is_forgotten_with_it(scene: Scene) -> None:
     assert scene.pace.remembered == 0
 
 
+@pytest.mark.slow
 def test_the_collector_of_garbage_is_nobodys_look() -> None:
     processor = ProcessorTime()
     gc.freeze()  # what other tests have left takes far longer to look at
@@ -417,6 +426,7 @@ def is_suspended_and_resumed_and_cancelled(w: MeteredWorld) -> None:
     w.pass_time(40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("history", "nodes"),
     [

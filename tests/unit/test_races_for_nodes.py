@@ -307,6 +307,7 @@ async def test_nodes_that_no_pod_tells_of_are_given_to_nobody_before_the_run_had
     assert scene.api.view("new").status.assignment.config_map
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("found", [FORBIDDEN, ApiError(500, "InternalError", "cannot be decrypted")])
 @pytest.mark.parametrize("order", ["cancel", "suspend"])
 async def test_a_run_whose_nodes_nobody_gives_is_told_so_and_obeys_who_stops_it(

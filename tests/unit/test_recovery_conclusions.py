@@ -165,6 +165,7 @@ class OneReporter(World):
             self.reports[pod.run_uid][worker.slot] = replace(report, timing=timing, progress=progress)
 
 
+@pytest.mark.slow
 def test_a_rank_that_never_tells_steps_is_not_behind_the_one_that_does() -> None:
     world = OneReporter({f"n{index}": node(f"n{index}") for index in range(6)})
     world.roll_out("one", spec(2))

@@ -54,6 +54,7 @@ def over_its_limit(w: World, rank: int) -> None:
     w.settle()
 
 
+@pytest.mark.slow
 def test_a_pod_that_exceeds_its_own_limit_twice_without_progress_ends_the_run_and_names_limit_and_remedy() -> None:
     w = training()
     over_its_limit(w, 0)
@@ -71,6 +72,7 @@ def test_a_pod_that_exceeds_its_own_limit_twice_without_progress_ends_the_run_an
         assert word in told.message
 
 
+@pytest.mark.slow
 def test_kubelets_that_refuse_pods_for_a_while_cost_the_run_nothing_and_never_end_it() -> None:
     w = training(nodes=2, spare=4)
     for _ in range(12):
@@ -160,6 +162,7 @@ def test_a_run_that_every_kubelet_refuses_waits_with_their_words_makes_few_pods_
     assert status(w).recovery.refusals is None
 
 
+@pytest.mark.slow
 def test_a_run_that_waits_as_kubelets_refuse_its_pods_tries_at_once_when_its_spec_is_another() -> None:
     w = RefusingWorld(world(3).nodes)
     w.apply(RUN, spec(2))

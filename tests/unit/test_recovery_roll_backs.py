@@ -145,6 +145,7 @@ def test_a_roll_back_asked_for_long_after_the_loss_jumped_goes_back_to_before_th
     assert (status(w).attempts[0].cause, resumed(w)) == ("LossSpike", (30, 1))
 
 
+@pytest.mark.slow
 def test_nan_that_comes_back_each_time_ends_the_run() -> None:
     w = training()
     for _ in range(9):
@@ -174,6 +175,7 @@ def test_a_rank_that_alone_tells_losses_is_not_set_apart_by_a_nan(rank_1_tells_l
     assert (status(w).assignment.nodes[0] != before) is rank_1_tells_losses
 
 
+@pytest.mark.slow
 def test_a_single_poisoned_checkpoint_is_loaded_on_another_machine_once_and_not_four_times() -> None:
     w = training(3, 6)
     fail(w, 0)
@@ -189,6 +191,7 @@ def test_a_single_poisoned_checkpoint_is_loaded_on_another_machine_once_and_not_
     assert (state(w), status(w).reason, loads) == ("Failed", "Diverged", 3)
 
 
+@pytest.mark.slow
 def test_a_number_that_is_no_step_hides_no_progress() -> None:
     w = training(recovery={"noProgressLimit": 2})
     w.format = "TorchDCP"

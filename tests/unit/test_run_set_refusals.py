@@ -68,6 +68,7 @@ async def look_for(operator: Operator, seconds: int) -> None:
         await operator.clock.advance(1)
 
 
+@pytest.mark.slow
 async def test_many_refused_in_a_row_are_left_behind_within_minutes_at_a_width_of_one(operator: Operator) -> None:
     operator.apply(indices="0-99", maxRunning=1)
     asked = webhook(operator, {f"sweep-{index}" for index in range(1, 99)})
@@ -76,6 +77,7 @@ async def test_many_refused_in_a_row_are_left_behind_within_minutes_at_a_width_o
     assert len(asked) <= 120, "and not each of them again and again"
 
 
+@pytest.mark.slow
 async def test_every_other_one_refused_holds_up_the_rest_for_seconds(operator: Operator) -> None:
     operator.apply(indices="0-59", maxRunning=1)
     asked = webhook(operator, {f"sweep-{index}" for index in range(0, 60, 2)})
@@ -84,6 +86,7 @@ async def test_every_other_one_refused_holds_up_the_rest_for_seconds(operator: O
     assert len(asked) <= 240
 
 
+@pytest.mark.slow
 async def test_no_more_are_taken_than_there_is_room_for_however_many_are_tried(operator: Operator) -> None:
     operator.apply(indices="0-99", maxRunning=2)
     refuses = {f"sweep-{index}" for index in range(100)}

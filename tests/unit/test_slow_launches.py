@@ -101,6 +101,7 @@ def test_where_nothing_is_slow_the_dead_are_replaced_at_their_deadline(stage: in
     assert replaced(w) == dead
 
 
+@pytest.mark.slow
 def test_many_that_never_come_are_replaced_in_the_end() -> None:
     dead = frozenset(range(10))
     w = launched(REGISTERED, 60.0, ranks=40, dead=dead)
@@ -120,6 +121,7 @@ def test_a_new_leader_does_not_begin_to_count_anew() -> None:
     assert replaced(w) == {7}
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(5), deadline=None)
 @given(
     st.sampled_from(STAGES),

@@ -92,6 +92,7 @@ def server() -> ApiServer:
     return ApiServer(ManualClock())
 
 
+@pytest.mark.slow
 async def test_no_heartbeat_is_refused_over_many_hours_and_each_token_is_reviewed_once(server: ApiServer) -> None:
     reviews = TokenReviews(server.post, Gang(), server.clock)
     workers = [Worker(slot, server) for slot in range(WORKERS)]

@@ -100,6 +100,7 @@ def test_an_endpoint_that_is_no_url_is_refused() -> None:
         TracingConfig(endpoint="collector:4318")
 
 
+@pytest.mark.slow
 def test_spans_reach_a_collector_when_the_operator_ends() -> None:
     with Collector.started() as collector:
         tracer = tracer_for(TracingConfig(endpoint=collector.url), "op-1")

@@ -105,6 +105,7 @@ async def test_what_is_of_the_moment_is_no_state(cluster: Cluster, fails: Callab
     assert not cluster.told("one")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("fate", [Fate.DONE, Fate.REFUSED, Fate.UNSENT])
 async def test_it_ends_when_it_is_cancelled_whatever_becomes_of_the_writes_and_the_operator(
@@ -141,6 +142,7 @@ async def test_it_goes_on_once_decisions_succeed_again(cluster: Cluster, fails: 
     assert cluster.trains("one")
 
 
+@pytest.mark.slow
 async def test_a_plan_that_cannot_be_carried_out_is_such_a_failure_too(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,6 +154,7 @@ async def test_all_readers_behind_one_proxy_are_back_within_a_minute_of_a_restar
     assert outside == []
 
 
+@pytest.mark.slow
 async def test_junk_of_any_number_of_addresses_costs_so_many_reviews_at_most(gate: Gate) -> None:
     for second in range(60):
         for sender in range(60):

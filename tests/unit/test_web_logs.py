@@ -217,6 +217,7 @@ async def test_a_log_has_an_end_once_its_process_or_its_run_has(
     assert (await site.get(f"{RUN}/ranks/1"))[1]["ended"] is ended
 
 
+@pytest.mark.slow
 async def test_a_stream_ends_after_a_while_and_is_judged_anew(site: Visited, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "LONGEST", 0.3)
     async with site.follow() as answer:

@@ -4,6 +4,8 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from lockstep.api.base.changes import changed
 from lockstep.controller.web.losses import EVERY, MOST_POINTS, Losses
 from lockstep.core.model.worker_report import ProgressReport
@@ -99,6 +101,7 @@ async def test_what_cannot_be_followed_does_not_end_the_operator() -> None:
     following.cancel()
 
 
+@pytest.mark.slow
 def test_the_newest_point_is_there_however_far_a_curve_was_thinned() -> None:
     watched = Watched()
     for step in range(6000):

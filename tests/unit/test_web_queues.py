@@ -85,6 +85,7 @@ def test_a_queue_that_only_ended_runs_name_is_no_card() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_ten_thousand_runs_are_cut_to_what_can_be_read() -> None:
     many = [waiting("research", f"r{i}", position=i + 1) for i in range(2000)]
     found = listed(many, ALL)["queues"][0]

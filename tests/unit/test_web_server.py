@@ -125,6 +125,7 @@ async def test_an_array_is_for_those_who_may_get_it_and_its_runs_for_those_who_m
     assert (await site.get("ui/api/arrays/research/none", TENANT))[0] == 404
 
 
+@pytest.mark.slow
 async def test_who_does_not_take_an_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer is in the operator's memory meanwhile: that to a large cluster is a megabyte for each."""
     monkeypatch.setattr(server, "SEND_SECONDS", 0.1)

@@ -24,6 +24,7 @@ def for_readers() -> Iterator[int]:
             yield from (id(statement.value) for statement in node.body if isinstance(statement, ast.Expr))
 
 
+@pytest.mark.slow
 def test_words_that_stopped_somebody_are_in_nothing_that_is_said() -> None:
     not_said = {*for_readers()}
     found = {

@@ -145,6 +145,7 @@ def test_a_program_waits_for_its_answer_and_leaves_nothing(look: Look, asks: Ask
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_program_that_nobody_answers_says_what_slurms_would(folder: Path, tmp_path: Path) -> None:
     folder.mkdir()
     with pytest.raises(AskedError, match="connect failure"):

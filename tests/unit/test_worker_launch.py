@@ -254,6 +254,7 @@ def test_a_progress_file_that_has_grown_large_is_emptied_once_it_is_read_and_los
     assert largest < 130 or mode == "wb"
 
 
+@pytest.mark.slow
 def test_the_lines_after_a_hole_that_others_have_made_are_read(tmp_path: Path) -> None:
     path = tmp_path / "progress.jsonl"
     with path.open("wb", buffering=0) as writer:

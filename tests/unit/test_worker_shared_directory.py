@@ -59,6 +59,7 @@ def test_what_other_runs_saved_in_the_one_directory_is_told_as_theirs_and_hides_
     assert told == [*((step, "Valid", "other") for step in range(449, 441, -1)), (100, "Valid", RUN_UID)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [3, 50, LOOKED_AT + 3])
 def test_while_it_trains_its_own_saves_are_seen_below_however_many_of_others(tmp_path: Path, others: int) -> None:
     shared = tmp_path / "shared"

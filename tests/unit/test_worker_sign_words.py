@@ -17,6 +17,7 @@ def test_lines_are_found_in_whatever_pieces_they_come(size: int) -> None:
     assert found + lines.rest() == [XID, b"NCCL WARN Timeout at NCCL work", b"last: out of memory"]
 
 
+@pytest.mark.slow
 def test_a_flood_is_bounded() -> None:
     lines = SignLines()
     assert len(lines.feed((XID + b"\n") * 1000)) == MAX_LINES

@@ -137,6 +137,7 @@ def test_a_node_may_be_named_by_each_of_its_words() -> None:
     assert [part.rank for part in step("-N1", "-n1", "-w", "10.9.0.2").request.parts] == [1]
 
 
+@pytest.mark.slow
 def test_a_step_of_more_tasks_than_a_node_takes_is_refused_before_it_starts() -> None:
     assert [len(part.tasks) for part in step("-n1024").request.parts] == [512, 512]
     with pytest.raises(LayoutError, match="513 tasks on a node, where 512 run at most; ask for more nodes by -N"):

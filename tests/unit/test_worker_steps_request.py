@@ -44,6 +44,7 @@ def test_the_program_in_shell_text_is_named_without_the_variables_before_it(text
     assert AskedOfNode("s", 0, [TaskAsked(0)], shell=text).program == program
 
 
+@pytest.mark.slow
 @given(
     st.builds(
         AskedOfNode, texts.map(lambda text: text[:64]), st.integers(0, 9),

@@ -58,6 +58,7 @@ def test_one_rank_looks_at_the_shared_tier(tmp_path: Path) -> None:
     assert CommitWatch(settings(tmp_path), launch(rank=1)).poll(over=True).unrecognised == []
 
 
+@pytest.mark.slow
 def test_however_much_lies_there_the_look_ends_and_the_newest_few_are_told(tmp_path: Path) -> None:
     directory = attempt_of(tmp_path)
     directory.mkdir(parents=True)

@@ -100,6 +100,7 @@ def test_large_gangs_try_peers_at_distances_of_powers_of_two() -> None:
     assert list(warmup._partners("Ring", 0, 2)) == [1]
 
 
+@pytest.mark.slow
 def test_garbage_is_hung_up_on_and_the_port_is_free_afterwards() -> None:
     with nodes(2) as gang:
         with socket.create_connection(gang.peers[0]) as stranger:
@@ -113,6 +114,7 @@ def test_garbage_is_hung_up_on_and_the_port_is_free_afterwards() -> None:
         program.bind(gang.peers[0])
 
 
+@pytest.mark.slow
 def test_a_moment_without_descriptors_or_threads_does_not_end_serving(monkeypatch: pytest.MonkeyPatch) -> None:
     with nodes(2) as gang:
         begin, refused = threading.Thread.start, threading.Event()

@@ -70,6 +70,7 @@ async def test_a_compressed_body_is_refused(world: World) -> None:
         assert response.status == 400
 
 
+@pytest.mark.slow
 async def test_a_worker_that_sends_too_much_is_slowed_and_others_are_not(world: World) -> None:
     await world.say("/v1/register", pod(1))
     flood = await asyncio.gather(*(world.say("/v1/register", pod(0)) for _ in range(80)))
@@ -109,6 +110,7 @@ async def test_a_worker_holds_only_so_many_connections_and_is_told(material: Mat
             writer.close()
 
 
+@pytest.mark.slow
 async def test_a_body_that_comes_slowly_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "REQUEST_SECONDS", 0.1)
 

@@ -290,6 +290,7 @@ def test_components_share_what_the_command_line_says() -> None:
     assert (second.request.nodes, second.request.job_name, second.request.time_limit) == (2, "", 300)
 
 
+@pytest.mark.slow
 def test_components_name_no_more_hosts_together_than_one_may_alone() -> None:
     script = directives("job.sh", "#!/bin/sh\n" + "#SBATCH hetjob\n" * 7)
     assert len(batches(script, {}, ["-x", "n[1-8000]"])) == 8

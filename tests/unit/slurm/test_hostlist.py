@@ -54,6 +54,7 @@ def test_what_is_no_list_is_refused(text: str) -> None:
         expand(text)
 
 
+@pytest.mark.slow
 def test_the_bound_is_of_the_whole_list() -> None:
     assert len(expand(f"n[1-{MOST}]")) == MOST
     with pytest.raises(ValueError, match="more than"):

@@ -57,6 +57,7 @@ def life(w: World) -> None:
     w.settle()
 
 
+@pytest.mark.slow
 def test_the_time_of_a_whole_life_is_told() -> None:
     w = world()
     life(w)
@@ -93,6 +94,7 @@ def test_the_account_is_closed_with_the_run() -> None:
     assert goodput(w) == ended
 
 
+@pytest.mark.slow
 def test_steps_that_were_not_saved_are_lost_with_their_time() -> None:
     w = world()
     w.roll_out("llama", spec(2))

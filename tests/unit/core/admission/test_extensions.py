@@ -369,6 +369,7 @@ class Site:
                     assert not window.start < self.now < window.start + window.seconds, "a window is overrun"
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32))
 def test_however_limits_are_changed_windows_are_kept_and_no_promised_start_is_put_off(seed: int) -> None:

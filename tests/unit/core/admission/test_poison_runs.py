@@ -283,6 +283,7 @@ def test_a_queue_that_every_cycle_fails_with_admits_nobody_and_the_others_do() -
     assert {*memory.excluded_objects} == {("trainingqueues", "q")}
 
 
+@pytest.mark.slow
 def test_a_search_among_many_runs_costs_so_many_cycles_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many it is to find: beyond, the rest of their namespace waits."""
     good, bad = [run(f"g{n}") for n in range(50)], run("b")

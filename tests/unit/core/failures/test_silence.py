@@ -27,6 +27,7 @@ def test_a_silent_worker_of_a_run_that_reports_no_steps_is_not_lost_while_its_no
     assert phase(w) is Phase.RUNNING
 
 
+@pytest.mark.slow
 def test_a_silent_worker_is_lost_once_the_steps_of_the_others_stop() -> None:
     w = running(spare=2)
     w.train("one", 5)
@@ -117,6 +118,7 @@ def test_a_new_leader_goes_on_counting_until_a_rank_should_have_begun(leads: tup
     assert (w.status("one").attempt == 2) is lost
 
 
+@pytest.mark.slow
 def test_where_a_new_leader_is_the_first_to_release_all_have_their_whole_time() -> None:
     w = running(3, spare=2)
     forget_start(w, 3)
@@ -163,6 +165,7 @@ def test_a_worker_that_fell_silent_at_the_barrier_and_never_began_is_lost_while_
     assert w.status("one").assignment.nodes[1] != "n1"
 
 
+@pytest.mark.slow
 def test_one_that_is_not_heard_to_have_begun_is_left_alone_while_the_gang_steps() -> None:
     w = running(spare=2)
     never_began(w, 1)
@@ -281,6 +284,7 @@ def test_a_silent_worker_on_a_node_that_is_not_ready_has_no_longer_for_it() -> N
     assert is_replaced(w)
 
 
+@pytest.mark.slow
 def test_the_few_that_are_left_of_many_silent_workers_are_waited_for_as_well() -> None:
     w = gathering()
     fall_silent(w, 9, 20)

@@ -88,6 +88,7 @@ def test_a_command_is_not_believed_before_every_node_was_heard_after_its_end() -
     assert is_success(w)
 
 
+@pytest.mark.slow
 def test_a_node_lost_before_the_end_is_found_out_after_it_and_the_attempt_has_failed() -> None:
     w = gang(**MPI)
     w.lose_node("n2")

@@ -84,6 +84,7 @@ def test_what_a_node_that_cannot_be_reached_says_of_itself_is_believed_before_wh
     assert found(w) == [(0, ""), (2, ", which stood by for steps,")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("missed", "lost", "attempt"), [(True, True, 2), (True, False, 1), (False, False, 1)])
 def test_a_script_that_ends_with_0_although_a_node_died_under_its_mpirun_has_not_succeeded(
     missed: bool, lost: bool, attempt: int
@@ -102,6 +103,7 @@ def test_a_script_that_ends_with_0_although_a_node_died_under_its_mpirun_has_not
         assert (entry.cause, entry.node) == (AttemptCause.NODE_LOST, "n2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_new_leader_asks_whether_a_node_was_missed_before_it_believes_a_script(lost: bool) -> None:
     w = gang(**SLURM)
@@ -171,6 +173,7 @@ def test_of_two_nodes_that_do_not_reach_each_other_the_one_that_failed_more_ofte
     assert not any(entry.charged for entry in w.status("one").attempts)
 
 
+@pytest.mark.slow
 def test_no_word_of_one_run_makes_another_node_suspect() -> None:
     w = gang(**STEPS)
     for _ in range(2):

@@ -239,6 +239,7 @@ def test_a_group_that_cannot_be_deleted_holds_up_neither_the_stop_nor_the_next_l
     assert w.status("llama").ended_pod_groups == ()
 
 
+@pytest.mark.slow
 def test_no_more_groups_are_remembered_than_status_has_room_for() -> None:
     w = running(world(asked("Native", ALPHA)))
     w.groups_stay = True

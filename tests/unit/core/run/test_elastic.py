@@ -47,6 +47,7 @@ def for_an_hour(w: World) -> World:
     return w
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waits", [10, 500])
 def test_a_gang_that_goes_on_smaller_long_after_its_launch_keeps_the_pods_that_it_has(waits: int) -> None:
     w = for_an_hour(running(world(4), 4, elastic={"min": 2 if waits == 10 else 4}))

@@ -10,6 +10,7 @@ from support.elastic_gangs import ranks, running, save, shrunk, world
 from support.world import World, node, spec
 
 
+@pytest.mark.slow
 def test_it_grows_back_after_a_save_and_not_before_its_time() -> None:
     w = shrunk({"min": 2, "growAfter": "10m"})
     w.nodes["n9"] = node("n9", rack="rack-0")
@@ -75,6 +76,7 @@ def test_it_takes_no_nodes_that_would_not_make_a_next_size() -> None:
     assert len(w.children("llama")) == 4
 
 
+@pytest.mark.slow
 def test_new_ranks_join_those_of_their_rack() -> None:
     w = World({f"n{i}": node(f"n{i}", rack=rack) for i, rack in enumerate("aabb")}, format="TorchDCP", listens=True)
     running(w, 4, elastic={"min": 2, "growAfter": "1m"})

@@ -100,6 +100,7 @@ def test_the_outcome_of_a_run_is_that_of_its_state(value: Any, reason: str, outc
     assert [record["outcome"] for record in made] == [outcome]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_deleted_while_it_trains_is_written_down_with_what_it_has_used() -> None:
     w = world(2, now=NOW)
     w.apply("one", spec(2, gpusPerNode=8))

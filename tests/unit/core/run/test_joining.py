@@ -84,6 +84,7 @@ def test_who_has_yet_to_join_stands_at_the_barrier_and_the_others_go_on() -> Non
     )
 
 
+@pytest.mark.slow
 def test_an_attempt_goes_on_for_as_long_as_no_node_is_found() -> None:
     w = running(world(4))
     w.lose_ranks("llama", 2)
@@ -153,6 +154,7 @@ def test_the_loss_of_the_head_ends_the_attempt_whatever_else_is_lost(ranks: tupl
     assert set(w.children("llama").values()) == {2}
 
 
+@pytest.mark.slow
 def test_a_head_that_is_lost_while_another_node_is_absent_begins_a_new_attempt_with_all() -> None:
     w = running(world(4))
     w.lose_ranks("llama", 2)
@@ -172,6 +174,7 @@ def test_a_head_that_is_lost_while_another_node_is_absent_begins_a_new_attempt_w
     assert start.joins == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends_by", ["a request", "a drain of the head", "fewer nodes"])
 def test_whatever_ends_an_attempt_who_was_absent_is_waited_for_anew(ends_by: str) -> None:
     w = running(World({f"n{i}": node(f"n{i}") for i in range(5)}, format="TorchDCP"), nodes=5)

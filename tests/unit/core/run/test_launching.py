@@ -303,6 +303,7 @@ def replaced_after(w: World, most: float) -> float:
     return w.now - begun
 
 
+@pytest.mark.slow
 def test_how_slow_the_launch_was_says_nothing_of_a_pod_that_is_made_again_a_day_later() -> None:
     w = world(7)
     pace = {"start": 2700.0, "register": 1.0}

@@ -193,6 +193,7 @@ lies = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(st.tuples(lies, lies), st.booleans())
 @settings(max_examples=examples(60))
 def test_looks_come_to_rest_whatever_workers_say(told: tuple[dict[str, Any], ...], lost: bool) -> None:

@@ -116,6 +116,7 @@ def test_a_time_that_has_yet_to_come_keeps_no_count_back() -> None:
     assert plan.status.nodes_ready == "15/16"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lag", "apart"), [(Lag(), 1.5), (Lag(loop=2.0), 4.0)])
 def test_those_that_come_one_by_one_without_end_are_counted_though_never_settled(lag: Lag, apart: float) -> None:
     w = world(24)

@@ -76,6 +76,7 @@ def test_a_copy_is_brought_back_when_nothing_else_is_left_and_the_gang_resumes_f
     assert "resumes from step 100 of attempt 1 (shared)" in w.status("one").checkpoint.choice
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_there", [False, True])
 def test_what_was_brought_back_and_is_gone_is_brought_back_once_more_and_nothing_else_is(
     is_there: bool, monkeypatch: pytest.MonkeyPatch
@@ -100,6 +101,7 @@ def test_what_was_brought_back_and_is_gone_is_brought_back_once_more_and_nothing
     assert w.starts["uid-one", 3].resume.path == BACK
 
 
+@pytest.mark.slow
 def test_after_repeated_failures_the_run_stops_waiting_and_says_what_went_wrong() -> None:
     w = archived()
     w.exit_child("one", 1, 1)

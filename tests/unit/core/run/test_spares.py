@@ -194,6 +194,7 @@ def test_a_spare_made_again_in_a_pause_of_steps_is_given_the_time_to_come_up() -
     assert w.warm("llama") == {3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evidence", ["it fails", "its node's check fails"])
 def test_a_spare_made_again_while_the_ranks_train_is_not_replaced_again_at_once(evidence: str) -> None:
     w = running(world(9))

@@ -85,6 +85,7 @@ def wedged(fails: Any) -> FailingWorld:
     return w
 
 
+@pytest.mark.slow
 def test_a_launch_that_makes_no_pod_gives_its_nodes_back_and_gets_none_until_it_is_edited(fails: Any) -> None:
     w = wedged(fails)
     w.apply("two", spec(2, timeLimit="24h"))

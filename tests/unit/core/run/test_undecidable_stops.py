@@ -81,6 +81,7 @@ def test_its_nodes_are_had_back_by_whoever_has_a_right_to_them(
     assert phase is Phase.FINISHED or not slots.is_held(w.status("one").assignment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saves", [True, False])
 @pytest.mark.parametrize(("wish", "phase", "reason"), ENDS, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_run_that_rests_obeys_them_too_and_saves_first(

@@ -165,6 +165,7 @@ def reorder(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:
 CHANGES: list[Change] = [arrive, arrive, leave, edit, shake_nodes, shake_pods, reorder]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(150))
 @given(st.integers(0, 2**32), st.integers(1, 12))
 def test_a_pass_that_remembers_decides_as_one_that_does_not(seed: int, steps: int) -> None:
@@ -184,6 +185,7 @@ def test_a_pass_that_remembers_decides_as_one_that_does_not(seed: int, steps: in
         snapshot = carried_out(snapshot, plan)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(100))
 @given(st.integers(0, 2**32), st.sampled_from(["hold_of", "backfill", "queue_writes"]))
 @example(466_759, "queue_writes")  # two wait their turn that the cluster is too small for, and others end
