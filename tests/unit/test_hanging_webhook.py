@@ -82,7 +82,7 @@ class Scene(World):
             return None
 
         self.client = KubeClient(load, self.clock)
-        self.client._session = cast(aiohttp.ClientSession, self.session)
+        self.client._transport._session = cast(aiohttp.ClientSession, self.session)
         pods = self.kube
         pods.window = self.client.window  # type: ignore[attr-defined]
         pods.create = self.client.create  # type: ignore[method-assign]

@@ -4,11 +4,8 @@ Objects come back as the JSON text the server sent; ``parse`` makes views of it.
 may have been carried out, so that whoever calls decides with the facts at hand.
 """
 
-import asyncio
-from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from types import TracebackType
@@ -32,15 +29,13 @@ from lockstep.controller.kube.pages import (
     pages_of,
     read_as,
 )
+from lockstep.controller.kube.transport import JSON, Request, Transport, words_of
 from lockstep.controller.kube.watch_lines import TOO_LONG, WatchLines
 from lockstep.controller.runtime.clock import Clock
-from lockstep.controller.runtime.guarded_body import GuardedBody
 from lockstep.controller.runtime.in_flight_limit import AdaptiveWindow, NoPlaceError
 from lockstep.controller.runtime.left_out import LeftOut, name_in
 from lockstep.controller.runtime.resources import LEASES, PODS, Resource
 
-_CONNECTIONS = 256
-_LEASE_CONNECTIONS = 2  # one that hangs does not hold up the next try
 _READ_TIMEOUT = 60.0
 _WRITE_TIMEOUT = 15.0
 _SERVER_TIMEOUT = 10  # the server gives up on a write after this many seconds, before we do
@@ -49,7 +44,6 @@ _TRY = "try"
 """The verb of a dry run, as it is counted."""
 _TOO_MANY_REQUESTS_TRIES = 4
 _MERGE_PATCH = "application/merge-patch+json"
-_JSON = "application/json"
 
 
 class _Served(msgspec.Struct):
@@ -73,10 +67,8 @@ _names = msgspec.json.Decoder(_NamedItems)
 
 
 class KubeClient:
-    """Keep-alive sessions to the API server, with credentials that renew themselves.
+    """What is asked of the API server, for how long, how often, and whether it may be.
 
-    Leases have a session to themselves: while everything else waits for answers, and for a place in the other one, a
-    renewal finds a connection that is free.
     ``write_guard`` is called before a guarded write, again once its connection is there, and raises to forbid it:
     that is how a leader that may have lost its lease stops writing. ``write_seconds`` is for how long a guarded write
     may still take effect: the server is told to give it up after that. Writes of pods share one adaptive window, and
@@ -88,30 +80,24 @@ class KubeClient:
         self, load: Callable[[], Awaitable[Credentials]], clock: Clock, left_out: LeftOut | None = None
     ) -> None:
         self._left_out = left_out or LeftOut()
-        self._load = load
         self._clock = clock
-        self._credentials: Credentials | None = None
-        self._loading = asyncio.Lock()
-        self._session: aiohttp.ClientSession | None = None
-        self._lease_session: aiohttp.ClientSession | None = None
+        self._transport = Transport(load)
         self.window = AdaptiveWindow(clock)
         self.write_guard: Callable[[], None] = lambda: None
         self.write_seconds: Callable[[], float] = lambda: inf
         self.wrote: Callable[[str, float], None] = lambda namespace, seconds: None
         """Told how long each write took, but for those of leases."""
-        self.requests: Counter[tuple[str, str, int]] = Counter()
-        """Requests sent, by verb, resource and status code (0: no answer)."""
+        self.requests = self._transport.requests
+        """Those sent, by verb, resource and status code (0: no answer)."""
 
     async def __aenter__(self) -> Self:
-        self._session, self._lease_session = _session(_CONNECTIONS), _session(_LEASE_CONNECTIONS)
+        await self._transport.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for session in (self._session, self._lease_session):
-            if session is not None:
-                await session.close()
+        await self._transport.__aexit__(kind, error, trace)
 
     async def get(self, resource: Resource, name: str, namespace: str = "", *, within: float = _READ_TIMEOUT) -> bytes:
         """Read one object from a quorum. Raises ApiError (404 when there is none) or UnreachableError."""
@@ -287,9 +273,9 @@ class KubeClient:
         """
         query = {"watch": "1", "allowWatchBookmarks": "true", **params}
         limits = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=idle_timeout)
-        request = _Request("watch", "GET", resource, resource.path(), query, limits)
+        request = Request("watch", "GET", resource, resource.path(), query, limits)
         try:
-            async with self._send(request) as response:
+            async with self._transport.send(request) as response:
                 if response.status != 200:
                     raise refusal_of(response, await body_of(response))
                 yield []
@@ -298,7 +284,7 @@ class KubeClient:
                     if found := list(lines.feed(chunk)):
                         yield found
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise UnreachableError(f"watch of {resource.plural}: {_words(error)}") from error
+            raise UnreachableError(f"watch of {resource.plural}: {words_of(error)}") from error
 
     async def _read(
         self,
@@ -312,15 +298,15 @@ class KubeClient:
         accept: str = "",
     ) -> bytes:
         limits = aiohttp.ClientTimeout(total=within, sock_connect=min(10.0, within))
-        request = _Request(verb, "GET", resource, path, params or {}, limits, accept=accept)
+        request = Request(verb, "GET", resource, path, params or {}, limits, accept=accept)
         for tries_left in reversed(range(_TOO_MANY_REQUESTS_TRIES)):
             try:
-                async with self._send(request) as response:
+                async with self._transport.send(request) as response:
                     body = await body_of(response, most)
             except LongBodyError as error:
                 raise TooLongError(f"{verb} {path}: {error}") from error
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise UnreachableError(f"{verb} {path}: {_words(error)}") from error
+                raise UnreachableError(f"{verb} {path}: {words_of(error)}") from error
             if response.status < 300:
                 return body
             failure = refusal_of(response, body)
@@ -338,7 +324,7 @@ class KubeClient:
         body: Mapping[str, Any] | bytes,
         *,
         params: Mapping[str, str] | None = None,
-        content_type: str = _JSON,
+        content_type: str = JSON,
         guarded: bool = True,
         within: float = _WRITE_TIMEOUT,
     ) -> bytes:
@@ -347,27 +333,29 @@ class KubeClient:
         except TypeError as error:  # the server would judge it the same, each time
             raise ApiError(422, "Invalid", f"cannot be written as JSON: {error}") from error
         limits = aiohttp.ClientTimeout(total=within, sock_connect=min(5.0, within))
+        words = f"{verb} {path}"
         lane, since = pods_lane(_namespace_in(path), deletes=verb == "delete"), self._clock.monotonic()
         for tries_left in reversed(range(_TOO_MANY_REQUESTS_TRIES)):
-            async with self._place(f"{verb} {path}", lane, since) if resource is PODS else nullcontext():
+            async with self._place(words, lane, since) if resource is PODS else nullcontext():
                 allowed = min(within, self.write_seconds()) if guarded else within
                 server_timeout = int(max(1, min(_SERVER_TIMEOUT, allowed)))
                 query = {"timeout": f"{server_timeout}s", "fieldManager": names.FIELD_MANAGER, **(params or {})}
-                request = _Request(
-                    verb, method, resource, path, query, limits, content, content_type, guarded, server_timeout
-                )
+                may_go = partial(self._forbid_what_may_outlive_the_lease, words, server_timeout) if guarded else None
+                request = Request(verb, method, resource, path, query, limits, content, content_type, may_go)
                 settles_at = self._clock.now() + server_timeout + _SETTLE_MARGIN
                 begun = self._clock.monotonic()
+                if guarded:
+                    self.write_guard()
                 try:
-                    async with self._send(request) as response:
+                    async with self._transport.send(request) as response:
                         reply = await body_of(response)
                 except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-                    raise UnreachableError(f"{verb} {path}: {_words(error)}") from error
+                    raise UnreachableError(f"{words}: {words_of(error)}") from error
                 except (aiohttp.ClientError, TimeoutError, OSError) as error:
                     self._took(request, self._clock.monotonic() - begun)
                     if resource is PODS:
                         self.window.pushed_back(lane)
-                    raise UnknownOutcome(f"{verb} {path}: {_words(error)}", settles_at) from error
+                    raise UnknownOutcome(f"{words}: {words_of(error)}", settles_at) from error
                 failure = None if response.status < 300 else refusal_of(response, reply)
                 took = self._clock.monotonic() - begun
                 self._took(request, took)
@@ -377,14 +365,14 @@ class KubeClient:
                 return reply
             if failure.status >= 500:
                 # The request may have reached the store before whoever answered lost sight of it.
-                raise UnknownOutcome(f"{verb} {path}: {failure}", settles_at)
+                raise UnknownOutcome(f"{words}: {failure}", settles_at)
             if failure.status != 429 or not tries_left or failure.retry_after >= within:
                 raise failure
             if resource is not PODS:  # for pods the window itself holds everybody back
                 await self._clock.sleep(failure.retry_after)
         raise AssertionError("the last try returns or raises")
 
-    def _took(self, request: "_Request", seconds: float) -> None:
+    def _took(self, request: Request, seconds: float) -> None:
         if request.resource is not LEASES:
             self.wrote(_namespace_in(request.path), seconds)
 
@@ -402,93 +390,15 @@ class KubeClient:
         else:
             self.window.answered(lane, latency)
 
-    def _forbid_what_may_outlive_the_lease(self, request: "_Request") -> None:
+    def _forbid_what_may_outlive_the_lease(self, words: str, server_timeout: int) -> None:
         self.write_guard()
-        if self.write_seconds() < request.server_timeout - 1:  # its connection took that long
-            raise UnreachableError(f"{request.verb} {request.path}: not sent, as little of the lease is left")
-
-    @asynccontextmanager
-    async def _send(self, request: "_Request") -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send once, or twice when the first answer is 401 and the credentials can be read anew."""
-        session = self._lease_session if request.resource is LEASES else self._session
-        if session is None:
-            raise RuntimeError("use the client as an async context manager")
-        credentials, authorization = await self._credentials_now(stale=None)
-        for renewed in (False, True):
-            headers = {"Content-Type": request.content_type} if request.content is not None else {}
-            if request.accept:
-                headers["Accept"] = request.accept
-            if authorization:
-                headers["Authorization"] = authorization
-            content: bytes | GuardedBody | None = request.content
-            if request.guarded:
-                self.write_guard()
-                may_go = partial(self._forbid_what_may_outlive_the_lease, request)
-                content = GuardedBody(request.content or b"", request.content_type, may_go)
-            counted = request.verb, request.resource.plural
-            try:
-                response = await session.request(
-                    request.method,
-                    credentials.server + request.path,
-                    params=request.params,
-                    data=content,
-                    headers=headers,
-                    timeout=request.limits,
-                    ssl=credentials.ssl,
-                    server_hostname=credentials.server_hostname,
-                    allow_redirects=False,
-                )
-            except (aiohttp.ClientError, TimeoutError, OSError):
-                if isinstance(content, GuardedBody) and content.forbidden is not None:
-                    raise content.forbidden from None
-                self.requests[*counted, 0] += 1
-                raise
-            self.requests[*counted, response.status] += 1
-            async with response:
-                if response.status != 401 or renewed:
-                    yield response
-                    return
-            credentials, authorization = await self._credentials_now(stale=credentials)
-
-    async def _credentials_now(self, stale: Credentials | None) -> tuple[Credentials, str | None]:
-        """The credentials and their header, read anew when there are none or they are still ``stale``."""
-        try:
-            async with self._loading:
-                if self._credentials is None or self._credentials is stale:
-                    self._credentials = await self._load()
-                credentials = self._credentials
-            return credentials, await credentials.authorization()
-        except Exception as error:  # files, exec plugins and parsers: whatever it is, nothing was sent
-            raise UnreachableError(f"cannot read the credentials: {_words(error)}") from error
+        if self.write_seconds() < server_timeout - 1:  # its connection took that long
+            raise UnreachableError(f"{words}: not sent, as little of the lease is left")
 
 
 def pods_lane(namespace: str, *, deletes: bool = False) -> str:
     """Behind whom a write of pods waits: whoever is to leave their nodes does so also where none can be made."""
     return f"{namespace}/delete" if deletes else namespace
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    verb: str
-    method: str
-    resource: Resource
-    path: str
-    params: Mapping[str, str]
-    limits: aiohttp.ClientTimeout
-    content: bytes | None = None
-    content_type: str = _JSON
-    guarded: bool = False
-    server_timeout: int = 0
-    accept: str = ""
-
-
-def _session(connections: int) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=60),
-        # Watches of busy clusters: with the default 64 KiB the server cuts slow readers off.
-        read_bufsize=2**20,
-        headers={"Accept": _JSON, "Accept-Encoding": "identity", "User-Agent": names.CONTROLLER},
-    )
 
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:
@@ -497,7 +407,3 @@ def _selectors(labels: str, fields: str) -> dict[str, str]:
 
 def _namespace_in(path: str) -> str:
     return path.partition("/namespaces/")[2].partition("/")[0]
-
-
-def _words(error: BaseException) -> str:
-    return str(error) or type(error).__name__
