@@ -73,8 +73,8 @@ class Entry:
 
     def writes(self) -> Iterable[StatusWrite]:
         """The write that this entry needs, if any."""
-        if self.status is self.run.status or self.status == self.run.status:
-            return
+        if self.status is self.run.status or (not self.nodes and self.status == self.run.status):
+            return  # who gets nodes need not be compared
         run, status = self.run, self.status
         config_maps = self.config_maps
         if self.nodes:
