@@ -54,7 +54,6 @@ def test_a_gang_whose_steps_advance_survives_unready_nodes_and_an_operator_witho
     assert run.is_true("Succeeded")
 
 
-@pytest.mark.nightly  # one time in two it waits in vain, for a reason that is not known yet
 def test_an_operator_that_never_hears_what_became_of_its_writes_launches_a_gang_and_does_it_once(
     site: Site, namespace: str
 ) -> None:

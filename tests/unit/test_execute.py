@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
 from lockstep.controller.kube.errors import ApiError, UnknownOutcome, UnreachableError
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, run_key
@@ -246,6 +247,24 @@ async def test_an_admission_pass_is_asked_for_although_a_pod_of_the_plan_was_not
         await world.reconciler.reconcile(run_key("team", "llama"))
     assert len(world.queue) == 1
     assert await world.queue.get() == CLUSTER_KEY
+
+
+@pytest.mark.parametrize("admission_changed", [True, False])
+async def test_an_admission_pass_sees_what_an_unanswered_write_has_changed_once_that_is_heard(
+    world: World, admission_changed: bool
+) -> None:
+    world.kube.write = UnknownOutcome("patch status: Server disconnected", 0.0)
+    view = stored(world.store)
+    accepted = Plan(status=changed(view.status, state="Pending"), admission_changed=admission_changed)
+    with pytest.raises(UnknownOutcome):
+        await world.executor.run_plan(view, accepted)
+    world.queue.clear()  # of the pass that the write asked for, which knows nothing of it yet
+    for version in (12, 13):
+        world.store.runs.apply(run(version, status={"state": "Pending"}))
+        due = {await world.queue.get() for _ in range(len(world.queue))}
+        assert (CLUSTER_KEY in due) is (admission_changed and version == 12)
+        for key in due:
+            world.queue.done(key)
 
 
 AT_ONCE = (

@@ -83,6 +83,10 @@ class Executor:
             self._queue.wake_at(run_key(run.namespace, run.name), plan.wake_at)
         try:
             await self._carry_out(run, plan)
+        except UnknownOutcome:
+            if plan.admission_changed:  # the cycle below comes before the watch tells of it
+                self._store.writes.note_unanswered(run.uid)
+            raise
         finally:
             # Status may be written although a pod was not: the next plan would not ask for the cycle again.
             if plan.admission_changed:

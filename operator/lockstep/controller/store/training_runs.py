@@ -187,6 +187,7 @@ class TrainingRuns(ListedKind[RunView]):
             elif old is None and self.cache.synced:
                 self._new.add(run.uid)
             self._renew_view(new)
+        self.writes.hear_of(run.uid)
         self._run_changed(old, new)
 
     def _renew_view(self, run: RunView | None) -> None:

@@ -1,4 +1,4 @@
-"""Writes of admission cycles that are on their way, or whose outcome nobody knows yet."""
+"""Writes that admission cycles wait for: on their way, or with an outcome that nobody knows yet."""
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -18,6 +18,7 @@ class WritesUnderWay:
         self._assumed: dict[str, TrainingRunStatus] = {}
         self._reporting: set[str] = set()
         self._held_up: set[str] = set()
+        self._unanswered: set[str] = set()
         self.in_flight: Mapping[str, frozenset[str]] = MappingProxyType(self._in_flight)
         """Run UID to the nodes that are booked for it."""
 
@@ -67,3 +68,13 @@ class WritesUnderWay:
     def hold_up(self, run_uid: str) -> None:
         """A cycle has something else to write of the run, which another cycle is to do once that is written."""
         self._held_up.add(run_uid)
+
+    def note_unanswered(self, run_uid: str) -> None:
+        """What cycles read of the run may have been written, or not: they are to see the next that is heard of it."""
+        self._unanswered.add(run_uid)
+
+    def hear_of(self, run_uid: str) -> None:
+        """The run has changed."""
+        if run_uid in self._unanswered:
+            self._unanswered.discard(run_uid)
+            self._queue.add(CLUSTER_KEY)
