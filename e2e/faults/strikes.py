@@ -117,10 +117,14 @@ def node_frozen(stage: Stage) -> Iterator[None]:
     run.wait("the gang has saved without it", lambda: saved_by(run, run.status["attempt"]), PATIENCE)
     newer = run.status["attempt"]
     before, woken = run.files(newer), time.time()
-    nodes.thaw_node(node)
     if stage.dish.phase is Phase.SAVE:
+        nodes.cut_node(node)  # told that it is late, or seeing the others gone, it might end before it saves
+        nodes.thaw_node(node)
         late = run.folder / "a1" / f"step-{SAVE_AT}" / f"shard-{HIT}.f32"
         run.wait("the zombie saves", lambda: late.exists() and late.stat().st_mtime >= woken, PATIENCE)
+        nodes.heal_node(node)
+    else:
+        nodes.thaw_node(node)
     run.wait("the zombie's pod is gone", lambda: len(run.pods) == run.ranks, PATIENCE)
     yield
     after = run.files(newer)
