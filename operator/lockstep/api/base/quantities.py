@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)?(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)$"
 QUANTITY_REMEDY = "write a quantity as 8, 500m, 200Gi or 2Ti"
@@ -31,10 +32,21 @@ def parse_quantity(text: str | float) -> Fraction:
     """
     if isinstance(text, int | float) and not isinstance(text, bool):
         text = str(text)
-    match = _QUANTITY.fullmatch(text) if isinstance(text, str) and len(text) <= _LONGEST else None
+    if not isinstance(text, str) or len(text) > _LONGEST:
+        raise _no_quantity(text)
+    return _value(text)
+
+
+@lru_cache(maxsize=1024)  # the same few are read again with every status
+def _value(text: str) -> Fraction:
+    match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise ValueError(f"{str(text)[:64]!r} is not a quantity: {QUANTITY_REMEDY}")
+        raise _no_quantity(text)
     sign, number, exponent, suffix = match.groups()
     value = Fraction(number + (exponent or "")) if exponent else Fraction(number) * _SCALE[suffix or ""]
     value = min(value, Fraction(MOST))
     return -value if sign == "-" else value
+
+
+def _no_quantity(text: object) -> ValueError:
+    return ValueError(f"{str(text)[:64]!r} is not a quantity: {QUANTITY_REMEDY}")

@@ -95,6 +95,8 @@ class LookUps:
     async def gone(self, run: RunView) -> LookedUp:
         """What is missing by now of what an accepted run names. What is not known soon holds up nobody."""
         named = named_objects(run.spec) if run.spec is not None else ()
+        if not any(each.kind in _RESOURCES for each in named):
+            return LookedUp()
         try:
             async with asyncio.timeout(_AGAIN_WITHIN):
                 return await self.look_up(run.namespace, named)

@@ -98,9 +98,10 @@ def _named(spec: TrainingRunSpec) -> Iterator[NamedObject]:
         yield NamedObject(ObjectKind.SERVICE_ACCOUNT, spec.service_account_name, "spec.serviceAccountName")
     for index, secret in enumerate(spec.image_pull_secrets):
         yield NamedObject(ObjectKind.SECRET, secret.name, f"spec.imagePullSecrets[{index}].name")
-    raw = spec.model_dump(mode="json", exclude_none=True, include={"env", "env_from", "volumes"})
-    yield from _of_container(raw, "spec")
-    yield from _of_volumes(items(raw, "volumes"), "spec.volumes")
+    if spec.env or spec.env_from or spec.volumes:
+        raw = spec.model_dump(mode="json", exclude_none=True, include={"env", "env_from", "volumes"})
+        yield from _of_container(raw, "spec")
+        yield from _of_volumes(items(raw, "volumes"), "spec.volumes")
     checkpoint = spec.checkpoint
     if checkpoint is not None and checkpoint.shared is not None:
         yield NamedObject(ObjectKind.CLAIM, checkpoint.shared.claim_name, "spec.checkpoint.shared.claimName")
