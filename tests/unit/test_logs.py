@@ -27,3 +27,12 @@ def test_the_runbooks_command_finds_errors_and_nothing_else() -> None:
     said = "\n".join([line(logging.INFO, "leading"), line(logging.ERROR, "the volume is full")])
     grep = subprocess.run(["grep", found[1]], input=said, capture_output=True, text=True, check=False, timeout=20)
     assert [json.loads(text)["message"] for text in grep.stdout.splitlines()] == ["the volume is full"]
+
+
+@pytest.mark.parametrize("value", ["ü", "\udc80", 2**70, -1, None, {1: "one"}, ["a", {"b": 0.5}], "a\nb"], ids=repr)
+def test_a_line_is_json_whatever_is_in_it(value: object) -> None:
+    record = logging.LogRecord("lockstep.main", logging.INFO, "main.py", 1, "%s", (value,), None)
+    record.value = value
+    written = JsonFormatter().format(record)
+    assert "\n" not in written
+    assert json.loads(written)["value"] == ({"1": "one"} if value == {1: "one"} else value)
