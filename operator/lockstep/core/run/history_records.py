@@ -1,8 +1,8 @@
 """What outlives a run: one record for each attempt that ended, and one for the run's own end.
 
-Records are made of status writes that succeeded, so that a crash repeats some and loses none that matters: who
-reads them takes the last one of each key. Of a run that is deleted before its end nothing is written any more: its
-records are made of what its status was.
+Records are made of status writes whose answer came. One may come again, as with a cause that is corrected: who reads
+them takes the last one of each key. Of a run that is deleted before its end nothing is written any more: its records
+are made of what its status was.
 """
 
 from collections.abc import Iterator
