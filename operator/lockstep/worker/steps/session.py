@@ -6,15 +6,28 @@ sessions and process groups. Only what became a daemon outlives a client that wa
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import select
 import signal
 import socket
 import ssl
-import threading
 import time
-from typing import AbstractSet, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, TypeVar
+from typing import (
+    AbstractSet,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    TypeVar,
+    Union,
+)
 
 from lockstep.worker.child.processes import LAUNCHERS, adopt_orphans, out_of_memory_kills
 from lockstep.worker.settings import JSON
@@ -143,8 +156,10 @@ class Session:
     def run(self, first: Sequence[Frame]) -> None:
         """Until nothing is left of it."""
         environment = self._environment()
-        for asked in self._request.tasks:
-            self._start(asked, environment)
+        # All of them at once: another thread takes as long as many a process.
+        started = self._aside(lambda: [(asked, self._start(asked, environment)) for asked in self._request.tasks])
+        for asked, task in started:
+            self._take_up(asked, task)
         try:
             for frame in first:
                 self._obey(frame)
@@ -172,17 +187,21 @@ class Session:
         environment.update(node.own)
         return environment
 
-    def _start(self, asked: TaskAsked, environment: Mapping[str, str]) -> None:
-        identity = asked.identity
+    def _start(self, asked: TaskAsked, environment: Mapping[str, str]) -> Union[RunningTask, RefusedError]:
         try:
-            task = self._aside(lambda: RunningTask(self._request, asked, environment, self._files))
+            return RunningTask(self._request, asked, environment, self._files)
         except RefusedError as error:
-            code, reason, words = error.args
-            self._tell(frames.ERROR, identity, {"code": code, "reason": reason, "words": words})
-            self._note(identity, self._request.program, code, 0, words.encode("utf-8", "replace"), asked=False)
+            return error
+
+    def _take_up(self, asked: TaskAsked, task: Union[RunningTask, RefusedError]) -> None:
+        identity = asked.identity
+        if isinstance(task, RunningTask):
+            self._tasks.append(task)
+            self._channel.send(frames.STARTED, identity, b"%d" % task.pid)
             return
-        self._tasks.append(task)
-        self._channel.send(frames.STARTED, identity, b"%d" % task.pid)
+        code, reason, words = task.args
+        self._tell(frames.ERROR, identity, {"code": code, "reason": reason, "words": words})
+        self._note(identity, self._request.program, code, 0, words.encode("utf-8", "replace"), asked=False)
 
     # One turn
 
@@ -289,7 +308,11 @@ class Session:
         self._left_open |= set(task.streams)
         task.streams.clear()
         task.give_no_more()
-        lines, words = self._aside(lambda: (task.last_lines(), task.last_words()))
+
+        def last() -> Tuple[List[bytes], bytes]:
+            return task.last_lines(), task.last_words()
+
+        lines, words = self._aside(last) if task.says_into else last()
         for line in lines:
             tell(self._node.ends, line_row(line))
         status = task.status or 0
@@ -342,22 +365,22 @@ class Session:
         raises."""
         made: List[_T] = []
         errors: List[Exception] = []
+        over = _thread.allocate_lock()
+        over.acquire()
 
         def do() -> None:
             try:
                 made.append(work())
             except Exception as error:
                 errors.append(error)
+            finally:
+                over.release()
 
-        thread = threading.Thread(target=do)
         try:
-            thread.start()
+            _thread.start_new_thread(do, ())  # that of ``threading`` is waited for until it runs
         except RuntimeError:  # no room for another one
             return work()
-        while True:
-            thread.join(frames.PING_SECONDS)
-            if not thread.is_alive():
-                break
+        while not over.acquire(timeout=frames.PING_SECONDS):
             self._heard = self._spoke = time.monotonic()  # what it says is waiting here
             with contextlib.suppress(OSError):  # found again in _turn
                 self._channel.send(frames.PING)

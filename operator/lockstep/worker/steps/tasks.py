@@ -47,7 +47,7 @@ class RunningTask:
         if directory is not None and not os.path.isdir(directory):
             raise RefusedError(NOT_STARTED, "DirectoryNotFound", f"{directory}: there is no such directory")
         files = _Files(asked, directory or os.getcwd(), begun)
-        self._says_into = files.path(asked.stderr) if asked.stderr else ""
+        self.says_into = files.path(asked.stderr) if asked.stderr else ""  # its stderr; a file
         self._says_from = files.size("stderr")
         reads = subprocess.PIPE if request.stdin and asked.reads else subprocess.DEVNULL
         own = {**environment, **asked.environment}
@@ -143,16 +143,16 @@ class RunningTask:
 
     def last_words(self) -> bytes:
         """The end of its stderr."""
-        return self._end_of_file(TAIL_BYTES) if self._says_into else self.tail
+        return self._end_of_file(TAIL_BYTES) if self.says_into else self.tail
 
     def last_lines(self) -> List[bytes]:
         """Those of its stderr that may be signs, and could not be told as they came: all of a file's, for one."""
-        in_file = self.signs.feed(self._end_of_file(_SIGN_BYTES)) if self._says_into else []
+        in_file = self.signs.feed(self._end_of_file(_SIGN_BYTES)) if self.says_into else []
         return [*in_file, *self.signs.rest()]
 
     def _end_of_file(self, most: int) -> bytes:
         """What it wrote there, or others of the same file meanwhile."""
-        with contextlib.suppress(OSError), open_plain(self._says_into) as stream:
+        with contextlib.suppress(OSError), open_plain(self.says_into) as stream:
             stream.seek(max(self._says_from, os.fstat(stream.fileno()).st_size - most))
             return stream.read(most)
         return b""
