@@ -29,10 +29,14 @@ def test_the_runbooks_command_finds_errors_and_nothing_else() -> None:
     assert [json.loads(text)["message"] for text in grep.stdout.splitlines()] == ["the volume is full"]
 
 
-@pytest.mark.parametrize("value", ["ü", "\udc80", 2**70, -1, None, {1: "one"}, ["a", {"b": 0.5}], "a\nb"], ids=repr)
-def test_a_line_is_json_whatever_is_in_it(value: object) -> None:
+@pytest.mark.parametrize(
+    "value",
+    ["\u00fc", "\x9b2J\x1b[2J\x7f\u2028\u202e", "\udc80", 2**70, {1: "one"}, ["a", {"b": 0.5}], "a\nb"],
+    ids=ascii,
+)
+def test_a_line_is_json_and_moves_no_terminal_whatever_is_in_it(value: object) -> None:
     record = logging.LogRecord("lockstep.main", logging.INFO, "main.py", 1, "%s", (value,), None)
     record.value = value
     written = JsonFormatter().format(record)
-    assert "\n" not in written
+    assert re.fullmatch(r"[ -~\x7f]+", written)
     assert json.loads(written)["value"] == ({"1": "one"} if value == {1: "one"} else value)

@@ -5,8 +5,6 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-import orjson
-
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _LONGEST = 8_192
 
@@ -25,10 +23,7 @@ class JsonFormatter(logging.Formatter):
         line.update({key: value for key, value in vars(record).items() if key not in _STANDARD})
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)[-_LONGEST:]
-        try:
-            return orjson.dumps(line, default=str).decode()
-        except TypeError:  # as of half a character, or a number beyond 64 bits
-            return json.dumps(line, default=str, separators=(",", ":"))
+        return json.dumps(line, default=str, separators=(",", ":"))
 
 
 def configure_logging(level: str) -> None:
