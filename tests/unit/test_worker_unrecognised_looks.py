@@ -186,10 +186,11 @@ class Watched:
 def test_a_worker_whose_pod_goes_tells_of_the_last_save_first(
     tmp_path: Path, ago: float, left: float, waits: bool
 ) -> None:
-    worker = Worker(settings(tmp_path, scratch=str(tmp_path)))
+    worker = Worker(settings(tmp_path, scratch=str(tmp_path), termination_grace=left * 4 / 3))
     now = time.monotonic()
     worker.phase, worker.exit = "Exited", {"code": 0, "signal": None, "reason": "StoppedOnRequest"}
-    worker.terminating, worker.leave_at, worker.ended = True, now + left, now - ago
+    worker.ended = now - ago
+    worker.termination.begin()
     worker.training = Watched()  # type: ignore[assignment]
     worker._leave_on_signal()
     assert (worker.leave_with is None) is waits

@@ -20,12 +20,12 @@ from lockstep.worker.child.process import Child, LaunchError
 from lockstep.worker.child.processes import adopt_orphans, kill_others, out_of_memory_kills
 from lockstep.worker.child.scratch import highest_attempt, make_scratch, remove_older
 from lockstep.worker.child.training import Training, all_that_catch
-from lockstep.worker.launchers import ray
 from lockstep.worker.link.inbox import Inbox, SlowWork
 from lockstep.worker.link.operator_link import Link
 from lockstep.worker.link.operator_view import OperatorView
 from lockstep.worker.node.barrier import Barrier
 from lockstep.worker.node.program import program_of
+from lockstep.worker.node.termination import Termination
 from lockstep.worker.output import log_line, write_own
 from lockstep.worker.settings import JSON, Settings
 from lockstep.worker.start import Launch
@@ -34,8 +34,6 @@ from lockstep.worker.steps.service import StepService
 RESTART_GRACE_SECONDS = 2.0  # the peers are gone: there is nothing left to save together
 LAST_LOOK_SECONDS = 5.0
 ACKNOWLEDGED_WITHIN_SECONDS = 0.25  # else the program starts without the operator being told first
-HELD_SECONDS = 5.0  # a new leader that does not know the run yet says Hold as well, for a moment
-LEAVING_MARGIN_SECONDS = 5.0  # of the pod's grace, for the worker's own end
 
 PREPARING, READY, RUNNING, STOPPING, EXITED = "Preparing", "Ready", "Running", "Stopping", "Exited"
 TOLD_TO_LEAVE = "SIGTERM"
@@ -69,10 +67,7 @@ class Worker:
         self.last_look = False  # at what the child saved: still to come
         self.watch_after = 0.0  # monotonic
         self.memory_kills = 0
-        self.terminating = False
-        self.leaving_by = 0.0  # unix seconds; 0: it was not told to leave
-        self.leave_at = 0.0  # the same, monotonic
-        self.drained_by = 0.0  # monotonic: Ray was told that this node is there until then
+        self.termination = Termination(settings, self.operator)
         self.ended = time.monotonic()
         self.leave_with: Optional[int] = None
         self._told: JSON = {}
@@ -83,8 +78,8 @@ class Worker:
 
     def run(self) -> int:
         """Live until it is time to leave; returns the exit code."""
-        self.inbox.catch(signal.SIGTERM, self._take_termination)
-        self.inbox.catch(signal.SIGINT, self._take_termination)
+        self.inbox.catch(signal.SIGTERM, self.termination.begin)
+        self.inbox.catch(signal.SIGINT, self.termination.begin)
         self.inbox.catch(signal.SIGCHLD, lambda: None)  # reaped in every turn
         adopt_orphans()
         self.link.start()
@@ -126,12 +121,6 @@ class Worker:
             self.training.fresh = [row for row in self.training.fresh if row not in told]
         self.steps.asks.take(desired.get("asked"))
 
-    def _take_termination(self) -> None:
-        if not self.terminating:
-            left = self._pods_grace()
-            self.terminating, self.leaving_by, self.leave_at = True, time.time() + left, time.monotonic() + left
-            log_line(f"asked to leave within {left:.0f} s")
-
     def _reap(self) -> None:
         while True:
             try:
@@ -150,7 +139,7 @@ class Worker:
         if self.starting:
             self._start_in_turn(self.starting)
         self._watch_commits()
-        if self.terminating:
+        if self.termination.begun:
             self._leave_on_signal()
         elif self.operator.desired["phase"] == "Prepare":
             self._towards_barrier(self.operator.desired)
@@ -160,7 +149,7 @@ class Worker:
             self._towards_stopped(self.operator.desired)
         elif self.operator.desired["phase"] == "Complete":
             self._towards_complete()
-        if self.terminating or self.operator.desired["phase"] != "Prepare":
+        if self.termination.begun or self.operator.desired["phase"] != "Prepare":
             self.barrier.stand_down()
         if self.leave_with is None and not self.child:
             self._leave_if_abandoned()
@@ -190,16 +179,17 @@ class Worker:
         self._take_start(desired)
 
     def _towards_stopped(self, desired: JSON) -> None:
-        if self.child:
-            if self.child.attempt <= desired["attempt"] and not self._drain_first(self.child):
-                self._stop_child(self._grace(), "StoppedOnRequest")
-        elif self.barrier.ready_for:
-            self.barrier.leave()
-            self.phase = EXITED if self.exit else PREPARING
+        child = self.child
+        if child is None:
+            if self.barrier.ready_for:
+                self.barrier.leave()
+                self.phase = EXITED if self.exit else PREPARING
+        elif child.attempt <= desired["attempt"] and not self.termination.drain_replaced(child, self.training):
+            self._stop_child(self.operator.stop_grace(), "StoppedOnRequest")
 
     def _towards_complete(self) -> None:
         if self.child:
-            self._stop_child(self._grace(), "StoppedOnRequest")
+            self._stop_child(self.operator.stop_grace(), "StoppedOnRequest")
         elif self._looks_for_the_last_save():
             return
         else:
@@ -212,15 +202,15 @@ class Worker:
         return bool(self.training and self.training.watching and time.monotonic() - self.ended < LAST_LOOK_SECONDS)
 
     def _leave_on_signal(self) -> None:
-        if self.child and (self._may_train_on(self.child) or self._is_drained(self.child)):
+        child, training, termination = self.child, self.training, self.termination
+        if child and (termination.may_train_on(child, training) or termination.drain(child, training)):
             return
         self.barrier.leave()
         self.problem = TOLD_TO_LEAVE
         if self.child:
             stop = self.operator.desired["phase"] in ("Stop", "Complete")
-            left = max(0.0, self.leave_at - time.monotonic())
-            self._stop_child(min(self._grace(), left), "StoppedOnRequest" if stop else "WorkerTerminated")
-        elif self._looks_for_the_last_save() and time.monotonic() < self.leave_at:
+            self._stop_child(termination.stop_grace(), "StoppedOnRequest" if stop else "WorkerTerminated")
+        elif self._looks_for_the_last_save() and termination.seconds_left():
             return
         elif self.exit is not None and self.exit["reason"] != "WorkerTerminated" and self.phase == EXITED:
             self.leave_with = self._own_code()  # of an earlier attempt it would not be: this one was not run
@@ -228,53 +218,6 @@ class Worker:
             self.leave_with = 128 + signal.SIGTERM
         if self.exit is None or self.child:
             self.phase = STOPPING
-
-    def _may_train_on(self, child: Child) -> bool:
-        """The program listens, so the whole gang can save before this pod ends; there is time, and nobody says stop."""
-        others_go_on = self.operator.desired["phase"] == "Run" and self.operator.desired["attempt"] <= child.attempt
-        listens = self.training is not None and self.training.listens
-        return listens and others_go_on and self._has_time_to_leave(child)
-
-    def _has_time_to_leave(self, child: Child) -> bool:
-        # The operator knows no such run: it was deleted, and nobody will ask for a save.
-        let_go = (
-            self.operator.held_since is not None and self.operator.contact - self.operator.held_since >= HELD_SECONDS
-        )
-        in_time = time.monotonic() < self.leave_at - self._last_grace()
-        return in_time and not let_go and not child.kill_at
-
-    def _is_drained(self, child: Child) -> bool:
-        """Ray goes on without this node: it is told until when the node is there, and has the time."""
-        if not self._goes_on_without(child) or not self._has_time_to_leave(child):
-            return False
-        ray.tell_of_end(self.settings, child.attempt, self.leaving_by - self._last_grace(), "its pod is told to end")
-        return True
-
-    def _drain_first(self, child: Child) -> bool:
-        """True: another node takes its place, and Ray is told so first. Its pod is told to end as well, which may not
-        be heard here."""
-        if not self._goes_on_without(child) or child.kill_at:
-            return False
-        if not self.drained_by:
-            left = max(0.0, self._pods_grace() - self._last_grace())
-            self.drained_by = time.monotonic() + left
-            ray.tell_of_end(self.settings, child.attempt, time.time() + left, "another node takes its place")
-        return time.monotonic() < self.drained_by
-
-    def _goes_on_without(self, child: Child) -> bool:
-        goes_on = self.operator.desired["phase"] == "Run" or self.operator.desired.get("superseded") is True
-        rank = self.training.rank if self.training is not None else 0
-        is_told = ray.is_told_of_its_end(self.settings, rank)
-        return is_told and goes_on and bool(self.operator.desired["attempt"] <= child.attempt)
-
-    def _pods_grace(self) -> float:
-        """Seconds from SIGTERM until this worker is to have left."""
-        grace = self.settings.termination_grace
-        return grace - min(LEAVING_MARGIN_SECONDS, grace / 4)
-
-    def _last_grace(self) -> float:
-        """What the program gets of the pod's own grace to end, once it is told."""
-        return min(self._grace(), self.settings.termination_grace / 2)
 
     def _leave_if_abandoned(self) -> None:
         if self.operator.refusal:
@@ -308,7 +251,7 @@ class Worker:
         launch = Launch.from_desired(desired)
         self.attempt = self.spent = launch.attempt
         self.start, self.exit, self.problem, self.training = desired["start"], None, "", None
-        self.drained_by = 0.0
+        self.termination.begin_attempt()
         self.phase = RUNNING
         self.start_at = time.monotonic() + start_delay(launch, desired)
         contract = contract_environment(self.settings, launch)
@@ -328,10 +271,10 @@ class Worker:
     def _start_in_turn(self, start: Callable[[], None]) -> None:
         """Start the program when its turn has come, unless it is not wanted any more."""
         desired = self.operator.desired
-        wanted = desired["phase"] == "Run" and desired["attempt"] == self.attempt and not self.terminating
+        wanted = desired["phase"] == "Run" and desired["attempt"] == self.attempt and not self.termination.begun
         if not wanted:
             self.starting = None
-            reason = "WorkerTerminated" if self.terminating else "StoppedOnRequest"
+            reason = "WorkerTerminated" if self.termination.begun else "StoppedOnRequest"
             self._record_end(0, signal.SIGTERM, reason, b"", 0.0)
         elif time.monotonic() >= self.start_at:
             self.starting = None
@@ -383,9 +326,6 @@ class Worker:
         self.last_look, self.watch_after = self.child is not None, time.monotonic() + self._watch_interval()
         training.look_for_commits(over=not self.child)
 
-    def _grace(self) -> float:
-        return float(self.operator.desired.get("stopGraceSeconds", 30))
-
     def _stop_child(self, grace: float, reason: str) -> None:
         assert self.child is not None
         self.phase = STOPPING
@@ -409,8 +349,7 @@ class Worker:
         if fence and time.monotonic() - max(self.operator.contact, self.training.advanced) > fence:
             self._stop_child(0.0, "Fenced")
             child.enforce()
-        leaving_at = self.leaving_by - self._last_grace() if self.terminating else None
-        self.training.steer(self.operator.desired, self.operator.clock_ahead, leaving_at)
+        self.training.steer(self.operator.desired, self.operator.clock_ahead, self.termination.trains_until())
 
     def _child_ended(self, child: Child, status: int) -> None:
         training = self.training
@@ -426,7 +365,7 @@ class Worker:
             log_line(f"attempt={child.attempt} its last words are lost: {error!r}")
         reason = child.stop_reason
         if not reason and not number and not code and training.was_told_to_stop():
-            reason = "WorkerTerminated" if self.terminating else "StoppedOnRequest"
+            reason = "WorkerTerminated" if self.termination.begun else "StoppedOnRequest"
         if not reason and self.steps.asks.requeued:  # by its own wish: however it ended, it is to run again
             reason = "StoppedOnRequest"
         if not reason and number == signal.SIGKILL and out_of_memory_kills() > self.memory_kills:
@@ -466,11 +405,11 @@ class Worker:
         report["unrecognised"] = left if self.barrier.ready_for else seen
         if self.barrier.previous_saves:
             report["previousSaves"] = self.barrier.previous_saves
-        if self.leaving_by:
-            report["leavingBy"] = self.leaving_by
+        if self.termination.begun:
+            report["leavingBy"] = self.termination.leaving_by
         # On its way to the barrier nobody waits for news of it before it is there, and all of a gang are on their way.
         underway = self.operator.desired["phase"] == "Prepare" and self.phase in (STOPPING, PREPARING)
-        quiet = underway and not self.problem and not self.terminating
+        quiet = underway and not self.problem and not self.termination.begun
         urgent = report != self._told and not quiet
         if urgent:
             self._told = report

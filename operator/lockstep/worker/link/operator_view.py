@@ -51,6 +51,10 @@ class OperatorView:
             self.held_since = self.contact
         return True
 
+    def stop_grace(self) -> float:
+        """Seconds that a program gets to end by itself when it is told to."""
+        return float(self.desired.get("stopGraceSeconds", 30))
+
     def _judge_epoch(self, epoch: List[int], link: Link) -> bool:
         """True: of a leader that was replaced. Who alone answers for so long is none: the Lease was set back, by a
         backup."""

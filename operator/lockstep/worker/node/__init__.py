@@ -1,1 +1,1 @@
-"""The node before training: preflight, warm-up, barrier."""
+"""The node before training, and when its pod ends: preflight, warm-up, barrier, termination."""
