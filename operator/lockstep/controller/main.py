@@ -17,6 +17,11 @@ from lockstep.controller.runtime.logs import configure_logging
 
 log = logging.getLogger("lockstep.main")
 
+COLLECTED_AFTER = 20_000
+"""More objects than were there at the last garbage collection. A gang is thousands of objects, few of which go in
+circles: with Python's own 700 the collector walks the store again and again while runs are admitted, and finds little.
+"""
+
 
 async def _run_until_signalled(operator: Operator) -> int:
     loop = asyncio.get_running_loop()
@@ -55,6 +60,7 @@ def main() -> None:
         operator = Operator(load(arguments.config), kubeconfig, arguments.config)
     except ConfigError as error:
         sys.exit(f"lockstep-operator: {error}")
+    gc.set_threshold(COLLECTED_AFTER)
     gc.freeze()  # modules and models stay for ever: the collector need not walk them again with each gang
     sys.exit(uvloop.run(_run_until_signalled(operator)))
 
