@@ -130,7 +130,7 @@ formats: formats-ready ## Checkpoints by the real libraries against their own lo
 	@fixtures=$$(mktemp -d) && trap 'rm -rf "$$fixtures"' EXIT && cd tests/formats && \
 		export LOCKSTEP_FORMATS_FIXTURES=$$fixtures PYTHONPATH=$(FORMATS_PATH) && \
 		$(FORMATS)/bin/python record.py && \
-		$(CURDIR)/.venv/bin/pytest $(CURDIR)/tests/unit/test_formats_recorded.py && \
+		$(CURDIR)/.venv/bin/pytest $(CURDIR)/tests/unit/worker/checkpoints/test_formats_recorded.py && \
 		$(FORMATS)/bin/pytest -c pyproject.toml .
 
 formats-record: formats-ready ## Write tests/formats/fixtures anew
@@ -191,7 +191,7 @@ fuzz: setup ## A million decisions, 100,000 specs and worker reports by random n
 	@PYTHONPATH=$(PYTHONPATH):tests $(RUN) -m fuzz $(if $(CASE),--case "$(CASE)") $(if $(SEED),--seed $(SEED)) \
 		$(if $(FUZZ_SECONDS),--seconds $(FUZZ_SECONDS))
 
-WITH_ALL_MPIS := tests/nodes/test_training_mpi.py tests/nodes/test_training_slurm.py tests/unit/test_mpi_launchers.py
+WITH_ALL_MPIS := tests/nodes/test_training_mpi.py tests/nodes/test_training_slurm.py tests/unit/worker/launchers/test_mpi_launchers.py
 
 nightly: ## What is not worth every run, all of it; nightly-faults one part, and so on for each of NIGHTLY
 	@$(MAKE) --keep-going --no-print-directory $(NIGHTLY:%=nightly-%)

@@ -25,7 +25,7 @@ contexts: [{name: nowhere, context: {cluster: nowhere, user: nobody}}]
 current-context: nowhere
 """
 OF_OTHERS = r"kubectl (lockstep|kueue) "
-"""Plugins: ours is held to its own parser, in tests/unit/test_docs_commands.py."""
+"""Plugins: ours is held to its own parser, in tests/unit/repository/test_docs_commands.py."""
 COMMANDS = [
     each
     for each in mentioned()

@@ -1,6 +1,6 @@
 """Tokens of a real API server for longer than they live: `make test-outages` alone, as the shortest live ten minutes.
 
-The same for hours, on a clock that is moved by hand: tests/unit/test_token_soak.py.
+The same for hours, on a clock that is moved by hand: tests/unit/controller/test_token_soak.py.
 """
 
 from __future__ import annotations

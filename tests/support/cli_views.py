@@ -19,7 +19,7 @@ from lockstep.present.explanation import LiveAdmission, NotLive
 from support import sample_runs as sample
 from support.sample_runs import NOW
 
-GOLDEN = Path(__file__).parents[1] / "unit" / "golden" / "cli"
+GOLDEN = Path(__file__).parents[1] / "unit" / "cli" / "golden"
 LEVELS = Tunables().topology_levels
 FREE = LiveAdmission(queue=QueueStatus(), ahead=(), nodes=4, holders=())
 
