@@ -1,7 +1,6 @@
 """No write of the Kubernetes client outlives the lease of its process, and that lease is renewed first."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import orjson
 import pytest
@@ -11,24 +10,7 @@ from aiohttp.test_utils import TestServer
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import UnreachableError
 from lockstep.controller.runtime.resources import LEASES, NODES, PODS, RUNS
-from support.kube_server import FakeServer, asking, refuses, says, served
-
-
-@pytest.fixture
-async def fake() -> FakeServer:
-    return FakeServer()
-
-
-@pytest.fixture
-async def server(fake: FakeServer) -> AsyncIterator[TestServer]:
-    async with served(fake) as running:
-        yield running
-
-
-@pytest.fixture
-async def kube(server: TestServer) -> AsyncIterator[KubeClient]:
-    async with asking(server) as client:
-        yield client
+from support.kube_server import FakeServer, refuses, says
 
 
 async def test_no_guarded_write_leaves_a_process_that_does_not_lead(kube: KubeClient, fake: FakeServer) -> None:

@@ -1,36 +1,17 @@
 """What the Kubernetes client reads, lists and watches, however it is answered (by a fake API server)."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import orjson
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from lockstep.controller.kube import pages
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, UnreachableError
 from lockstep.controller.runtime.resources import CLAIMS, LEASES, NODES, PODS, SECRETS
-from support.kube_server import FakeServer, asking, hangs_up, refuses, says, served
-
-
-@pytest.fixture
-async def fake() -> FakeServer:
-    return FakeServer()
-
-
-@pytest.fixture
-async def server(fake: FakeServer) -> AsyncIterator[TestServer]:
-    async with served(fake) as running:
-        yield running
-
-
-@pytest.fixture
-async def kube(server: TestServer) -> AsyncIterator[KubeClient]:
-    async with asking(server) as client:
-        yield client
+from support.kube_server import FakeServer, hangs_up, refuses, says
 
 
 async def test_an_object_is_read_by_its_path_with_our_token(kube: KubeClient, fake: FakeServer) -> None:

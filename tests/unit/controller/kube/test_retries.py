@@ -1,7 +1,6 @@
 """What the Kubernetes client asks again, when and how often: an old token, and a server that has no time."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import orjson
 import pytest
@@ -12,19 +11,8 @@ from lockstep.controller.kube.credentials import Credentials
 from lockstep.controller.kube.errors import ApiError, UnreachableError
 from lockstep.controller.runtime.clock import SystemClock
 from lockstep.controller.runtime.resources import LEASES, PODS
-from support.kube_server import FakeServer, credentials, refuses, says, served
+from support.kube_server import FakeServer, credentials, refuses, says
 from support.manual_clock import ManualClock
-
-
-@pytest.fixture
-async def fake() -> FakeServer:
-    return FakeServer()
-
-
-@pytest.fixture
-async def server(fake: FakeServer) -> AsyncIterator[TestServer]:
-    async with served(fake) as running:
-        yield running
 
 
 async def test_credentials_that_cannot_be_read_are_unreachable_not_a_crash() -> None:

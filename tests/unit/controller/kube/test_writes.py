@@ -1,36 +1,17 @@
 """What the Kubernetes client writes, and whether it knows what became of it (with a fake API server)."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import orjson
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.credentials import Credentials
 from lockstep.controller.kube.errors import ApiError, UnknownOutcome, UnreachableError
 from lockstep.controller.runtime.clock import SystemClock
 from lockstep.controller.runtime.resources import CONFIG_MAPS, LEASES, NODES, PODS, RUNS
-from support.kube_server import FakeServer, asking, hangs_up, refuses, says, served
-
-
-@pytest.fixture
-async def fake() -> FakeServer:
-    return FakeServer()
-
-
-@pytest.fixture
-async def server(fake: FakeServer) -> AsyncIterator[TestServer]:
-    async with served(fake) as running:
-        yield running
-
-
-@pytest.fixture
-async def kube(server: TestServer) -> AsyncIterator[KubeClient]:
-    async with asking(server) as client:
-        yield client
+from support.kube_server import FakeServer, hangs_up, refuses, says
 
 
 async def test_a_status_write_names_the_version_it_was_decided_on(kube: KubeClient, fake: FakeServer) -> None:
