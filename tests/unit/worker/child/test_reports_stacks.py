@@ -42,6 +42,7 @@ def test_the_stack_of_a_deadlocked_program_is_in_the_report_and_in_the_log(
     stacks = operator.wait_for(lambda s: s.get("stacks"))["stacks"]
     assert stacks["id"] == "a1-1"
     assert "wait_for_ever (<string>:7) < <module> (<string>:9)" in stacks["text"]
+    until(lambda: "stacks id=a1-1 end" in worker.stderr())
     log = worker.stderr()
     begin, end = log.index("stacks id=a1-1 begin"), log.index("stacks id=a1-1 end")
     assert 'File "<string>", line 7 in wait_for_ever' in log[begin:end]
