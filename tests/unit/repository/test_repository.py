@@ -108,7 +108,7 @@ def _unmarked(module: ast.Module) -> list[str]:
 
 
 def test_unit_tests_that_start_processes_are_marked_and_not_in_make_check() -> None:
-    texts = {path.name: path.read_text() for path in (ROOT / "tests" / "unit").rglob("test_*.py")}
+    texts = {str(path): path.read_text() for path in (ROOT / "tests" / "unit").rglob("test_*.py")}
     told = re.compile(r"\bsubprocess\.|\blaunch\b|\bos\.fork\b")
     of_module = re.compile(r"^pytestmark = .*mark\.process", re.MULTILINE)
     looked_at = {name: text for name, text in texts.items() if told.search(text) and not of_module.search(text)}
