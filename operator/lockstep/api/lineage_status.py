@@ -9,14 +9,19 @@ from pydantic import Field
 from lockstep.api.base.schema import StatusModel, Timestamp
 
 MAX_PREVIOUS = 8
+MAX_ATTEMPTS = 2**31 - 1
+MAX_STEP = 2**53
+
+LinkedName = Annotated[str, Field(max_length=253)]
+LinkedUid = Annotated[str, Field(max_length=64)]
 
 
 class LinkedRun(StatusModel):
     """Another run of the namespace, by a name that may be another one's by now."""
 
-    name: Annotated[str, Field(max_length=253)]
+    name: LinkedName
     """Its name."""
-    uid: Annotated[str, Field(max_length=64)]
+    uid: LinkedUid
     """Its UID."""
 
 
@@ -29,9 +34,9 @@ class PreviousRun(LinkedRun):
     """Why, in one CamelCase word."""
     ended: Timestamp | None = None
     """When it ended."""
-    attempts: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    attempts: Annotated[int, Field(ge=0, le=MAX_ATTEMPTS)] = 0
     """How often all its ranks were started."""
-    step: Annotated[int, Field(ge=0, le=2**53)] = 0
+    step: Annotated[int, Field(ge=0, le=MAX_STEP)] = 0
     """The highest step that it reported."""
-    saved: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    saved: Annotated[int, Field(ge=0, le=MAX_STEP)] | None = None
     """The newest step that it had saved in the shared tier; none: it had saved nothing there."""

@@ -14,7 +14,7 @@ from lockstep.api.base.schema import MapList, StatusModel, Timestamp
 from lockstep.api.checkpoint_status import CheckpointStatus, SavedCheckpoint
 from lockstep.api.goodput_status import GoodputStatus
 from lockstep.api.kueue_status import KueueStatus
-from lockstep.api.lineage_status import MAX_PREVIOUS, LinkedRun, PreviousRun
+from lockstep.api.lineage_status import MAX_PREVIOUS, LinkedName, LinkedRun, LinkedUid, PreviousRun
 from lockstep.api.preemption_status import PreemptionStatus, ReservationStatus
 from lockstep.api.recovery_status import AttemptStatus, RecoveryStatus, Totals
 from lockstep.slurm.environment import MOST_JOB_ID
@@ -209,9 +209,9 @@ class ResolvedStatus(StatusModel):
     """Hash of what the pods are made from."""
     start_root: str = ""
     """Directory of the checkpoints that the spec says to start from, as the training container sees it."""
-    start_run: str = ""
+    start_run: LinkedName = ""
     """The run whose directory that is."""
-    start_run_uid: str = ""
+    start_run_uid: LinkedUid = ""
     """Its UID."""
     pod_group: PodGroupStatus | None = None
     """The PodGroup of the launch; left out where gangs get none."""

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from lockstep.api.base import names, nesting
 from lockstep.api.base.changes import changed
-from lockstep.api.lineage_status import MAX_PREVIOUS, LinkedRun, PreviousRun
+from lockstep.api.lineage_status import MAX_ATTEMPTS, MAX_PREVIOUS, MAX_STEP, LinkedRun, PreviousRun
 from lockstep.api.run_status import Condition, TrainingRunStatus
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -31,17 +31,23 @@ def records_of(run: RunView) -> tuple[PreviousRun, ...]:
     status = run.status
     finished = find(status, ConditionType.FINISHED)
     end = finished if finished is not None and finished.status == "True" else None
+    saved = newest_saved(status)
     record = PreviousRun(
         name=run.name,
         uid=run.uid,
         outcome=_outcome(status, end) if end is not None else "",
         reason=end.reason[:64] if end is not None else "",
         ended=end.last_transition_time if end is not None else None,
-        attempts=status.totals.attempts,
-        step=status.progress.step,
-        saved=newest_saved(status),
+        attempts=_within(status.totals.attempts, MAX_ATTEMPTS),
+        step=_within(status.progress.step, MAX_STEP),
+        saved=_within(saved, MAX_STEP) if saved is not None else None,
     )
     return (record, *status.previous)[:MAX_PREVIOUS]
+
+
+def _within(number: int, most: int) -> int:
+    """Somebody may have edited the status."""
+    return min(max(number, 0), most)
 
 
 def _outcome(status: TrainingRunStatus, end: Condition) -> str:

@@ -1,10 +1,12 @@
 """A run that goes on from another keeps the record of it, and the other one, where it still is, a link to it."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.lineage_status import MAX_PREVIOUS
 from lockstep.core.run.lineage import MOST_READ, records_in, records_of
 from support.world import World, spec, world
@@ -39,6 +41,21 @@ def test_a_run_that_starts_from_another_has_its_record_and_the_other_one_a_link(
     del w.runs["next"]
     w.settle()
     assert w.status("base").next == link, "it was gone on from, whatever became of that run"
+
+
+def test_a_run_has_a_record_whatever_somebody_has_edited_its_status_to() -> None:
+    w = ended()
+    status = w.runs["base"].status
+    for number in (-(2**63), -1, 2**53 + 1, 2**63 - 1):
+        latest = [changed(each, step=number) for each in status.checkpoint.latest]
+        edited = changed(
+            status,
+            totals=changed(status.totals, attempts=number),
+            progress=changed(status.progress, step=number),
+            checkpoint=changed(status.checkpoint, latest=tuple(latest)),
+        )
+        (record,) = records_of(replace(w.runs["base"], status=edited))
+        assert (record.attempts, record.step, record.saved) == ((0, 0, 0) if number < 0 else (2**31 - 1, 2**53, 2**53))
 
 
 @pytest.mark.parametrize("saved", [True, False])
