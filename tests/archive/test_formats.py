@@ -16,12 +16,11 @@ from lockstep.archive.store import ObjectStore
 from lockstep.archive.upload import upload
 from lockstep.worker.checkpoints import formats
 from lockstep.worker.checkpoints.tiers import attempt_steps, scan_tier
-from support.checkpoint_layouts import age
+from support.checkpoint_layouts import RAY_TRAIN, age
 
 UID = "run-uid"
 SAVED_AT = 1_795_000_000.0
 FIXTURES = Path(__file__).resolve().parents[1] / "formats" / "fixtures"
-RAY_TRAIN = Path(__file__).resolve().parents[1] / "unit" / "golden" / "ray_train" / "experiment"
 SHARED_LAYOUTS = sorted(path.parent for path in FIXTURES.glob("*/whole") if path.parent.name != "nvrx")  # local only
 
 
@@ -52,7 +51,7 @@ def test_what_a_library_wrote_is_found_and_valid_after_its_way_through_the_archi
 
 def test_what_ray_train_reported_is_found_without_its_report_after_its_way_through_the_archive(tmp_path: Path) -> None:
     saved = tmp_path / UID / "a1" / "experiment"
-    age(Path(shutil.copytree(RAY_TRAIN, saved)))
+    age(Path(shutil.copytree(RAY_TRAIN / "experiment", saved)))
     store = ObjectStore(MemoryStore())
     for step, attempt, path in list(attempt_steps(str(saved.parent), 1, tier="shared")):
         place = ArchiveKey(UID, attempt, step)

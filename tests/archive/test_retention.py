@@ -19,9 +19,8 @@ from lockstep.archive.upload import upload
 from lockstep.core.checkpoints.retention import RetentionPolicy
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.worker_report import Verdict
-from support.checkpoint_layouts import age
+from support.checkpoint_layouts import RAY_TRAIN, age
 
-RAY_TRAIN = Path(__file__).resolve().parents[1] / "unit" / "golden" / "ray_train" / "experiment"
 OTHER_UID = "ffffffff-0000-4000-8000-000000000002"
 
 
@@ -138,7 +137,7 @@ def test_the_shared_tier_is_thinned_by_the_same_policy(tmp_path: Path) -> None:
 
 def test_what_ray_train_has_reported_is_thinned_too_and_no_half_of_it_stays(tmp_path: Path) -> None:
     experiment = tmp_path / RUN_UID / "a1" / "experiment"
-    age(Path(shutil.copytree(RAY_TRAIN, experiment)))
+    age(Path(shutil.copytree(RAY_TRAIN / "experiment", experiment)))
     (experiment / ".checkpoint_2026-11-27_08-00-00.000000.removed").mkdir()
     kept = tmp_path / RUN_UID / "a1" / "step-7" / ".of-the-program.removed"
     kept.mkdir(parents=True)

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 LONG_AGO = 1_700_000_000.0
+RAY_TRAIN = Path(__file__).parents[1] / "unit" / "worker" / "checkpoints" / "golden" / "ray_train"
+"""What Ray Train itself left: its ``experiment``, and ``mtimes.json``."""
 
 
 def torch_file(path: Path, state: Mapping[str, Any] | None = None, payload: bytes = b"\1" * 300) -> Path:

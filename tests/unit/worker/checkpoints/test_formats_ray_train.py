@@ -25,9 +25,8 @@ from lockstep.worker.checkpoints.unrecognised import left_behind
 from lockstep.worker.settings import JSON, Settings, Tier
 from lockstep.worker.start import Launch
 from support import checkpoint_layouts as layouts
-from support.checkpoint_layouts import LONG_AGO, age, safetensors_file, torch_file, written
+from support.checkpoint_layouts import LONG_AGO, RAY_TRAIN, age, safetensors_file, torch_file, written
 
-RECORDED = Path(__file__).parent / "golden" / "ray_train"
 UID = "6f7a1c9e-0000-4111-8222-333344445555"
 SAVED = {
     10: "checkpoint_2026-11-27_08-03-11.228109",
@@ -50,8 +49,8 @@ def tier(tmp_path: Path) -> Path:
 def experiment(request: pytest.FixtureRequest, tier: Path) -> Path:
     """As it was recorded, with its times, in ``a1``."""
     target = tier / UID / "a1" / str(request.param)
-    shutil.copytree(RECORDED / "experiment", target)
-    for name, after in json.loads((RECORDED / "mtimes.json").read_text()).items():
+    shutil.copytree(RAY_TRAIN / "experiment", target)
+    for name, after in json.loads((RAY_TRAIN / "mtimes.json").read_text()).items():
         os.utime(target / name, (LONG_AGO + after, LONG_AGO + after))
     return target
 
