@@ -84,7 +84,8 @@ class Executor:
         try:
             await self._carry_out(run, plan)
         except UnknownOutcome:
-            if plan.admission_changed:  # the cycle below comes before the watch tells of it
+            # The cycle below comes before the watch tells of it; of a run that is gone nothing more is heard.
+            if plan.admission_changed and self._store.runs.get(run.uid) is not None:
                 self._store.writes.note_unanswered(run.uid)
             raise
         finally:

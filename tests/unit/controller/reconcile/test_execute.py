@@ -267,6 +267,15 @@ async def test_an_admission_pass_sees_what_an_unanswered_write_has_changed_once_
             world.queue.done(key)
 
 
+async def test_an_unanswered_write_of_a_run_that_is_gone_is_not_waited_for(world: World) -> None:
+    world.kube.write = UnknownOutcome("patch status: Server disconnected", 0.0)
+    view = stored(world.store)
+    world.store.runs.cache.remove(view.uid, int(view.resource_version))
+    with pytest.raises(UnknownOutcome):
+        await world.executor.run_plan(view, Plan(status=changed(view.status, state="Pending"), admission_changed=True))
+    assert not world.store.writes._unanswered
+
+
 AT_ONCE = (
     "deletes", "pod_group", "creates", "jobs", "runs", "refused_runs", "placeholders", "provisioning", "node_failures",
 )  # fmt: skip
