@@ -17,7 +17,7 @@ from lockstep.worker.checkpoints.formats.catalogue import (
     step_of,
 )
 from lockstep.worker.checkpoints.formats.megatron import MEGATRON
-from lockstep.worker.checkpoints.formats.noise import LARGE, is_looked_into, is_noise, is_tensors
+from lockstep.worker.checkpoints.formats.noise import LARGE, is_a_save_by_name, is_looked_into, is_noise, is_tensors
 from lockstep.worker.checkpoints.tiers import ATTEMPT_NAME, shards
 from lockstep.worker.settings import JSON, LOCAL, SHARED, Settings, attempt_directory
 
@@ -92,7 +92,7 @@ class _Walk:
         tensors are.
         """
         found = list(self._files(entry, own, 1))
-        if any(is_tensors(each.name) for each in found) or sum(each.size for each in found) >= LARGE:
+        if any(is_a_save_by_name(each.name) for each in found) or sum(each.size for each in found) >= LARGE:
             return max(each.written for each in found)
         return 0.0
 

@@ -57,7 +57,9 @@ NOISE = [
     "stdout",
     "comm_traces/iteration_10/rank_0",
     "xla/module_0.jit_step.hlo.pb",
-    "small.npy",
+    "train.bin",
+    "meta.pkl",
+    *(SMALL := ("small.npy", "train.pt", "config.pt", "meta.safetensors")),
 ]
 SAVES = {
     "ckpt_30.pt": "ckpt_30.pt",
@@ -80,6 +82,11 @@ LARGE = {
     "partial_fc.joblib": "partial_fc.joblib",
     "a/b/c/d/e/f/state.params": "a",
     "30/c/0/0": "30",
+    "train.pt": "train.pt",
+    "test.ckpt": "test.ckpt",
+    "last/config.pth": "last",
+    "meta.safetensors": "meta.safetensors",
+    "core.pt": "core.pt",
     "step_30/state.npy": "step_30",
 }
 
@@ -125,8 +132,8 @@ def test_a_directory_with_a_step_of_whatever_is_large_is_a_save_that_was_begun(t
 
 @pytest.mark.parametrize("name", NOISE)
 def test_logs_descriptions_caches_and_empty_files_are_no_saves(tmp_path: Path, name: str) -> None:
-    large = 4096 if name.startswith("small") else 2 * MIB
-    written(attempt_of(tmp_path) / name, b"" if name.startswith("empty") else b"x" * large)
+    size = 0 if name.startswith("empty") else 4096 if name in SMALL else 2 * MIB
+    written(attempt_of(tmp_path) / name, b"x" * size)
     assert left_behind(settings(tmp_path), 0) == []
     assert CommitWatch(settings(tmp_path), launch()).poll(over=True).unrecognised == []
 

@@ -14,11 +14,14 @@ _TENSORS = re.compile(
     re.IGNORECASE,
 )
 _DESCRIPTIONS = re.compile(
-    r"^(?:training_args|args|config|hparams|tokenizer|vocab|meta|train|val|valid|validation|test|dataset)\.[a-z]+$"
+    r"^(?:training_args|args|hparams|tokenizer|vocab)\.[a-z]+$"
+    r"|^(?:config|meta|train|val|valid|validation|test|dataset)\.(?:bin|pkl|npz|h5|hdf5)$"  # of data
     r"|(?:sentencepiece|spiece|spm|bpe)[\w.-]*\.model$"
-    r"|^(?:events\.|core\.)|tfevents|^core(?:[.-][\w.-]*\d)?$|^(?:logs?|stdout|stderr)$",
+    r"|^events\.|tfevents|^(?:logs?|stdout|stderr)$",
     re.IGNORECASE,
 )
+# Of a save as often as not: their size has to tell, whatever the suffix.
+_EITHER = re.compile(r"^(?:config|meta|train|val|valid|validation|test|dataset)\.", re.IGNORECASE)
 _IN_PASSING = re.compile(
     r"(?:^|[._-])(?:tmp|temp|cached?|incomplete|memory_snapshot|profil(?:e|er|ing)|traces?)(?:[._-]|\d|$)"
     r"|\.part(?:ial)?(?:[._-]|$)|(?:^|[._-])pred(?:iction)?s?[._-]|xplane",
@@ -30,7 +33,9 @@ _PICTURES = "png|jpe?g|gif|bmp|svg|webp|tiff?|pdf|ps|eps|mp4|avi|mkv|mov|webm|wa
 _TRACES = "prof|pstats|trace|folded|nsys-rep|qdrep|qdstrm|ncu-rep|hprof|perf|wandb"
 _TABLES = "parquet|arrow|feather|tfrecords?|idx|db|sqlite3?|lock|pid|sock|swp|bak"
 _NO_SAVE = re.compile(
-    rf"\.(?:{_TEXT}|{_CODE}|{_PICTURES}|{_TRACES}|{_TABLES})(?:\.\d+)?(?:\.(?:gz|zst|xz|bz2|zip))?$|~$", re.IGNORECASE
+    rf"\.(?:{_TEXT}|{_CODE}|{_PICTURES}|{_TRACES}|{_TABLES})(?:\.\d+)?(?:\.(?:gz|zst|xz|bz2|zip))?$|~$"
+    r"|^core(?:\.|$|[.-][\w.-]*\d$)",
+    re.IGNORECASE,
 )
 _NOT_LOOKED_INTO = re.compile(
     r"^\.|^tmp|^(?:models|datasets)--|^(?:hub|wandb|mlruns|site-packages|__pycache__)$|\.tmp$"
@@ -41,13 +46,18 @@ _NOT_LOOKED_INTO = re.compile(
 
 def is_noise(name: str) -> bool:
     """A file of that name is no save, whatever its size: a log, a trace, a picture, a description, something hidden."""
-    by_suffix = _NO_SAVE.search(name) and not is_tensors(name)
-    return name.startswith(".") or bool(by_suffix or _DESCRIPTIONS.search(name) or _IN_PASSING.search(name))
+    is_no_save = _NO_SAVE.search(name) and not is_tensors(name)
+    return name.startswith(".") or bool(is_no_save or _DESCRIPTIONS.search(name) or _IN_PASSING.search(name))
 
 
 def is_tensors(name: str) -> bool:
     """Called as libraries call files of tensors."""
     return bool(_TENSORS.search(name))
+
+
+def is_a_save_by_name(name: str) -> bool:
+    """The name alone says so: it is called as tensors are, and not as what describes a program is as well."""
+    return is_tensors(name) and not _EITHER.search(name)
 
 
 def is_looked_into(directory: str) -> bool:
