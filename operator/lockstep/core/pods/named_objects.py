@@ -15,12 +15,14 @@ from lockstep.core.model.named_objects import LookedUp, MissingObject, NamedObje
 from lockstep.core.model.near_names import suggestion
 from lockstep.core.model.problems import Problem
 from lockstep.core.model.reasons import ConditionReason
+from lockstep.core.model.sanitise import line
 from lockstep.core.model.snapshot import DryRunResult
 from lockstep.core.pods.pod_template import items, section
 
 MOST_LOOKED_UP = 64
 """Objects of one run, and entries of them. A podTemplate may name any number; what is beyond is left for the kubelet to
 find missing."""
+_MOST_MISNAMED = 8
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _REASONS = {
@@ -35,7 +37,7 @@ _AGAIN_FIRST, _AGAIN_LAST, _SHARE = 5.0, 60.0, 0.25
 
 def named_objects(spec: TrainingRunSpec) -> tuple[NamedObject, ...]:
     """Each once, by the first field that names it, and after them the entries that they are to have. What may be
-    missing, and what is no name at all, is left out."""
+    missing is left out, and what is no name at all (``misnamed_problems``)."""
     objects: dict[tuple[ObjectKind, str, str], NamedObject] = {}
     entries: dict[tuple[ObjectKind, str, str], NamedObject] = {}
     for named in _named(spec):
@@ -43,6 +45,15 @@ def named_objects(spec: TrainingRunSpec) -> tuple[NamedObject, ...]:
         if legible and _NAME.fullmatch(named.name) and len(found) < MOST_LOOKED_UP:
             found.setdefault((named.kind, named.name, named.key), named)
     return (*objects.values(), *entries.values())
+
+
+def misnamed_problems(spec: TrainingRunSpec) -> Iterator[Problem]:
+    """What no object can be called, so that nobody need look: a few of them. An empty name is for the API server, which
+    takes it in some places."""
+    misnamed = (each for each in _named(spec) if each.name and not _NAME.fullmatch(each.name))
+    for each in islice(misnamed, _MOST_MISNAMED):
+        words = f"no {each.kind} can be called {line(each.name)[:64]}: names are of lower case letters, digits, - and ."
+        yield Problem(each.field, f"{words}; write the name as it is in the cluster")
 
 
 def absent_problems(missing: Iterable[MissingObject], namespace: str) -> Iterator[Problem]:

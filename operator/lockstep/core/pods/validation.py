@@ -23,6 +23,7 @@ from lockstep.core.model.settings import PodPolicy
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods.launchers import launcher_of
 from lockstep.core.pods.log_pattern import plain_mistake
+from lockstep.core.pods.named_objects import misnamed_problems
 from lockstep.core.pods.plain_rules import plain_problems
 from lockstep.core.pods.pod_policy import AllowedPowers, account_problems, archive_account_problems, host_path_problems
 from lockstep.core.pods.template_rules import template_problems
@@ -63,6 +64,8 @@ def validate(
         *_resources(spec, known.accelerators or (names.GPU_RESOURCE,)),
         *_environment(spec),
         *_volumes(spec, grant),
+        *_working_directory(spec),
+        *misnamed_problems(spec),
         *account_problems(spec.service_account_name, "spec.serviceAccountName", grant),
         *archive_account_problems(spec, grant),
         *_placement(spec),
@@ -120,6 +123,11 @@ def _volumes(spec: TrainingRunSpec, grant: AllowedPowers) -> Iterator[Problem]:
             yield from host_path_problems(
                 {"hostPath": {"path": volume.host_path.path}}, f"spec.volumes[{index}]", grant
             )
+
+
+def _working_directory(spec: TrainingRunSpec) -> Iterator[Problem]:
+    if spec.working_dir is not None and not spec.working_dir.startswith("/"):
+        yield Problem("spec.workingDir", f"{spec.working_dir} is no absolute path; begin it with /")
 
 
 def _patterns(spec: TrainingRunSpec) -> Iterator[Problem]:

@@ -11,6 +11,7 @@ from lockstep.core.model.snapshot import DryRunResult
 from lockstep.core.pods.named_objects import (
     MOST_LOOKED_UP,
     absent_problems,
+    misnamed_problems,
     missing_account,
     named_objects,
     reason_of,
@@ -158,7 +159,18 @@ def test_what_is_named_twice_is_looked_up_once() -> None:
 @pytest.mark.parametrize("name", ["../../default/secrets/x", "a/b", "A", "a b", "", "a?x=1", "x" * 300, 7, None, ["a"]])
 def test_what_is_no_name_of_an_object_is_asked_of_nobody(name: object) -> None:
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
-    assert named_objects(spec_of(podTemplate=template(volumes=volumes))) == ()
+    spec = spec_of(podTemplate=template(volumes=volumes))
+    assert named_objects(spec) == ()
+    told = [each.field for each in misnamed_problems(spec)]
+    is_told = isinstance(name, str) and bool(name)
+    assert told == ["spec.podTemplate.spec.volumes[0].persistentVolumeClaim.claimName"] * is_told
+
+
+def test_of_very_many_names_that_are_none_a_few_are_told() -> None:
+    volumes = [{"name": f"v{n}", "persistentVolumeClaim": {"claimName": "A" * 70_000}} for n in range(200)]
+    problems = list(misnamed_problems(spec_of(podTemplate=template(volumes=volumes))))
+    assert len(problems) == 8
+    assert all(len(each.message) < 300 for each in problems)
 
 
 @pytest.mark.parametrize("key", ["", "a/b", "../", "a b", "x" * 300, 7, None, ["a"]])

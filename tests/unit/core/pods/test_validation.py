@@ -55,6 +55,21 @@ BAD_SPECS: dict[str, tuple[TrainingRunSpec, str, str]] = {
         "spec.minTimeLimit",
         "90m is longer than timeLimit, which is 1h; shorten it",
     ),
+    "a claim by what no claim can be called": (
+        spec(checkpoint={"shared": {"claimName": "My_Claim"}}),
+        "spec.checkpoint.shared.claimName",
+        "no PersistentVolumeClaim can be called My_Claim: names are of lower case letters, digits, - and .",
+    ),
+    "a secret of the template by what none can be called": (
+        pod(volumes=[{"name": "v", "secret": {"secretName": "a/b"}}]),
+        "spec.podTemplate.spec.volumes[0].secret.secretName",
+        "no Secret can be called a/b",
+    ),
+    "a directory that is nowhere": (
+        spec(workingDir="src"),
+        "spec.workingDir",
+        "src is no absolute path; begin it with /",
+    ),
     "half a GPU": (
         spec(resourcesPerNode={"nvidia.com/gpu": "500m"}),
         "spec.resourcesPerNode[nvidia.com/gpu]",
