@@ -22,7 +22,20 @@ def flag(shown: str, words: str | None = None, **bounds: Any) -> Any:
     """An option, named as in ``--namespace -n NAME``, and its help in words."""
     names = [word for word in shown.split() if word.startswith("-")]
     value = next((word for word in shown.split() if word not in names), None)
-    return typer.Option(*names, metavar=value, help=words, **bounds)
+    return typer.Option(*names, metavar=value, help=words, callback=_not_empty, **bounds)
+
+
+def _not_empty(context: typer.Context, parameter: typer.CallbackParam, given: Any) -> Any:
+    """What a flag was given. Raises UsageError on nothing, as a variable of the shell that is not set leaves it: to
+    take that for no flag would make another run than was meant."""
+    source = context.get_parameter_source(parameter.name or "")
+    if (
+        source is not None
+        and source.name == "COMMANDLINE"
+        and (given == "" or (isinstance(given, list) and "" in given))
+    ):
+        raise UsageError(f"{max(parameter.opts, key=len)} is empty", "give it a value, or leave it out")
+    return given
 
 
 def _bare(run: str) -> str:

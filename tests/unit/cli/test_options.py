@@ -8,6 +8,7 @@ import typer
 import typer.main
 
 from lockstep.cli.errors import UsageError
+from lockstep.cli.main import main
 from lockstep.cli.options import ClusterTarget, seconds_of, verb
 
 
@@ -56,3 +57,24 @@ def test_a_duration_that_is_none_is_refused_by_its_flag() -> None:
     assert seconds_of("--older-than", "2h") == 7200
     with pytest.raises(UsageError, match="--older-than"):
         seconds_of("--older-than", "soon")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["submit", "run.yaml", "--from", ""],
+        ["submit", "run.yaml", "--array="],
+        ["submit", "run.yaml", "--code", ""],
+        ["submit", "run.yaml", "--env", "A=1", "--env", ""],
+        ["retry", "llama", "--name", ""],
+        ["cancel", "-l", ""],
+        ["queue", "-n", ""],
+    ],
+)
+def test_a_flag_without_a_value_as_of_a_variable_that_is_not_set_is_refused(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert " is empty\n  give it a value, or leave it out" in capsys.readouterr().err

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast, get_args, get_type_hints
 
@@ -17,18 +17,15 @@ from lockstep.api.checkpoint_spec import CheckpointFormat
 from lockstep.api.queue import QueueLauncher
 from lockstep.api.run_spec import LauncherType, TrainingRunSpec
 from lockstep.cli.client import Cluster
-from lockstep.cli.commands import submit as command
-from lockstep.cli.errors import ApiServerError, CliError, Unreachable, UsageError
+from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.cli.main import main
-from lockstep.cli.options import Target
 from lockstep.cli.submission import submit
-from lockstep.cli.submission.flags import Creation, Flags, Schedule
-from lockstep.cli.submission.manifests import manifests_of, read_manifests
+from lockstep.cli.submission.flags import Flags
+from lockstep.cli.submission.manifests import are_a_manifest, manifests_of, read_manifests
 from lockstep.cli.submission.queue_defaults import _STARTED_BY
 from lockstep.cli.submission.refusals import in_fields, refuse_bad
 from lockstep.cli.views import render
 from support import sample_runs as sample
-from support.cli_server import CliServer
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 HELLO = str(MANIFESTS / "hello.yaml")
@@ -204,6 +201,16 @@ def test_a_batch_script_is_no_manifest_and_its_image_is_asked_for(tmp_path: Path
     assert "--image IMAGE -- bash" in refused.value.remedy
 
 
+@pytest.mark.parametrize("suffix", [".py", ".sh"])
+def test_a_program_that_lies_here_is_no_manifest_whatever_it_begins_with(tmp_path: Path, suffix: str) -> None:
+    program = tmp_path / f"train{suffix}"
+    program.write_text("import torch\nx = {1: 2}\n")
+    assert not are_a_manifest([str(program)], Flags())
+    with pytest.raises(UsageError, match=rf"train{re.escape(suffix)} is a script and no manifest") as refused:
+        manifests_of([str(program)], Flags(), None)
+    assert f"--image IMAGE -- {'python' if suffix == '.py' else 'bash'} {program}" in refused.value.remedy
+
+
 def test_a_name_overrides_that_of_the_manifest() -> None:
     (manifest,) = manifests_of([HELLO], Flags(), "other")
     assert manifest["metadata"] == {"name": "other"}
@@ -365,76 +372,3 @@ def test_a_namespace_that_is_a_number_was_meant_as_something_else() -> None:
     manifest = {"kind": "TrainingRun", "metadata": {"name": "hello"}}
     assert "-N the number of nodes" in in_fields(error, manifest, "16").remedy
     assert "-N" not in in_fields(ApiServerError(404, "not found", name="team"), manifest, "team").remedy
-
-
-def several(path: Path, *namespaces: str) -> str:
-    """A manifest of runs in these namespaces; empty: it names none."""
-    documents: list[dict[str, Any]] = [
-        {
-            "apiVersion": names.API_VERSION,
-            "kind": names.RUN_KIND,
-            "metadata": {"name": f"run-{index}"} | ({"namespace": namespace} if namespace else {}),
-            "spec": {"nodes": 1, "image": "x", "command": ["a"]},
-        }
-        for index, namespace in enumerate(namespaces)
-    ]
-    path.write_text(yaml.safe_dump_all(documents))
-    return str(path)
-
-
-def submitted(server: CliServer, monkeypatch: pytest.MonkeyPatch, *arguments: str, **given: Any) -> list[str]:
-    """Types `lockstep submit`; the namespaces of what came of it."""
-    monkeypatch.setattr(Target, "connect", lambda self: server)
-    words = {"flags": Flags(), "schedule": Schedule(), "creation": Creation(no_wait=True), **given}
-    cast(Any, command.submit).__wrapped__(words.pop("target", Target()), [*arguments], None, **words)
-    return [made["metadata"]["namespace"] for made in server.created]
-
-
-def test_each_run_of_a_manifest_is_created_in_the_namespace_that_it_names_or_in_that_of_the_context(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = several(tmp_path / "runs.yaml", "team-a", "", "team-b", "")
-    assert submitted(CliServer(), monkeypatch, path) == ["team-a", "team", "team-b", "team"]
-
-
-def test_the_run_that_one_starts_from_is_looked_for_in_the_namespace_of_the_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = sample.failed()
-    before["status"] |= {"checkpoint": {"latest": [{"tier": "shared", "step": 400, "path": "/x/a2/step-400"}]}}
-    server = CliServer({"namespaces/team-a/trainingruns/llama": before, "persistentvolumeclaims/lustre": {}})
-    path = several(tmp_path / "runs.yaml", "team-a")
-    assert submitted(server, monkeypatch, path, origin="llama") == ["team-a"]
-    with pytest.raises(CliError, match="there is no run llama in namespace team"):
-        submitted(server, monkeypatch, several(tmp_path / "runs.yaml", ""), origin="llama")
-
-
-def test_a_manifest_with_a_run_for_another_namespace_than_that_of_n_is_refused_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server, path = CliServer(), several(tmp_path / "runs.yaml", "team", "team-a")
-    with pytest.raises(UsageError, match="the manifest says namespace team-a, -n says team"):
-        submitted(server, monkeypatch, path, target=Target(namespace="team"))
-    assert not server.created
-
-
-@pytest.mark.parametrize(
-    ("refusal", "stays"),
-    [
-        (None, True),
-        (ApiServerError(422, "it is invalid"), False),
-        (ApiServerError(403, "you may not"), False),
-        (ApiServerError(504, "it took too long"), True),
-        (Unreachable("no answer"), True),
-        (KeyboardInterrupt(), True),
-    ],
-)
-def test_code_goes_again_only_where_the_run_that_mounts_it_was_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: BaseException | None, stays: bool
-) -> None:
-    path = several(tmp_path / "run.yaml", "")
-    (tmp_path / "train.py").write_text("print(1)\n")
-    server = CliServer(refusals={} if refusal is None else {"create trainingruns": refusal})
-    with nullcontext() if refusal is None else pytest.raises((type(refusal), CliError)):
-        submitted(server, monkeypatch, path, flags=Flags(code=str(tmp_path)))
-    assert any(place.startswith("configmaps/") for place in server.objects) is stays

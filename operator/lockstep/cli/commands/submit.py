@@ -45,7 +45,6 @@ def submit(
     from lockstep.cli.output import note, print_done
     from lockstep.cli.submission import array_manifests, code, manifests, queue_defaults, submit
     from lockstep.cli.submission.going_on import start_from
-    from lockstep.cli.submission.taken_names import refuse_taken
     from lockstep.cli.submission.test_only import show_start
     from lockstep.cli.submission.verdicts import tell_verdicts
 
@@ -92,10 +91,9 @@ def submit(
         note(f"queue {queue} adds {', '.join(added)}")
     if creates:
         submit.name_user(cluster, wanted)
+    submit.refuse_any_wrong(cluster, wanted, packed, look_up=not creation.no_wait)
     created = []
     for manifest in submit.each_in_its_namespace(cluster, wanted):
-        refuse_taken(cluster, manifest)
-        submit.refuse_wrong(cluster, manifest, look_up=not creation.no_wait, made=code.made_for(manifest, packed))
         if packed is not None and packed.to is not None and creates and not test_only:
             submit.create(cluster, manifest, dry_run=True)  # a name that is taken is told before anything is copied
         with code.sent_along(cluster, manifest, packed, dry_run=creation.asks_server, keep=not test_only) as sent:

@@ -15,6 +15,8 @@ from lockstep.cli.options import ObjectOutput, flag
 from lockstep.cli.submission import array_manifests, slurm_syntax
 from lockstep.slurm import hostlist
 
+INTERPRETERS = {".sh": "bash", ".bash": "bash", ".py": "python"}
+"""What runs a script, by its suffix."""
 _LISTS = {"env": "name", "volumes": "mountPath"}
 _NODE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _DEPENDENCIES = "afterok:RUN[:RUN], afterany, afternotok, after, singleton=WORD; of arrays aftercorr:NAME."
@@ -213,7 +215,7 @@ def run_by_its_interpreter(command: Sequence[str], launcher: str | None) -> list
     first = words[0] if words else ""
     if first.startswith("/") or launcher in ("Torchrun", "DeepSpeed", "MPI"):
         return words
-    interpreter = {".sh": "bash", ".bash": "bash", ".py": "python"}.get(Path(first).suffix)
+    interpreter = INTERPRETERS.get(Path(first).suffix)
     return [interpreter, *words] if interpreter else words
 
 

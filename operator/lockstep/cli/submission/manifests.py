@@ -17,7 +17,7 @@ from lockstep.cli.client import Json
 from lockstep.cli.errors import CliError, UsageError
 from lockstep.cli.submission.array_manifests import is_run, is_set, put_fields
 from lockstep.cli.submission.field_words import shown
-from lockstep.cli.submission.flags import Flags, laid_over
+from lockstep.cli.submission.flags import INTERPRETERS, Flags, laid_over
 from lockstep.present.amounts import plural
 
 _MANIFESTS = (".yaml", ".yml", ".json")
@@ -95,6 +95,8 @@ def _may_be_a_manifest(path: str) -> bool:
     found = Path(path)
     if not found.is_file():
         return found.exists()  # a pipe, which can be read only once
+    if found.suffix in INTERPRETERS:
+        return False
     with found.open("rb") as file:
         return file.read(2) != b"#!"
 
@@ -107,10 +109,10 @@ def _no_manifest(arguments: Sequence[str]) -> UsageError:
         return UsageError("submit takes one manifest at a time", "it may hold several runs, with --- between them")
     if len(arguments) == 1 and Path(arguments[0]).is_file():
         script = arguments[0]
-        return UsageError(
-            f"{script} is a script and no manifest",
-            f"name the image that has it: {_WITH_IMAGE} bash {script}; options in its comments are not read",
-        )
+        interpreter = INTERPRETERS.get(Path(script).suffix, "bash")
+        unread = "; options in its comments are not read" if interpreter == "bash" else ""
+        remedy = f"name the image that has it: {_WITH_IMAGE} {interpreter} {shlex.quote(script)}{unread}"
+        return UsageError(f"{script} is a script and no manifest", remedy)
     command = shlex.join(arguments)
     return UsageError(f"no --image is given to run {command} in", f"{_WITH_IMAGE} {command}")
 

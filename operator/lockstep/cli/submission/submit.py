@@ -10,10 +10,11 @@ from lockstep.api.base import names
 from lockstep.cli import arrays, output, runs
 from lockstep.cli.actions import wait
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
-from lockstep.cli.errors import ApiServerError
+from lockstep.cli.errors import ApiServerError, CliError, NoApiServer, Unreachable
 from lockstep.cli.submission import code, queue_defaults
 from lockstep.cli.submission.array_manifests import is_run, is_set
 from lockstep.cli.submission.look_up import missing_problems
+from lockstep.cli.submission.packing import Packed
 from lockstep.cli.submission.refusals import (
     Told,
     in_fields,
@@ -24,6 +25,7 @@ from lockstep.cli.submission.refusals import (
     refused,
     server_problems,
 )
+from lockstep.cli.submission.taken_names import refuse_taken
 from lockstep.cli.user import my_name
 from lockstep.core.model.limits import can_be_asked
 from lockstep.core.model.own_objects import parse_run_set
@@ -47,6 +49,37 @@ def name_user(cluster: Cluster, manifests: Sequence[Json]) -> None:
     for manifest in manifests if user else ():
         annotations = manifest["metadata"].get("annotations") or {}
         manifest["metadata"]["annotations"] = {names.ANNOTATION_USER: user} | annotations
+
+
+def refuse_any_wrong(
+    cluster: Cluster, manifests: Sequence[Json], packed: Packed | None = None, *, look_up: bool = True
+) -> None:
+    """Before any is created, raise CliError with all that is wrong with each: in itself, by its name, and to the API
+    server."""
+    refusals, seen = list[CliError](), set[tuple[str, str]]()
+    for manifest in each_in_its_namespace(cluster, manifests):
+        name = manifest["metadata"].get("name")
+        try:
+            if name and (cluster.namespace, str(name)) in seen:
+                raise CliError(f"two in the manifest are called {name}", "give each a name of its own")
+            seen.add((cluster.namespace, str(name)))
+            refuse_taken(cluster, manifest)
+            refuse_wrong(cluster, manifest, look_up=look_up, made=code.made_for(manifest, packed))
+            if len(manifests) > 1:
+                create(cluster, manifest, dry_run=True)
+        except (Unreachable, NoApiServer):
+            raise
+        except CliError as error:
+            refusals.append(error)
+    _raise_all(refusals)
+
+
+def _raise_all(refusals: Sequence[CliError]) -> None:
+    if len(refusals) == 1:
+        raise refusals[0]
+    if refusals:
+        told = "\n".join(f"{each}{f'; {each.remedy}' if each.remedy else ''}" for each in refusals)
+        raise CliError(told, exit_code=refusals[0].exit_code)
 
 
 def refuse_wrong(cluster: Cluster, manifest: Json, *, look_up: bool = True, made: Collection[str] = ()) -> None:
@@ -101,9 +134,15 @@ def namespace_labels(cluster: Cluster, namespace: str) -> Mapping[str, str] | No
 
 def show_unsent(manifests: Sequence[Json], form: str) -> None:
     """Print what would be created. Raises CliError with what is wrong with it, as far as no server is asked."""
+    refusals = list[CliError]()
+    for manifest in manifests:
+        try:
+            if is_run(manifest) or is_set(manifest):  # else what goes along
+                refuse_bad(manifest, None)
+        except CliError as error:
+            refusals.append(error)
+    _raise_all(refusals)
     for index, manifest in enumerate(manifests):
-        if is_run(manifest) or is_set(manifest):  # else what goes along
-            refuse_bad(manifest, None)
         if index and form != "json":
             typer.echo("---")
         output.print_object(manifest, "yaml" if form == "name" else form)

@@ -82,6 +82,9 @@ def _command(spec: TrainingRunSpec) -> Iterator[Problem]:
     if not spec.command and spec.launcher.type != "Slurm":
         yield Problem("spec.command", "names nothing to run; write it, e.g. [torchrun, train.py]")
         return
+    if spec.command and not spec.command[0].strip():
+        yield Problem("spec.command[0]", "is empty; write the program there, e.g. torchrun")
+        return
     yield from launcher_of(spec).problems(spec)
 
 

@@ -65,6 +65,7 @@ BAD_SPECS: dict[str, tuple[TrainingRunSpec, str, str]] = {
         "spec.podTemplate.spec.volumes[0].secret.secretName",
         "no Secret can be called a/b",
     ),
+    "a program without a name": (spec(command=[""]), "spec.command[0]", "is empty; write the program there"),
     "a directory that is nowhere": (
         spec(workingDir="src"),
         "spec.workingDir",
