@@ -152,6 +152,25 @@ def test_rights_to_pod_groups_come_with_any_word_on_them_as_gangs_keep_what_they
     assert "lockstep-operator-pod-groups-runs" not in roles()
 
 
+@pytest.mark.parametrize(
+    ("served", "written", "is_used"),
+    [
+        ("autoscaling.x-k8s.io/v1", None, True),
+        ("autoscaling.x-k8s.io/v1beta1", None, False),
+        ("autoscaling.x-k8s.io/v1", "false", False),
+        ("apps/v1", "true", True),
+    ],
+)
+def test_gangs_ask_by_provisioning_requests_where_they_are_served_unless_somebody_says_otherwise(
+    helm: Helm, tmp_path: Path, served: str, written: str | None, is_used: bool
+) -> None:
+    settings = ("--set", f"config.scaleUp.provisioningRequests={written}") if written else ()
+    objects = helm.objects("--api-versions", served, "--set", "config.scaleUp.maxNodes=7", *settings)
+    config = config_of(objects, tmp_path).scale_up
+    assert (config.provisioning_requests, config.max_nodes) == (is_used, 7)
+    assert any(each["metadata"]["name"] == "lockstep-operator-scale-up-runs" for each in objects) is is_used
+
+
 def test_rights_to_provisioning_requests_come_with_the_setting_and_the_class_of_placeholders_always(helm: Helm) -> None:
     plain, given = helm.objects(), helm.objects("--set", "config.scaleUp.provisioningRequests=true")
     more = {(each["kind"], each["metadata"]["name"]) for each in given if each not in plain}

@@ -53,6 +53,11 @@ in `helm template`, none is served. */}}
 {{- dig "kueue" "enabled" (.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2") .Values.config }}
 {{- end }}
 
+{{/* The same of asking autoscalers for nodes by ProvisioningRequests. */}}
+{{- define "lockstep.provisioningRequests" -}}
+{{- dig "scaleUp" "provisioningRequests" (.Capabilities.APIVersions.Has "autoscaling.x-k8s.io/v1") .Values.config }}
+{{- end }}
+
 {{/* The operator's configuration: what the user says, and what has to agree with the other objects. */}}
 {{- define "lockstep.config" -}}
 {{- $host := printf "%s.%s.svc" (include "lockstep.name" .) .Release.Namespace }}
@@ -60,6 +65,7 @@ in `helm template`, none is served. */}}
 {{- $defaults := dict "mode" "Active" "workerUrl" (printf "https://%s:8443" $host) }}
 {{- $_ := set $defaults "archive" (dict "image" (include "lockstep.image" .)) }}
 {{- $_ := set $defaults "kueue" (dict "enabled" (eq (include "lockstep.kueue" .) "true")) }}
+{{- $_ := set $defaults "scaleUp" (dict "provisioningRequests" (eq (include "lockstep.provisioningRequests" .) "true")) }}
 {{- if dig "history" "path" "" .Values.config }}
 {{- fail "config.history.path: nothing is mounted there; set history.claimName, and the chart says where it is" }}
 {{- end }}
