@@ -180,7 +180,7 @@ endif
 	$(call environment,ray)
 
 test-unit: setup-demo mpi-ready ## Only the tests that need no cluster
-	.venv/bin/pytest tests/unit -n 2 --dist worksteal --durations=20  # many wait for processes
+	.venv/bin/pytest tests/unit -m "not nightly" -n 2 --dist worksteal --durations=20  # many wait for processes
 
 test-more: setup ## The property tests with other examples each time, ROUNDS times over (default: 3)
 	for round in $$(seq $(or $(ROUNDS),3)); do \
