@@ -254,13 +254,13 @@ image: setup ## The operator's image and its SBOM; from Debian's packages where 
 e2e: setup ## Tests on a genuine kind cluster with real containers (docs/e2e.md)
 	@$(RUN) -m kindcluster during --browser \
 		make --keep-going --jobs=2 --output-sync=target --no-print-directory test-containers test-browser
-	@.venv/bin/pytest e2e/host
+	@.venv/bin/pytest e2e/host --durations=20
 
 test-containers: setup  # on the cluster that is up
 	.venv/bin/pytest e2e/containers -m "not nightly and not anywhere" --durations=20
 
 test-browser: setup ## The web page in a Chromium (Debian: chromium-headless-shell); part of `make e2e`
-	.venv/bin/pytest tests/browser --durations=5
+	.venv/bin/pytest tests/browser --durations=20
 
 e2e-all: setup ## All of them (25 to 30 minutes on 2 cores)
 	@$(RUN) -m kindcluster during --browser .venv/bin/pytest e2e/containers tests/browser
