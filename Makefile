@@ -299,10 +299,10 @@ bench-recover: build ## Let gangs of real and of simulated nodes fail, and time 
 bench-recover-full: build ## The same often enough for its bars (some ten minutes on 2 cores)
 	@$(RUN) -m bench.recover --full
 
-bench-admission: build ## Passes over a long queue, and runs admitted on a real control plane
+bench-admission: build ## Passes over a long queue, and runs admitted on a real control plane: two bars, or exit code 1
 	@$(RUN) -m bench.admission
 
-bench-admission-full: build ## The same at the size of its bars: 5,000 runs at once (half an hour on 2 cores)
+bench-admission-full: build ## The same at the size of all its bars: 5,000 runs at once (half an hour on 2 cores)
 	@$(RUN) -m bench.admission --full
 
 bench-failover: build ## Kill the leader of runs on NODES simulated nodes (default: 50 runs on 512)
