@@ -180,7 +180,7 @@ endif
 	$(call environment,ray)
 
 test-unit: setup-demo mpi-ready ## Only the tests that need no cluster
-	.venv/bin/pytest tests/unit -n 2 --dist worksteal --durations=20  # many wait for processes
+	.venv/bin/pytest tests/unit -m "not nightly" -n 2 --dist worksteal --durations=20  # many wait for processes
 
 test-more: setup ## The property tests with other examples each time, ROUNDS times over (default: 3)
 	for round in $$(seq $(or $(ROUNDS),3)); do \
@@ -254,13 +254,13 @@ image: setup ## The operator's image and its SBOM; from Debian's packages where 
 e2e: setup ## Tests on a genuine kind cluster with real containers (docs/e2e.md)
 	@$(RUN) -m kindcluster during --browser \
 		make --keep-going --jobs=2 --output-sync=target --no-print-directory test-containers test-browser
-	@.venv/bin/pytest e2e/host
+	@.venv/bin/pytest e2e/host --durations=20
 
 test-containers: setup  # on the cluster that is up
 	.venv/bin/pytest e2e/containers -m "not nightly and not anywhere" --durations=20
 
 test-browser: setup ## The web page in a Chromium (Debian: chromium-headless-shell); part of `make e2e`
-	.venv/bin/pytest tests/browser --durations=5
+	.venv/bin/pytest tests/browser --durations=20
 
 e2e-all: setup ## All of them (25 to 30 minutes on 2 cores)
 	@$(RUN) -m kindcluster during --browser .venv/bin/pytest e2e/containers tests/browser
@@ -299,10 +299,10 @@ bench-recover: build ## Let gangs of real and of simulated nodes fail, and time 
 bench-recover-full: build ## The same often enough for its bars (some ten minutes on 2 cores)
 	@$(RUN) -m bench.recover --full
 
-bench-admission: build ## Passes over a long queue, and runs admitted on a real control plane
+bench-admission: build ## Passes over a long queue, and runs admitted on a real control plane: two bars, or exit code 1
 	@$(RUN) -m bench.admission
 
-bench-admission-full: build ## The same at the size of its bars: 5,000 runs at once (half an hour on 2 cores)
+bench-admission-full: build ## The same at the size of all its bars: 5,000 runs at once (half an hour on 2 cores)
 	@$(RUN) -m bench.admission --full
 
 bench-failover: build ## Kill the leader of runs on NODES simulated nodes (default: 50 runs on 512)

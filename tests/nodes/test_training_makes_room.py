@@ -49,7 +49,7 @@ def test_a_run_makes_room_with_a_save_and_goes_on_from_it_afterwards(site: Train
     save = old.status["checkpoint"]["save"]
     assert (save["outcome"], save["reason"], save["step"]) == ("Saved", "Preempted", save["atStep"])
     first = old.attempts[0]
-    assert (first["cause"], first["message"]) == ("Preempted", "makes room for training/urgent; it queues again")
+    assert (first["cause"], first["message"]) == ("Preempted", "preempted for training/urgent; it queues again")
     urgent.wait_until_succeeded()
     old.wait_until_succeeded()
     assert old.status["start"]["resume"]["step"] == save["step"]

@@ -177,7 +177,7 @@ WAITS: Mapping[str, str] = {
     WaitReason.PLACEMENT: "for nodes that the cluster does not have, not even idle",
     WaitReason.DEVICES_NOT_OFFERED: "for nodes to offer devices that they have",
     WaitReason.PRIORITY: "for its turn",
-    WaitReason.PREEMPTING: "for others to save and make room",
+    WaitReason.PREEMPTING: "for those that it preempts to save and give their nodes back",
     WaitReason.RUNNING_RUNS_LIMIT: "for other runs of its queue to end",
     WaitReason.NODES_PER_RUN_LIMIT: "and will not be admitted as it is",
     WaitReason.QUOTA: "for nodes within its queue's quota",

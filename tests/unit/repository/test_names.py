@@ -13,7 +13,10 @@ GONE = frozenset(
         "roll", "said", "seat_spares", "see_groups", "trials", "urgency",
     }
 )  # fmt: skip
-"""Words of our own for what the field has a name for; docs/architecture.md has the glossary."""
+"""Words of our own for what the field has a name for; docs/architecture.md has the glossary.
+
+Fields may be called so where the workers' protocol says it, whose words stay: `lookAgain` is ``look_again``.
+"""
 
 
 def test_no_two_public_classes_have_the_same_name() -> None:

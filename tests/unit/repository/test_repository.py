@@ -40,6 +40,15 @@ def test_top_level_folders_are_the_agreed_ones() -> None:
     assert folders <= ours | {".ci", ".devcontainer", ".github"}
 
 
+@pytest.mark.process
+def test_each_folder_of_tests_and_of_e2e_says_what_it_needs() -> None:
+    listed = set(re.findall(r"^\| `((?:tests|e2e)/\w+)` \|", (ROOT / "e2e/README.md").read_text(), re.MULTILINE))
+    tracked = subprocess.run(
+        ["git", "ls-files", "tests/*/*", "e2e/*/*"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert listed == {"/".join(line.split("/")[:2]) for line in tracked.stdout.splitlines()}
+
+
 OF_THE_CONFIGURATION = {"core/model/settings.py"}
 """What is matched there was written by whoever runs the operator, as was what it is matched with."""
 

@@ -63,6 +63,22 @@ def test_each_part_of_the_nightly_run_is_a_job_of_its_own() -> None:
     assert {f"nightly-{part}" for part in parts} <= targets()
 
 
+OF_EVERY_RUN = ("test-unit", "test-cluster", "test-nodes", "test-others", "faults", "test-containers", "test-browser")
+
+
+@pytest.mark.parametrize("target", [*OF_EVERY_RUN, "e2e"])
+def test_what_continuous_integration_runs_lists_the_slowest_twenty_and_leaves_out_the_nightly(target: str) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    recipe = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    assert recipe
+    commands = re.findall(r"\.venv/bin/pytest .*", recipe[1])
+    assert commands
+    for command in commands:
+        assert "--durations=20" in command
+        has_nightly = {"tests/unit", "tests/cluster", "tests/nodes", "e2e/containers"} & set(command.split())
+        assert not has_nightly or "not nightly" in command
+
+
 @by_workflow
 def test_a_workflow_may_only_read_but_for_jobs_that_publish(path: Path) -> None:
     workflow = read(path)

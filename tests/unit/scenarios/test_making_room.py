@@ -107,7 +107,7 @@ def test_a_lower_class_saves_gives_its_nodes_to_a_higher_one_and_waits_at_the_he
     old = w.status("old")
     assert (old.attempts[-1].cause, old.attempts[-1].message) == (
         "Preempted",
-        "makes room for ns/urgent; it queues again",
+        "preempted for ns/urgent; it queues again",
     )
     assert (old.admission.requeued_for, old.admission.preemptions) == ("Preempted", 1)
     assert (old.preemption, old.stop, w.status("urgent").reservation) == (None, None, None)

@@ -36,7 +36,7 @@ class WorkloadWriter:
             reply = await self._send(write)
         except ApiError as error:
             if error.status not in (404, 409):
-                if error.is_verdict:
+                if error.is_of_one_object:  # 500 while Kueue's webhook does not answer
                     self._store.answered(write.namespace, write.name, error.message)
                 raise
             if await self._reread(run, write):

@@ -349,4 +349,7 @@ def _pending(workload: WorkloadView, queue: str) -> str:
         return f"Kueue: {reserved.reason}: {reserved.message}{later}"
     if workload.is_true(api_names.QUOTA_RESERVED):
         return "Kueue has the quota, and is to say where"
-    return f"LocalQueue {queue} has its Workload {workload.name}, of which Kueue has said nothing yet{later}"
+    return (
+        f"LocalQueue {queue} has its Workload {workload.name}, of which Kueue has said nothing yet{later}; "
+        "should that take long, see whether Kueue's manager runs"
+    )

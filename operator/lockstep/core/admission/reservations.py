@@ -132,7 +132,8 @@ class Reservations:
         entry.config_maps += (spill,) if spill is not None else ()
         names = self._cycle.names_for(entry)
         count = len(reservation.nodes)
-        words = f"{count} node{'' if count == 1 else 's'} kept for it; {listed(reservation.victims, names)} make room"
+        kept = f"{count} node{'' if count == 1 else 's'} kept for it"
+        words = f"{kept}, by preemption of {listed(reservation.victims, names)}"
         entry.events.append(Event("Normal", EventReason.NODES_RESERVED, ActionWord.PREEMPT, words))
 
     def notify_victims(self, running: Sequence[RunningJob], rules: QuotaRules) -> None:
@@ -162,7 +163,7 @@ class Reservations:
                 continue
             entry.status = changed(entry.status, preemption=None)
             if holds_nodes(entry.run):
-                words = f"it need not make room for {notice.name or 'another run'} any more"
+                words = f"it is not preempted for {notice.name or 'another run'} any more"
                 entry.events.append(Event("Normal", EventReason.PREEMPTION_WITHDRAWN, ActionWord.PREEMPT, words))
 
     def keeps_for(self, uid: str) -> bool:
@@ -177,7 +178,7 @@ class Reservations:
         victims = tuple(victim for victim in self._of(uid).victims if self._is_there(victim, uid))
         count = kept.nodes.bit_count()
         words = f"{count} node{'' if count == 1 else 's'} {'is' if count == 1 else 'are'} kept for it"
-        words += f", for which {listed(victims, names)} make room" if victims else ", of which some are being cleared"
+        words += f", by preemption of {listed(victims, names)}" if victims else ", of which some are being cleared"
         start = kept.start if kept.known else None
         return PendingReason(WaitReason.PREEMPTING, words, victims, start, ASSUMPTION if kept.known else "")
 
@@ -285,7 +286,7 @@ class Reservations:
         )
         victim.status = changed(victim.status, preemption=notice)
         self._notified.append(victim)
-        words = f"it makes room for {name or 'another run'}: it saves, gives its nodes back and queues again"
+        words = f"it is preempted for {name or 'another run'}: it saves, gives its nodes back and queues again"
         victim.events.append(Event("Normal", EventReason.PREEMPTION_NOTICE, ActionWord.PREEMPT, words))
 
 

@@ -274,7 +274,7 @@ class Directive:
     has_token: bool = False  # with RUN: its workers share a secret
     takes_steps: bool = False  # with PREPARE: its workers have to say at which port they take steps
     verify: VerifyRequest | None = None  # with PREPARE
-    look_again: frozenset[int] = frozenset()  # with PREPARE: slots that take inventory once more
+    look_again: frozenset[int] = frozenset()  # with PREPARE: slots that take inventory once more (`lookAgain`)
     pass_over: PassOver | None = None  # with PREPARE, whenever inventory is taken
     stop_grace: int = 30
     save: SaveRequest | None = None  # with RUN

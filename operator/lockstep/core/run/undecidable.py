@@ -276,7 +276,7 @@ def _preempted(state: RunState) -> Wish | None:
     kept = waits.status.reservation if notice is not None and waits is not None and waits.uid == notice.by else None
     if notice is None or kept is None or state.run.uid not in kept.victims:
         return None
-    return StopReason.PREEMPTED, f"makes room for {notice.name or 'another run'}; it queues again"
+    return StopReason.PREEMPTED, f"preempted for {notice.name or 'another run'}; it queues again"
 
 
 def _holds_nodes_for_nothing(state: RunState) -> Wish | None:

@@ -68,7 +68,7 @@ def stop_for_preemption(plan: PlanBuilder) -> bool:
         plan.admission_changed = True
         plan.wake(plan.now + _ASK_AGAIN)
         return False
-    stop_after_save(plan, StopReason.PREEMPTED, f"makes room for {notice.name or 'another run'}; it queues again")
+    stop_after_save(plan, StopReason.PREEMPTED, f"preempted for {notice.name or 'another run'}; it queues again")
     return True
 
 

@@ -287,14 +287,19 @@ def test_what_was_said_of_a_refused_workload_goes_with_its_run() -> None:
     assert world.store.kueue.view({}).refused == {}
 
 
-async def test_why_a_workload_is_refused_is_kept_until_it_is_taken(desk: Desk) -> None:
+DOWN = 'failed calling webhook "mworkload.kb.io": connection refused'
+"""What the API server says while Kueue's manager is down."""
+
+
+@pytest.mark.parametrize("refusal", [(422, "Invalid", "pods is a reserved key"), (500, "InternalError", DOWN)])
+async def test_why_a_workload_is_not_taken_is_kept_until_it_is(desk: Desk, refusal: tuple[int, str, str]) -> None:
     desk.store.found(Presence.PRESENT)
     desk.due()
-    desk.kube.answer = ApiError(422, "Invalid", "pods is a reserved key")
+    desk.kube.answer = ApiError(*refusal)
     for due in ({CLUSTER_KEY}, set[str]()):
         with pytest.raises(ApiError):
             await desk.write(WorkloadVerb.CREATE)
-        assert desk.store.view({}).refused == {KEY: "pods is a reserved key"}
+        assert desk.store.view({}).refused == {KEY: refusal[2]}
         assert desk.due() == due, "news is told, and no news is none"
     desk.kube.answer = ApiError(429, "TooManyRequests", "later")
     with pytest.raises(ApiError):

@@ -22,7 +22,7 @@ CLASH = {"name": "c", "state": "Ready", "podSetUpdates": [{"name": "gang", "node
             {},
             {},
             "WaitingForKueue",
-            "LocalQueue team has its Workload trainingrun-llama-uid-l, of which Kueue has said",
+            "of which Kueue has said nothing yet; should that take long, see whether Kueue's manager runs",
         ),
         (
             {"conditions": conditions({"QuotaReserved": "False"}, "ExceedsMaxQuota", "too many")},

@@ -47,7 +47,7 @@ class TestNotices:
         assert ("old", "PreemptionNotice") in events(plan)
         told = statuses(plan)["urgent"].queue
         assert (told.reason, told.blocked_by) == ("Preempting", ("team/old",))
-        assert told.message == "2 nodes are kept for it, for which team/old make room"
+        assert told.message == "2 nodes are kept for it, by preemption of team/old"
 
     def test_who_waits_is_told_when_its_nodes_are_free_at_the_latest(self) -> None:
         snapshot = self.reserved()
