@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -277,6 +278,18 @@ def test_since_is_so_long_ago_or_a_moment() -> None:
     assert begin_of("2026-11-01T00:00:00Z", NOW) == 1_793_491_200.0
     with pytest.raises(UsageError, match="--since yesterday is no time"):
         begin_of("yesterday", NOW)
+
+
+def test_since_is_in_the_past() -> None:
+    for minutes in (-1, 1):
+        clock = time.strftime("%H:%M", time.localtime(NOW + minutes * 60))
+        assert 0 <= NOW - begin_of(clock, NOW) < DAY, "the last such"
+    for text in ("now+2h", "2999-01-01"):
+        with pytest.raises(UsageError, match="is in the future"):
+            begin_of(text, NOW)
+    with pytest.raises(UsageError, match="--since 30 is no time") as refused:
+        begin_of("30", NOW)
+    assert "write 30d, 2026-11-01," in refused.value.remedy
 
 
 def types(*words: str) -> int:

@@ -17,7 +17,7 @@ from lockstep.api.base.times import to_rfc3339, to_unix
 from lockstep.api.goodput_status import GoodputStatus
 from lockstep.cli import output, runs
 from lockstep.cli.client import Cluster, Json, runs_path
-from lockstep.cli.errors import CliError, if_forbidden
+from lockstep.cli.errors import CliError, UsageError, if_forbidden
 from lockstep.cli.submission.slurm_syntax import moment
 from lockstep.core.accounting.goodput import Bucket, has_steps, runtime_goodput
 from lockstep.core.admission.queueing.order import share_key
@@ -137,11 +137,15 @@ class UsageReport:
 
 
 def begin_of(text: str, now: float) -> float:
-    """What ``--since`` means: so long ago, or a moment. Raises UsageError."""
+    """What ``--since`` means: so long ago, or a moment that has passed. Raises UsageError."""
+    remedy = "write 30d, 2026-11-01, 2026-11-01T08:00 (local time) or 18:00, which is the last such"
     try:
         return now - parse_duration(text)
     except ValueError:
-        return to_unix(moment("--since", text, now))
+        begin = to_unix(moment("--since", text, now, is_past=True, remedy=remedy))
+    if begin > now:
+        raise UsageError(f"--since {text} is in the future", remedy)
+    return begin
 
 
 def show(
