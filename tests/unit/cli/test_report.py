@@ -127,6 +127,7 @@ def test_of_a_record_that_came_again_the_newer_counts_in_whatever_order_files_ar
     [
         "", '{"cut sho', "[]", "17", '"run"', "null", "{}", end("1")[:-30], end("1", goodput=7), end("1", nodes="many"),
         end("1", goodput={"buckets": []}), end("1", createdAt="x"), failure("1", 1, "Hang").replace("1,", '"x",'),
+        "[" * 100_000 + "]" * 100_000, '{"uid": ' * 100_000, failure("1", 1, "Hang").replace("0,", f"{'[' * 9000},"),
     ],
 )  # fmt: skip
 def test_a_line_that_is_no_record_is_passed_over(line: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from lockstep.api.base import names
 from lockstep.api.base.durations import parse_duration
+from lockstep.api.base.nesting import loads
 from lockstep.api.base.times import to_rfc3339, to_unix
 from lockstep.api.goodput_status import GoodputStatus
 from lockstep.cli import output, runs
@@ -278,7 +279,7 @@ class Past:
     def take(self, line: str) -> None:
         """One line. A newer record of the same thing counts, wherever it stands."""
         try:
-            record = json.loads(line)
+            record = loads(line)
             uid, recorded = str(record["uid"]), str(record["recordedAt"])
             if record["kind"] == "run":
                 if recorded >= self._ends.get(uid, {}).get("recordedAt", ""):
