@@ -328,6 +328,23 @@ def test_runs_that_were_deleted_before_their_end_are_told(tmp_path: Path, capsys
     assert past.without_end(None, NOW - 0.5 * DAY, set()) == 0
 
 
+def test_lines_that_are_no_record_are_told_and_a_file_of_nothing_else_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history, wrong, empty = (tmp_path / name for name in ("history.jsonl", "wrong.bin", "history.jsonl.1"))
+    history.write_text(f"{end('1')}\n\n{{'cut\n17\n")
+    wrong.write_bytes(bytes(range(256)) * 12)
+    empty.touch()
+    offline = ["--offline", "--since", "2020-01-01", "-n", "nlp", "--from"]
+    assert types(*offline, str(history), "--from", str(empty)) == 0
+    assert "2 lines of the history cannot be read as a record" in capsys.readouterr().err
+    assert types(*offline, str(history), "--from", str(wrong)) == 1
+    told = capsys.readouterr()
+    assert f"error: {wrong} has no record of a run" in told.err
+    assert "history.path" in told.err
+    assert not told.out
+
+
 def test_what_makes_no_sense_is_refused_with_its_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert types("--offline") == 2
     assert "leaves nothing to report" in capsys.readouterr().err

@@ -165,6 +165,9 @@ def show(
         there = {run.uid for run in views}
         live = [past.told_of(use_of(run, now)) for run in views if run.uid not in known and not is_test_only(run)]
     report = summed([*ended, *live], by, since, now, _sources(paths, cluster is not None))
+    if past.passed_over:
+        words = f"{plural(past.passed_over, 'line')} of the history cannot be read as a record, and nothing is counted."
+        report = replace(report, notes=[*report.notes, words])
     endless = past.without_end(namespace, since, there)
     if endless:
         fate = "deleted while no operator led"
@@ -261,23 +264,26 @@ class Past:
         self._ends: dict[str, Json] = {}
         self._attempts: dict[str, dict[int, tuple[str, Attempt]]] = {}  # by uid and number, and when recorded
         self._namespaces: dict[str, str] = {}  # of those
+        self.passed_over = 0
+        """Lines of files that are no record."""
 
     @classmethod
     def read(cls, paths: Iterable[str]) -> Past:
-        """From files, in any order. Raises CliError. What is no record is passed over."""
-        past = cls()
+        """From files, in any order. Raises CliError, also on one of which no line is a record."""
+        past, remedy = cls(), "name files that history.path of the operator names, with a line of JSON for each attempt"
         for path in paths:
             try:
                 with open(path, encoding="utf-8", errors="replace") as lines:
-                    for line in lines:
-                        past.take(line)
+                    are_records = [past.take(line) for line in lines if line.strip()]
             except OSError as error:
-                remedy = "name files that history.path of the operator names"
                 raise CliError(f"{path}: {error.strerror}", remedy) from error
+            if are_records and not any(are_records):
+                raise CliError(f"{path} has no record of a run in any of its lines", remedy)
+            past.passed_over += are_records.count(False)
         return past
 
-    def take(self, line: str) -> None:
-        """One line. A newer record of the same thing counts, wherever it stands."""
+    def take(self, line: str) -> bool:
+        """One line; whether it is a record. A newer one of the same thing counts, wherever it stands."""
         try:
             record = loads(line)
             uid, recorded = str(record["uid"]), str(record["recordedAt"])
@@ -291,7 +297,8 @@ class Past:
                 if number not in known or recorded >= known[number][0]:
                     known[number] = recorded, found
         except (ValueError, KeyError, TypeError, AttributeError):
-            return
+            return False
+        return True
 
     def ended(self) -> list[Use]:
         """Every run that has ended."""
