@@ -16,7 +16,8 @@ from lockstep.cli import runs
 from lockstep.cli.errors import CliError, UsageError
 from lockstep.cli.main import main
 from lockstep.cli.views import report
-from lockstep.cli.views.report import FIELDS, Past, as_csv, as_json, begin_of, listing, summed, use_of
+from lockstep.cli.views.report import FIELDS, as_csv, as_json, begin_of, listing, summed
+from lockstep.cli.views.run_use import Past, use_of
 from lockstep.core.accounting.goodput import Bucket
 from support import sample_runs as sample
 
