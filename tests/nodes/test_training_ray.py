@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.shown_commands import ROOT, block_on
 from harness.training import TrainingRun, TrainingSite
 from support.ray import MISSING, STEPS, VENV, driver, let_go, lose, processes, said, train, wait_until_held
 
 pytestmark = [pytest.mark.nodes, pytest.mark.skipif(not (VENV / "bin" / "ray").exists(), reason=MISSING)]
 TIER = {"shared": {"claimName": "checkpoints"}}  # the format is seen
+PAGE = ROOT / "docs" / "ray.md"
+RAY_TRAIN = block_on(PAGE, "python", "ScalingConfig")
 nightly = pytest.mark.nightly  # one after the other they take more than every run has
 
 RESTART = {"onNodeLoss": "Restart"}
@@ -173,13 +176,8 @@ def test_a_run_that_is_suspended_saves_first_and_resumes_there(site: TrainingSit
     run.assert_undisturbed(STEPS)
 
 
-def programs_of_the_page() -> list[str]:
-    page = (Path(__file__).parents[2] / "docs" / "ray.md").read_text()
-    return [part.partition("```")[0] for part in page.split("```python\n")[1:]]
-
-
 def test_the_program_of_the_page_runs_as_shown(site: TrainingSite) -> None:
-    run = train(site, "shown", 2, program=programs_of_the_page()[0])
+    run = train(site, "shown", 2, program=block_on(PAGE, "python", "def gradient"))
     run.wait_until_succeeded()
     assert "weight 3.5" in run.log(0)
 
@@ -195,7 +193,7 @@ def wait_until_reported(run: TrainingRun, step: int) -> None:
 
 @nightly
 def test_ray_train_goes_on_from_its_last_checkpoint_once_another_node_has_joined(site: TrainingSite) -> None:
-    run = train(site, "ray-train", spareNodes=1, program=programs_of_the_page()[1], checkpoint=TIER)
+    run = train(site, "ray-train", spareNodes=1, program=RAY_TRAIN, checkpoint=TIER)
     wait_until_reported(run, 60)
     run.wait("the spare is ready", lambda: run.status.get("spares") == "1/1")
     lost = run.nodes[2]
@@ -209,7 +207,7 @@ def test_ray_train_goes_on_from_its_last_checkpoint_once_another_node_has_joined
 
 @nightly
 def test_ray_train_saves_when_it_is_suspended_and_resumes_there(site: TrainingSite) -> None:
-    run = train(site, "ray-pause", 2, program=programs_of_the_page()[1], checkpoint=TIER)
+    run = train(site, "ray-pause", 2, program=RAY_TRAIN, checkpoint=TIER)
     run.wait("it trains", lambda: run.status.get("progress", {}).get("step", 0) > 25)
     run.change(suspend=True)
     run.wait("its pods are gone", lambda: run.is_true("Suspended") and not run.pods)
@@ -222,7 +220,7 @@ def test_ray_train_saves_when_it_is_suspended_and_resumes_there(site: TrainingSi
 
 @nightly
 def test_ray_train_resumes_in_a_new_attempt_from_what_it_has_reported(site: TrainingSite) -> None:
-    run = train(site, "ray-head", 2, program=programs_of_the_page()[1], checkpoint=TIER)
+    run = train(site, "ray-head", 2, program=RAY_TRAIN, checkpoint=TIER)
     wait_until_reported(run, 60)
     [killed] = processes(run, 0, "gcs_server")
     os.kill(killed, signal.SIGKILL)

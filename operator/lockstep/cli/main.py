@@ -7,6 +7,7 @@ Each verb imports what it needs when it runs: reading a kubeconfig alone takes m
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ from lockstep.cli.verbs import Verbs
 TRACEBACK = "LOCKSTEP_TRACEBACK"
 """Variable with which a defect is shown as Python shows it."""
 _WORDS = 300
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 app = typer.Typer(
     cls=Verbs,
     no_args_is_help=True,
@@ -36,6 +38,7 @@ app = typer.Typer(
 def main(arguments: list[str] | None = None) -> None:
     """Run one verb and leave with its exit code (docs/cli.md lists them)."""
     called = Path(sys.argv[0]).name
+    _open_what_is_closed()
     try:
         app(arguments, prog_name="kubectl lockstep" if called.startswith("kubectl-") else "lockstep")
     except CliError as error:
@@ -45,9 +48,20 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         if os.environ.get(TRACEBACK):
             raise
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            _end(f"the output cannot be written: {error.strerror}", "make room, or send it elsewhere")
         words = f"{type(error).__name__}: {' '.join(str(error)[:_WORDS].split())}"
         remedy = f"with {TRACEBACK}=1 it says where; please report that, with what was typed"
         _end(f"a defect of lockstep: {words}", remedy)
+
+
+def _open_what_is_closed() -> None:
+    """Python has no stream where the caller closed one, as with ``<&-``: nothing is read there, and what is written is
+    for nobody."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 (as long as the program lives)
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def _end(words: str, remedy: str = "", code: ExitCode = ExitCode.FAILED) -> NoReturn:

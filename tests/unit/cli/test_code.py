@@ -101,6 +101,31 @@ def test_code_that_does_not_fit_is_refused_whole(tmp_path: Path, make: Any, word
         pack(str(tmp_path))
 
 
+@pytest.mark.parametrize("name", ["corpus.txt", "corpus.jsonl", "vocab.json"])
+def test_a_large_text_is_data_and_keeps_no_program_behind(tmp_path: Path, name: str) -> None:
+    (tmp_path / "train.py").write_text("1")
+    (tmp_path / "requirements.txt").write_text("torch")
+    (tmp_path / name).write_bytes(b"a" * (IN_A_CONFIG_MAP.size + 1))
+    packed = pack(str(tmp_path))
+    assert [path for path, _ in packed.files] == ["requirements.txt", "train.py"]
+    assert packed.left_out == [(name, "1.0 MB, too large")]
+
+
+def test_many_small_lists_of_records_are_data_too(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("1")
+    for n in range(IN_A_CONFIG_MAP.files):
+        (tmp_path / f"{n}.jsonl").write_text("{}")
+    packed = pack(str(tmp_path))
+    assert (len(packed.files), len(packed.left_out)) == (IN_A_CONFIG_MAP.files, 1)
+
+
+def test_small_texts_that_do_not_fit_together_are_refused_as_programs_are(tmp_path: Path) -> None:
+    for n in range(4):
+        (tmp_path / f"{n}.yaml").write_bytes(b"a" * 256 * 1024)
+    with pytest.raises(CliError, match="4 source files"):
+        pack(str(tmp_path))
+
+
 def test_a_home_directory_is_not_walked_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "MOST_SEEN", 3)
     for n in range(9):

@@ -1,4 +1,5 @@
-"""Every verb whose reader goes away, as with `| head`: it ends in silence, no traceback."""
+"""Every verb whose reader goes away, as with `| head`: it ends in silence, no traceback. So do full disks and closed
+streams, with a sentence."""
 
 from __future__ import annotations
 
@@ -55,35 +56,67 @@ PRINTS = [
     ["queue", "-o", "xml"],
     ["logs", "-f", "llama"],
 ]
+REFUSED = [["submit", HELLO], ["queue", "-o", "xml"]]  # what they say is all on standard error
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("words", PRINTS, ids=lambda words: " ".join(words).replace(HELLO, "run.yaml"))
 def test_who_reads_what_is_printed_may_go_away(words: list[str], tmp_path: Path) -> None:
     """As with `| head`: it ends in silence."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        said = ended(words, tmp_path, stdin=subprocess.DEVNULL, stdout=writing)
+    finally:
+        os.close(writing)
+    assert "BrokenPipe" not in said
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("words", PRINTS, ids=lambda words: " ".join(words).replace(HELLO, "run.yaml"))
+def test_a_disk_that_is_full_is_one_sentence(words: list[str], tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        said = ended(words, tmp_path, stdin=subprocess.DEVNULL, stdout=full)
+    if words not in REFUSED:
+        assert "error: the output cannot be written: No space left on device" in said
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["submit", "-"], "error: - holds no run\n"),
+        (["retry", "llama", "-f", "-"], "error: - holds no run\n"),
+        (["sbatch"], "sbatch: error: Batch script is empty!\n"),
+        (["--help"], ""),
+        (["logs", "llama"], ""),
+    ],
+    ids=lambda words: " ".join(words).replace(HELLO, "run.yaml") if isinstance(words, list) else "",
+)
+def test_standard_input_and_output_may_be_closed(words: list[str], told: str, tmp_path: Path) -> None:
+    run = sample.failed() if words[0] == "retry" else None
+    assert ended(words, tmp_path, run, preexec_fn=lambda: [os.close(stream) for stream in (0, 1)]) == told
+
+
+def ended(words: list[str], tmp_path: Path, raw: Any = None, **streams: Any) -> str:
+    """What the program says, in a process of its own, of the run ``raw`` or of one that fits the verb."""
     run = sample.run("llama", status={})
     body = run | {"items": [run] * 2000} if words[0] in ("queue", "events") else run
-    with answering(has(sample.running()) if words[0] == "logs" else says(200, body)) as server:
+    raw = sample.running() if words[0] == "logs" else raw
+    with answering(has(raw) if raw else says(200, body)) as server:
         config = kubeconfig(tmp_path / "config", server)
-        reading, writing = os.pipe()
-        os.close(reading)
-        try:
-            ended = subprocess.run(
-                [sys.executable, "-c", "from lockstep.cli.main import main; main()", *words],
-                env={**os.environ, "KUBECONFIG": str(config), "PYTHONPATH": os.pathsep.join(sys.path)},
-                stdin=subprocess.DEVNULL,
-                stdout=writing,
-                stderr=subprocess.PIPE,
-                timeout=120,
-                check=False,
-            )
-        finally:
-            os.close(writing)
-    assert ended.returncode in (0, 1, 2)
-    said = ended.stderr.decode()
-    assert not any(word in said for word in ("Traceback", "Exception ignored", "BrokenPipe", "defect of lockstep")), (
-        said
-    )
+        done = subprocess.run(
+            [sys.executable, "-c", "from lockstep.cli.main import main; main()", *words],
+            env={**os.environ, "KUBECONFIG": str(config), "PYTHONPATH": os.pathsep.join(sys.path)},
+            stderr=subprocess.PIPE,
+            timeout=120,
+            check=False,
+            **streams,
+        )
+    said = done.stderr.decode()
+    assert done.returncode in (0, 1, 2), said
+    assert not any(word in said for word in ("Traceback", "Exception ignored", "defect of lockstep")), said
+    return said
 
 
 class NobodyReads(io.RawIOBase):

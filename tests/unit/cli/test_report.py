@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from lockstep.cli import runs
 from lockstep.cli.errors import CliError, UsageError
 from lockstep.cli.main import main
 from lockstep.cli.views import report
-from lockstep.cli.views.report import FIELDS, Past, as_csv, as_json, begin_of, listing, summed, use_of
+from lockstep.cli.views.report import FIELDS, as_csv, as_json, begin_of, listing, summed
+from lockstep.cli.views.run_use import Past, use_of
 from lockstep.core.accounting.goodput import Bucket
 from support import sample_runs as sample
 
@@ -126,6 +128,7 @@ def test_of_a_record_that_came_again_the_newer_counts_in_whatever_order_files_ar
     [
         "", '{"cut sho', "[]", "17", '"run"', "null", "{}", end("1")[:-30], end("1", goodput=7), end("1", nodes="many"),
         end("1", goodput={"buckets": []}), end("1", createdAt="x"), failure("1", 1, "Hang").replace("1,", '"x",'),
+        "[" * 100_000 + "]" * 100_000, '{"uid": ' * 100_000, failure("1", 1, "Hang").replace("0,", f"{'[' * 9000},"),
     ],
 )  # fmt: skip
 def test_a_line_that_is_no_record_is_passed_over(line: str) -> None:
@@ -279,6 +282,18 @@ def test_since_is_so_long_ago_or_a_moment() -> None:
         begin_of("yesterday", NOW)
 
 
+def test_since_is_in_the_past() -> None:
+    for minutes in (-1, 1):
+        clock = time.strftime("%H:%M", time.localtime(NOW + minutes * 60))
+        assert 0 <= NOW - begin_of(clock, NOW) < DAY, "the last such"
+    for text in ("now+2h", "2999-01-01"):
+        with pytest.raises(UsageError, match="is in the future"):
+            begin_of(text, NOW)
+    with pytest.raises(UsageError, match="--since 30 is no time") as refused:
+        begin_of("30", NOW)
+    assert "write 30d, 2026-11-01," in refused.value.remedy
+
+
 def types(*words: str) -> int:
     with pytest.raises(SystemExit) as ended:
         main(["report", *words])
@@ -312,6 +327,23 @@ def test_runs_that_were_deleted_before_their_end_are_told(tmp_path: Path, capsys
     past = Past.read([str(history)])
     assert past.without_end("nlp", NOW - 1.5 * DAY, {"2"}) == 1
     assert past.without_end(None, NOW - 0.5 * DAY, set()) == 0
+
+
+def test_lines_that_are_no_record_are_told_and_a_file_of_nothing_else_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history, wrong, empty = (tmp_path / name for name in ("history.jsonl", "wrong.bin", "history.jsonl.1"))
+    history.write_text(f"{end('1')}\n\n{{'cut\n17\n")
+    wrong.write_bytes(bytes(range(256)) * 12)
+    empty.touch()
+    offline = ["--offline", "--since", "2020-01-01", "-n", "nlp", "--from"]
+    assert types(*offline, str(history), "--from", str(empty)) == 0
+    assert "2 lines of the history cannot be read as a record" in capsys.readouterr().err
+    assert types(*offline, str(history), "--from", str(wrong)) == 1
+    told = capsys.readouterr()
+    assert f"error: {wrong} has no record of a run" in told.err
+    assert "history.path" in told.err
+    assert not told.out
 
 
 def test_what_makes_no_sense_is_refused_with_its_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,6 +62,39 @@ def test_the_word_is_the_one_to_type(typed: str, words: str, capsys: pytest.Capt
     assert words in refused(typed, capsys=capsys)
 
 
+@pytest.mark.parametrize("verb", ["submit", "retry"])
+@pytest.mark.parametrize("typed", [("-o", "out.log"), ("--output=logs/x",), ("-o%j",)], ids=" ".join)
+def test_a_file_for_output_is_answered_with_where_output_is(
+    verb: str, typed: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(*typed, capsys=capsys, verb=verb)
+    assert said.startswith("error: --output ")
+    assert "is Slurm's; here: lockstep logs RUN has what is printed" in said
+
+
+def test_a_form_of_output_that_there_is_not_is_no_file_of_slurm(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused("-o", "wide", capsys=capsys)
+    assert "'json', 'yaml'" in said
+    assert "Slurm" not in said
+
+
+@pytest.mark.parametrize("verb", ["submit", "retry"])
+@pytest.mark.parametrize("typed", [("-n", "8"), ("-n16",)], ids=" ".join)
+def test_a_number_of_tasks_is_no_namespace(
+    verb: str, typed: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(*typed, capsys=capsys, verb=verb)
+    assert "is Slurm's, and -n the namespace; here: -N NODES; --launcher Torchrun" in said
+    assert "--namespace" in said
+
+
+@pytest.mark.parametrize("typed", [("--namespace", "8"), ("-n", "8a"), ("-n", "20261")], ids=" ".join)
+def test_a_namespace_may_be_a_number_all_the_same(typed: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["submit", *typed, "--image", "X", "--dry-run=client", "--", "mpirun", "-n", "8", "a"])
+    assert not capsys.readouterr().err
+
+
 def test_a_flag_that_nobody_has_is_refused_as_ever(capsys: pytest.CaptureFixture[str]) -> None:
     assert "No such option: --imagee" in refused("--imagee", capsys=capsys)
 

@@ -8,10 +8,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from harness.shown_commands import PAGES, ROOT
+from harness.shown_commands import PAGES, ROOT, block_on
+from lockstep.core.pods.launchers import jax
+from lockstep.core.pods.launchers.rendezvous import Rendezvous
 from lockstep.worker import lockstep_training
 from lockstep.worker.checkpoints.tiers import scan_tier
 from support.typed_page import files_on
@@ -39,27 +42,72 @@ def test_python_is_found_at_all() -> None:
     assert len(BLOCKS) > 6
 
 
-RUN_BY = {
-    "checkpoint-recipes": "tests/formats/test_recipes.py",
-    "checkpoints": "tests/unit/worker/checkpoints/test_checkpoints_snippet.py",
-    "deepspeed": "tests/nodes/test_training_deepspeed.py",
-    "mpi": "tests/nodes/test_training_mpi.py",
-    "ray": "tests/nodes/test_training_ray.py",
-    "worker": "tests/unit/repository/test_docs_python.py",
-    "first-hour": "tests/nodes/test_playground.py",
-}
-"""What runs the programs of a page as they stand."""
+HERE = "tests/unit/repository/test_docs_python.py"
+RECIPES = "tests/formats/test_recipes.py"
+WORKER = ROOT / "docs" / "worker.md"
+RUN_BY = (
+    ("checkpoint-recipes", "## PyTorch with DCP", RECIPES),
+    ("checkpoint-recipes", "## DeepSpeed", RECIPES),
+    ("checkpoint-recipes", "## HuggingFace Trainer", RECIPES),
+    ("checkpoint-recipes", "## Lightning", RECIPES),
+    ("checkpoint-recipes", "## JAX with Orbax", RECIPES),
+    ("checkpoints", "## Saving by manifest", RECIPES),
+    ("deepspeed", "deepspeed.initialize", "e2e/harness/deepspeed_program.py"),
+    ("mpi", "from mpi4py import MPI", "tests/nodes/test_training_mpi.py"),
+    ("ray", "def gradient", "tests/nodes/test_training_ray.py"),
+    ("ray", "ScalingConfig", "tests/nodes/test_training_ray.py"),
+    ("worker", "jax.distributed.initialize", HERE),
+    ("worker", "loss=loss.item()", HERE),
+    ("worker", "should_checkpoint(step)", HERE),
+    ("first-hour", "train.py", HERE),
+)
+"""Of each program its page, words by which a test finds it, in it or between it and what stands above it, and where
+that test is, or what it takes the program from."""
 
 
-def test_every_page_with_a_program_has_a_test_that_runs_it() -> None:
-    assert {page.stem for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))} == RUN_BY.keys()
-    for page, path in RUN_BY.items():
-        assert page in (ROOT / path).read_text(encoding="utf-8"), f"{path} says nothing of {page}"
+def programs_on(page: Path) -> list[str]:
+    """Each with what stands above it, up to the one before it or to a heading, which is a part of it."""
+    text, end, found = page.read_text(encoding="utf-8"), 0, []
+    for block in BLOCK.finditer(text):
+        before = text[end : block.start()]
+        found.append(before[max(0, before.rfind("\n#")) :] + block[1])
+        end = block.end()
+    return found
+
+
+def test_every_program_of_every_page_is_run_by_a_test() -> None:
+    programs = [(page.stem, program) for page in PAGES for program in programs_on(page)]
+    for stem, program in programs:
+        rows = [words for page, words, _ in RUN_BY if page == stem and words in program]
+        assert len(rows) == 1, f"{stem} has a program that {len(rows)} rows of RUN_BY name:\n{program}"
+    assert len(programs) == len(RUN_BY), "no row without a program"
+    for page, words, path in RUN_BY:
+        text = (ROOT / path).read_text(encoding="utf-8")
+        assert page in text, f"{path} says nothing of {page}"
+        assert text.count(f'"{words}"') > (path == HERE), f'{path} takes no program by "{words}"'
+
+
+def test_what_the_worker_page_shows_for_jax_reads_what_the_worker_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+    distributed = SimpleNamespace(initialize=lambda *words, **more: told.extend([*words, more]))
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(distributed=distributed))
+    for name, value in jax.environment(Rendezvous(address="a", port=3, world=2, rank=1, gpus=0)).items():
+        monkeypatch.setenv(name, value)
+    exec(block_on(WORKER, "python", "jax.distributed.initialize"), {})
+    assert told == ["a:3", 2, 1, {"cluster_detection_method": "deactivate"}]
+
+
+def test_the_line_that_the_worker_page_shows_reports_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lockstep_training", lockstep_training)
+    told: list[object] = []
+    monkeypatch.setattr(lockstep_training, "report", lambda step, **more: told.append((step, more)))
+    given = {"step": 3, "loss": SimpleNamespace(item=lambda: 0.5), "total_steps": 9}
+    exec(block_on(WORKER, "python", "loss=loss.item()"), given)
+    assert told == [(3, {"loss": 0.5, "total_steps": 9})]
 
 
 def test_the_loop_of_the_worker_page_trains_and_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = BLOCK.findall((ROOT / "docs" / "worker.md").read_text(encoding="utf-8"))
-    (text,) = (text for text in shown if "should_checkpoint" in text)
+    text = block_on(WORKER, "python", "should_checkpoint(step)")
     monkeypatch.setitem(sys.modules, "lockstep_training", lockstep_training)
     saved: list[str] = []
     monkeypatch.setattr(lockstep_training, "should_checkpoint", lambda step: step == 2)

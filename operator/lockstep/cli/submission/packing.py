@@ -14,10 +14,12 @@ from lockstep.present.amounts import plural
 MOST_SEEN = 20_000
 """A home directory is none of a program."""
 MOST_PATH = 512
-_SOURCE = (
-    ".py", ".pyi", ".sh", ".bash", ".toml", ".cfg", ".ini", ".yaml", ".yml", ".json", ".jsonl", ".txt", ".md", ".c",
-    ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".jinja",
+_PROGRAM = (
+    ".py", ".pyi", ".sh", ".bash", ".toml", ".cfg", ".ini", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".jinja",
 )  # fmt: skip
+_TEXT = (".yaml", ".yml", ".json", ".txt", ".md")
+_LARGEST_TEXT = 256 * 1024
+"""Bytes. A configuration is smaller; a corpus, which has the same names, is not."""
 _SKIPPED = ("__pycache__", "node_modules", "venv", "site-packages", "wandb", "mlruns", "lightning_logs")
 
 
@@ -80,9 +82,9 @@ def pack(directory: str, room: Room = IN_A_CONFIG_MAP) -> Packed:
             found.append((relative, path))
     taken: list[tuple[str, bytes]] = []
     left = room.size
+    by_size = sorted((_size(path), relative, path) for relative, path in found)
     for is_source in (True, False):
-        kind = [pair for pair in found if (pair[1].suffix in _SOURCE) is is_source]
-        sizes = sorted((_size(path), relative, path) for relative, path in kind)
+        sizes = [each for each in by_size if _is_source(each[2].suffix, each[0]) is is_source]
         for size, relative, path in sizes:
             if size > left or len(taken) >= room.files:
                 left_out.append((relative, f"{kilobytes(size)}, too large"))
@@ -100,6 +102,11 @@ def pack(directory: str, room: Room = IN_A_CONFIG_MAP) -> Packed:
     if not taken:
         raise CliError(f"--code {directory} holds no file that could go along", "name the directory of your program")
     return Packed(sorted(taken), sorted(left_out))
+
+
+def _is_source(suffix: str, size: int) -> bool:
+    """Rather than data."""
+    return suffix in _PROGRAM or (suffix in _TEXT and size <= _LARGEST_TEXT)
 
 
 def _walk(root: Path) -> Iterator[tuple[Path, str]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from typer.core import TyperCommand
@@ -94,21 +96,34 @@ _OURS: Mapping[str, str] = {
 """By the name of an option: what to type for it."""
 
 
+_TASKS = re.compile(r"-n ?(\d{1,4})")
+"""With Slurm's letter for them, which is ours for the namespace. A namespace may be called so, and hardly is."""
+_A_FILE = re.compile(r"[./%]")
+"""In what is given to ``--output``, which has words here."""
+
+
 class SubmitCommand(TyperCommand):
     """Reads its flags as any verb does, and knows those that people bring along."""
 
     remedy = _SCRIPT
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Raises UsageError on a flag of Slurm's."""
+        """Raises UsageError on a flag of Slurm's, also on one that is meant so and has the letters of one of ours."""
+        ours_end = args.index("--") if "--" in args else len(args)
+        tasks = _tasks(args[:ours_end])
+        if tasks:
+            remedy = f"--namespace {tasks} is the namespace of that name"
+            raise UsageError(f"-n {tasks} is Slurm's, and -n the namespace; here: {_OURS['ntasks']}", remedy)
+        given = list(args)  # which is read to its end
         try:
             return super().parse_args(ctx, args)
-        except Exception as error:
-            if type(error).__name__ != "NoSuchOption":  # of click, wherever typer has its click from
-                raise
+        except Exception as error:  # of click, wherever typer has its click from
             flag = str(getattr(error, "option_name", ""))
             ours = {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
-            words = answer(flag, ours)
+            words = answer(flag, ours) if type(error).__name__ == "NoSuchOption" else ""
+            if getattr(getattr(error, "param", None), "name", None) == "output":
+                value = self.make_parser(ctx).parse_args(given)[0]["output"]
+                flag, words = f"--output {value}", _OURS["output"] if _A_FILE.search(value) else ""
             if not words:
                 raise
             raise UsageError(f"{flag} is Slurm's; here: {words}", self.remedy) from error
@@ -147,6 +162,12 @@ def answer(flag: str, ours: Collection[str]) -> str:
                 return words
             return f"{_LEAVE_OUT}{f': {words}' if (words and kind == IGNORED) or _whole(words) else ''}"
     return ""
+
+
+def _tasks(args: Sequence[str]) -> str:
+    """What ``-n 8`` or ``-n8`` says among flags; empty: neither is there."""
+    typed = (*args, *map(" ".join, pairwise(args)))
+    return next((found[1] for found in map(_TASKS.fullmatch, typed) if found), "")
 
 
 def _whole(words: str) -> bool:

@@ -29,9 +29,12 @@ def time_limit(flag: str, text: str) -> str:
         raise UsageError(f"{flag} {text}: {DURATION_REMEDY}", "or as Slurm does: 90, 1:30:00, 2-12:00") from error
 
 
-def moment(flag: str, text: str, now: float) -> str:
-    """A moment in RFC 3339, from: RFC 3339; a date, with or without a time, here; HH:MM, the next such; now+2h or
-    now+2hours. Raises UsageError."""
+_MOMENTS = "write 2026-12-01T08:00 (local time), 2026-12-01T08:00:00Z, 18:00 or now+2h"
+
+
+def moment(flag: str, text: str, now: float, *, is_past: bool = False, remedy: str = _MOMENTS) -> str:
+    """A moment in RFC 3339, from: RFC 3339; a date, with or without a time, here; HH:MM, the next such, or the last one
+    where ``is_past``; now+2h or now+2hours. Raises UsageError."""
     from_now = _FROM_NOW.fullmatch(text)
     try:
         if from_now is not None:
@@ -39,13 +42,11 @@ def moment(flag: str, text: str, now: float) -> str:
         if _CLOCK.fullmatch(text):
             clock = datetime.strptime(text, "%H:%M:%S" if text.count(":") == 2 else "%H:%M").time()  # noqa: DTZ007
             today = datetime.combine(datetime.fromtimestamp(now).astimezone().date(), clock)
-            later = today if _unix(today) > now else today + timedelta(days=1)
-            return to_rfc3339(_unix(later))
+            days = (_unix(today) <= now) - is_past
+            return to_rfc3339(_unix(today + timedelta(days=days)))
         return to_rfc3339(_unix(datetime.fromisoformat(text)))
     except (ValueError, OverflowError, OSError) as error:
-        raise UsageError(
-            f"{flag} {text} is no time", "write 2026-12-01T08:00 (local time), 2026-12-01T08:00:00Z, 18:00 or now+2h"
-        ) from error
+        raise UsageError(f"{flag} {text} is no time", remedy) from error
 
 
 def dependencies(text: str) -> Json:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable
 from typing import Any
 
+from lockstep.api.base.nesting import loads
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.cli import output, runs
@@ -61,7 +61,7 @@ def recorded(lines: Iterable[str], namespace: str, name: str) -> list[dict[str, 
     uid = ""
     for line in lines:
         try:
-            record = json.loads(line)
+            record = loads(line)
             key = record["uid"], record["kind"], int(record["attempt"])
             wanted = (record["namespace"], record["run"]) == (namespace, name)
         except (ValueError, KeyError, TypeError):

@@ -153,7 +153,7 @@ def test_lines_reach_the_file_and_are_found_again_when_the_run_is_gone(
     history.status_written(run_with(ENDED), status(other, finished=True))
     history.close()
     with path.open("a") as file:
-        file.write('{"cut short')
+        file.write("[" * 100_000 + '\n{"cut short')
     found = recorded(path.read_text().splitlines(), "ns", "one")
     assert [(r["kind"], r.get("cause")) for r in found] == [("attempt", "NodeLost"), ("run", None)]
     show_recorded(str(path), "ns", "one", "table")
