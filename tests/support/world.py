@@ -339,6 +339,8 @@ class World(WorldOfWorkers):
             writes += 1
             return crash_after is not None and writes > crash_after
 
+        if plan.pod_group_deletes and plan.status is not None:  # is written after what else is planned
+            assert plan.status.dump() == changed(run.status, ended_pod_groups=()).dump(), "nothing else may rest on it"
         if plan.pod_group_deletes and self.groups_stay:
             plan = replace(plan, status=None, pod_group_deletes=())
         for ended in plan.pod_group_deletes:

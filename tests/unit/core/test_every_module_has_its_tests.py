@@ -39,8 +39,7 @@ WITH_THE_STEPS = frozenset({"model/plan.py"})
 
 MODULES = sorted(
     path.relative_to(CORE).as_posix()
-    for room in ROOMS
-    for path in (CORE / room).rglob("*.py")
+    for path in (*CORE.glob("*.py"), *(path for room in ROOMS for path in (CORE / room).rglob("*.py")))
     if path.stem != "__init__"
 )
 

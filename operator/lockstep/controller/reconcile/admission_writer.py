@@ -12,7 +12,9 @@ from lockstep.api.base import nesting
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, DroppedError, KubeError, UnknownOutcome
 from lockstep.controller.kube.events import EventRecorder
+from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.controller.reconcile.look_ups import LookUps
+from lockstep.controller.reconcile.pace import RunPace
 from lockstep.controller.reconcile.queue_status_writer import QueueStatusWriter, is_queue_status
 from lockstep.controller.reconcile.run_writer import CONCURRENT_WRITES, RunWriter, StaleError, all_of, log_decision
 from lockstep.controller.runtime.clock import Clock
@@ -32,8 +34,18 @@ class AdmissionWriter:
     """Writes what cycles decide, many runs at once."""
 
     def __init__(
-        self, kube: KubeClient, store: Store, runs: RunWriter, look_ups: LookUps, events: EventRecorder, clock: Clock
+        self,
+        kube: KubeClient,
+        store: Store,
+        runs: RunWriter,
+        look_ups: LookUps,
+        events: EventRecorder,
+        queue: WorkQueue,
+        pace: RunPace,
+        clock: Clock,
     ) -> None:
+        self.pace = pace
+        self._queue = queue
         self._kube = kube
         self._look_ups = look_ups
         self._store = store
@@ -59,10 +71,11 @@ class AdmissionWriter:
         in_step = failures > self._made_up_for
         beside, awaited, words = list[StatusWrite](), list[StatusWrite](), list[StatusWrite]()
         for write in self._writable(plan.writes):
-            if not in_step and self._concerns_nobody_else(write):
+            if is_queue_status(write, self._store.runs.get(write.uid)):
+                if not self._waits(write):
+                    (awaited if in_step else words).append(write)
+            elif not in_step and self._concerns_nobody_else(write):
                 beside.append(write)
-            elif not in_step and is_queue_status(write, self._store.runs.get(write.uid)):
-                words.append(write)
             else:
                 awaited.append(write)
         self._queue_status_writer.send(words)
@@ -89,6 +102,14 @@ class AdmissionWriter:
                 yield write
             elif not is_queue_status(write, self._store.runs.get(write.uid)):
                 under_way.hold_up(write.uid)
+
+    def _waits(self, write: StatusWrite) -> bool:
+        """The run has been told too much of late, and is told in a cycle to come. Whoever gets or loses nodes never
+        waits."""
+        rest = self.pace.rest_of_words(run_key(write.namespace, write.name))
+        if rest:
+            self._queue.wake_at(CLUSTER_KEY, self._clock.now() + rest)
+        return rest > 0
 
     async def settle(self, within: float) -> bool:
         """Wait until what is on its way has its answer, for so many seconds at most; nothing is sent after that.
@@ -181,6 +202,7 @@ class AdmissionWriter:
             for config_map in write.config_maps:
                 await self._runs.ensure_config_map(run, config_map)
             of_status = True
+            self.pace.wrote_in_cycle(run_key(run.namespace, run.name))
             await self._runs.write_status(run, write.status)
             self._store.refusals.forget(run.uid)
             for event in write.events:

@@ -70,7 +70,7 @@ class Executor:
         self._pod_turns = PodTurns(kube)
         self._look_ups = LookUps(kube, clock, secrets=look_up_secrets)
         self._runs = RunWriter(kube, store, events, tallies, recoveries, history, clock)
-        self.admissions = AdmissionWriter(kube, store, self._runs, self._look_ups, events, clock)
+        self.admissions = AdmissionWriter(kube, store, self._runs, self._look_ups, events, queue, self.pace, clock)
         self.objects = RunObjects(kube, store, self._runs, events, queue, self.pace, clock)
         self._store = store
         self._book = book

@@ -19,7 +19,7 @@ Excess = Literal["Writes", "Pods", "Refused", "Events", "Processor"]
 
 WRITES_A_MINUTE, WRITES_AT_ONCE = 20, 60
 """Of status. A launch takes about six, a recovery as many. More where progress is to be written so often that it would
-take a third of them."""
+take a third of them. What it waits for is told only while it has half of the latter left."""
 PODS_A_MINUTE, PODS_AT_ONCE = 2, 6
 """Times the pods of its gang."""
 REFUSED_A_MINUTE, REFUSED_AT_ONCE = 6, 18
@@ -121,6 +121,15 @@ class RunPace:
     def wrote(self, key: str) -> None:
         """One status was written."""
         self._charge("Writes", key, 1.0)
+
+    def wrote_in_cycle(self, key: str) -> None:
+        """An admission cycle has written its status, which waits for nobody's pace: that makes no run wait for long."""
+        if not self._limits["Writes"].debt(key):
+            self.wrote(key)
+
+    def rest_of_words(self, key: str) -> float:
+        """Seconds until it may be told what it waits for; 0: now."""
+        return self._limits["Writes"].debt(key, spare=WRITES_AT_ONCE / 2)
 
     def made(self, key: str, pods: int, gang: int) -> None:
         """So many pods were asked for, of a gang of so many."""

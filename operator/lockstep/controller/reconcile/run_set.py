@@ -61,7 +61,7 @@ class RunSetReconciler:
         self._clock = clock
         self._tunables = tunables
         self._failing = Failing()
-        self._unsettled: dict[str, float] = {}  # set UID -> when a write without an answer has had its effect, if any
+        self._unsettled: dict[str, float] = {}  # by key: when a write without an answer has had its effect, if any
 
     async def reconcile(self, namespace: str, name: str) -> None:
         """Look at one set. Raises StaleError, or a KubeError that is worth another try."""
@@ -69,6 +69,7 @@ class RunSetReconciler:
         if run_set is None:
             self._pace.forget(key)
             self._failing.forget(key)
+            self._unsettled.pop(key, None)
             return
         if rest := self._pace.rest(key):
             self._queue.wake_at(key, self._clock.now() + rest)
@@ -153,21 +154,22 @@ class RunSetReconciler:
             raise
         except UnknownOutcome as unknown:
             # An index may be on record that this status does not know of: until that is clear nothing is made.
-            self._unsettled[run_set.uid] = unknown.settles_at
+            self._unsettled[set_key(run_set.namespace, run_set.name)] = unknown.settles_at
             raise
         self._store.run_sets.apply(read_object(reply))
         self._sets.forget_refused(run_set.uid)
 
     async def _settles_later(self, run_set: RunSetView) -> bool:
         """Whether a write of its status may still take effect; after that the set is read anew."""
-        settles_at = self._unsettled.get(run_set.uid)
+        key = set_key(run_set.namespace, run_set.name)
+        settles_at = self._unsettled.get(key)
         if settles_at is None:
             return False
         if self._clock.now() < settles_at:
-            self._queue.wake_at(set_key(run_set.namespace, run_set.name), settles_at)
+            self._queue.wake_at(key, settles_at)
             return True
         await self._refresh(run_set)
-        self._unsettled.pop(run_set.uid, None)
+        self._unsettled.pop(key, None)
         return False
 
     async def _refresh(self, run_set: RunSetView) -> None:

@@ -42,9 +42,9 @@ class RateLimit:
         now = self._clock.monotonic()
         self._keep(sender, self._left(sender, now) - tokens, now)
 
-    def debt(self, sender: str) -> float:
-        """Seconds until what it was charged is paid; 0: it owes nothing."""
-        owed = -self._left(sender, self._clock.monotonic())
+    def debt(self, sender: str, spare: float = 0.0) -> float:
+        """Seconds until what it was charged is paid, and it has ``spare`` tokens; 0: it owes nothing."""
+        owed = spare - self._left(sender, self._clock.monotonic())
         return owed / self._per_second if owed > _NOTHING else 0.0
 
     def forget(self, sender: str) -> None:

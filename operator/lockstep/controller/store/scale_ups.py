@@ -66,10 +66,11 @@ class ProvisioningApi:
 
 
 class ScaleUps:
-    """What was read of the ProvisioningRequests of runs, by their UIDs."""
+    """What was read of the ProvisioningRequests of runs, by their UIDs. ``run``: the one of a UID, if it is there."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, run: Callable[[str], RunView | None]) -> None:
         self._clock = clock
+        self._run = run
         self._seen: dict[str, tuple[ProvisioningView, float]] = {}
 
     def seen(self, run: RunView) -> ProvisioningView | None:
@@ -89,8 +90,9 @@ class ScaleUps:
         return found is None or self._clock.monotonic() - found[1] >= _LASTS
 
     def keep(self, run_uid: str, view: ProvisioningView) -> None:
-        """Take in what was read."""
-        self._seen[run_uid] = view, self._clock.monotonic()
+        """Take in what was read, unless the run went meanwhile: nobody would forget it."""
+        if self._run(run_uid) is not None:
+            self._seen[run_uid] = view, self._clock.monotonic()
 
     def forget(self, run_uid: str) -> None:
         """It was written, or is gone: what was read says nothing any more."""

@@ -101,7 +101,7 @@ class Store:
             queue, clock, self.runs.get, self.runs.uid_named, self.runs.govern, self._is_watched, left_out
         )
         self.kueue = KueueStore(queue, self.touch_all, left_out)
-        self.scale_ups = ScaleUps(clock)
+        self.scale_ups = ScaleUps(clock, self.runs.get)
         self._placeholder_gone: dict[str, float] = {}  # run UID -> when the last of its placeholders went
         self.node_flaps = NodeFlaps(clock)
         self.placed: Callable[[str, float], None] = lambda namespace, seconds: None

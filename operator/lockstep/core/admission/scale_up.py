@@ -95,7 +95,9 @@ class _Asking:
             return
         if row.run.status.scale_up is None:
             comes_anyway = self.comes_anyway(row, wait)
-            if comes_anyway or self._is_early(row):
+            asks_at = waits_since(row.run, self._cycle.now) + PATIENCE
+            if comes_anyway or asks_at > self._cycle.now:
+                self._cycle.wake(wait.start if comes_anyway else asks_at)
                 self._closed.add(row.queue)
                 strict = any(rule.mode == "Required" for rule in row.entry.spec.placement.topology)
                 self._tell(row, _APART if comes_anyway and strict and wait.reservation is None else "")
@@ -204,7 +206,6 @@ class _Asking:
         """Nodes that are there will do: they are free again in a moment, or at a time that is known."""
         cycle, entry = self._cycle, row.entry
         if wait.start is not None and wait.start - cycle.now <= SOON:
-            cycle.wake(wait.start)
             return True
         requirement = cycle.requirements(entry, row.terms)[-1]
         nodes = CandidateNodes.for_requirement(cycle.index, requirement, wanted_of(entry, row.terms, cycle))
@@ -220,13 +221,6 @@ class _Asking:
         for ends, nodes in ending_nodes(self._cycle, now).items():
             found |= nodes if ends - now <= SOON else EMPTY
         return found
-
-    def _is_early(self, row: RunRow) -> bool:
-        asks_at = waits_since(row.run, self._cycle.now) + PATIENCE
-        if asks_at > self._cycle.now:
-            self._cycle.wake(asks_at)
-            return True
-        return False
 
     def _tell(self, row: RunRow, problem: str) -> None:
         """Why it cannot ask, which one of a queue is told; empty: it can, or is not to."""

@@ -30,8 +30,8 @@ ASK_AT = 0.8
 COLLECT_SECONDS = 15.0
 """How long stacks are waited for once the time is over."""
 ENOUGH_INTERVALS = 20
-_STEPS_APART = 2  # ranks of one gang are never so far apart
 """From so many on, what an attempt measured replaces what earlier ones did."""
+_STEPS_APART = 2  # ranks of one gang are never so far apart
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Decisions as data. The executor does what a Plan says in the order of its fields and in no other.
+"""Decisions as data. The executor does what a Plan says in the order of its fields: only a ``status`` may come later.
 
 What workers are told of a Directive are msgspec structs: they go over the wire as they are.
 """
@@ -318,12 +318,13 @@ class Plan:
     """What is to be done for one run, in the order of its fields.
 
     Nothing after ``status`` may be executed unless that write succeeded (or none was needed):
-    whatever must last is in status before it is acted on.
+    whatever must last is in status before it is acted on. With ``pod_group_deletes`` nothing rests on it: all that it
+    changes is that it forgets these, which have to be gone by then. It is written after them.
     """
 
     wake_at: float | None = None  # first, so that the run is reconciled again whatever becomes of the rest
     config_maps: tuple[EnsureConfigMap, ...] = ()
-    status: TrainingRunStatus | None = None  # None: unchanged. With ``pod_group_deletes`` it waits for these
+    status: TrainingRunStatus | None = None  # None: unchanged
     directive: Directive | None = None
     events: tuple[Event, ...] = ()
     dry_run: DryRunPod | None = None
@@ -337,7 +338,7 @@ class Plan:
     placeholders: tuple[CreatePlaceholder, ...] = ()
     provisioning: EnsureProvisioning | DeleteProvisioning | None = None
     node_failures: tuple[RememberFailure | ForgiveFailures, ...] = ()  # nothing waits for these
-    pod_group_deletes: tuple[DeletePodGroup, ...] = ()  # then comes the status, which only forgets them
+    pod_group_deletes: tuple[DeletePodGroup, ...] = ()  # where one fails, status names them still and the rest is done
     delete_run: bool = False  # its record has been kept for as long as was asked
     workload: WorkloadWrite | None = None  # rests on the status and on the pods that are gone already
     admission_changed: bool = False  # an admission cycle follows, also when something above has failed

@@ -1,4 +1,4 @@
-"""What one decision knows: what was seen of the run, and its status as decided so far. Asking changes nothing."""
+"""What one decision knows: what was seen of the run, and its status as decided so far. Asking changes neither."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

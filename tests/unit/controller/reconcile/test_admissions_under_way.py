@@ -12,8 +12,9 @@ from lockstep.api.base.changes import changed
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.run_status import AdmissionStatus, QueueStatus, TrainingRunStatus
 from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome, UnreachableError
-from lockstep.controller.kube.workqueue import CLUSTER_KEY
+from lockstep.controller.kube.workqueue import CLUSTER_KEY, run_key
 from lockstep.controller.reconcile import threaded_admission
+from lockstep.controller.reconcile.pace import WRITES_A_MINUTE, WRITES_AT_ONCE
 from lockstep.controller.reconcile.queue_status_writer import AT_A_TIME, is_queue_status
 from lockstep.core.admission.cache.ledger import Ledger
 from lockstep.core.model.assignment import assigned
@@ -234,6 +235,22 @@ class TestWords:
         await world.admit(*world.words(AT_A_TIME))
         await world.admit(world.write())
         assert world.kube.writes == AT_A_TIME + 1
+        assert world.booked == {"n1"}
+
+    async def test_a_run_that_was_told_too_much_is_told_later_and_admitted_at_once(self, world: SlowWorld) -> None:
+        for _ in range(WRITES_AT_ONCE // 2 + 1):
+            world.executor.pace.wrote(run_key("team", "llama"))
+        await world.admit(world.word(), *world.words(1))
+        await world.answer()
+        assert [patch["queue"]["reason"] for patch in world.written] == ["Priority"], "to the other one"
+        await world.clock.advance(60 / WRITES_A_MINUTE)
+        assert await world.next_key() == CLUSTER_KEY
+        await world.admit(world.word())
+        await world.answer()
+        assert world.kube.writes == 2
+        for _ in range(WRITES_AT_ONCE):
+            world.executor.pace.wrote(run_key("team", "llama"))
+        await world.admit(world.write())
         assert world.booked == {"n1"}
 
     async def test_one_that_fails_makes_the_next_pass_wait_for_its_writes_and_fail_with_them(

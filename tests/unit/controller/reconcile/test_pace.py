@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.base.changes import changed
+from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome
 from lockstep.controller.kube.workqueue import run_key
 from lockstep.controller.reconcile import pace as limits
@@ -44,7 +45,8 @@ class Scene:
         self.operator = Operator(self.api, Tunables())
         self.processor, self.tallies = Processor(), Tallies()
         self.pace = RunPace(self.api.clock, self.tallies, self.processor)
-        self.operator.executor.pace = self.operator.executor.objects.pace = self.pace
+        executor = self.operator.executor
+        executor.pace = executor.objects.pace = executor.admissions.pace = self.pace
         self.spoil: Callable[[RunSnapshot, Plan], Plan] = lambda _, plan: plan
         self.looks: list[tuple[str, float]] = []
         self.writes: list[tuple[str, float]] = []
@@ -100,6 +102,21 @@ async def test_a_run_whose_status_never_comes_to_rest_is_written_at_a_pace_and_t
     scene.spoil = lambda snapshot, plan: replace(plan, status=changed(snapshot.run.status, spares="the end"))
     await scene.live(5)
     assert scene.api.view("wild").status.spares == "the end"
+
+
+async def test_what_admission_cycles_write_of_a_run_counts_too(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    charged = list[str]()
+    monkeypatch.setattr(scene.pace, "wrote", charged.append)
+    scene.api.apply("wild", nodes=1, queue="default", worker="Disabled", image="i", command=["train"])
+    await scene.live(2)
+    assert scene.api.view("wild").status.assignment.nodes
+    assert charged == [WILD] * len(scene.writes)
+
+
+async def test_no_run_waits_for_long_for_what_admission_cycles_write_of_it(scene: Scene) -> None:
+    for _ in range(1000):
+        scene.pace.wrote_in_cycle(WILD)
+    assert 0 < scene.pace.rest(WILD) <= 60 / limits.WRITES_A_MINUTE
 
 
 @pytest.mark.slow
@@ -379,14 +396,18 @@ class MeteredWorld(World):
     def _execute(self, name: str, plan: Plan, crash_after: int | None) -> None:
         self.clock._now = self.now
         gang = len((plan.status or self.runs[name].status).assignment.nodes)
-        if plan.status is not None:
-            self.pace.wrote(name)
         if plan.creates:
             self.pace.made(name, len(plan.creates), gang)
         self.pace.count_events(name, len(plan.events), gang)
         assert self.pace.rest(name) == 0
         assert self.pace.rest_of_pods(name) == 0
         super()._execute(name, plan, crash_after)
+
+    def _write_status(self, name: str, status: TrainingRunStatus) -> None:
+        """Those of admission cycles too."""
+        self.clock._now = self.now
+        self.pace.wrote(name)
+        super()._write_status(name, status)
 
 
 def gang(w: MeteredWorld, nodes: int, **fields: object) -> None:

@@ -336,6 +336,16 @@ async def test_nothing_is_made_while_a_write_may_still_take_effect(operator: Ope
     assert operator.api.created == ["sweep-0"]
 
 
+async def test_a_write_without_an_answer_is_forgotten_with_its_set(operator: Operator) -> None:
+    operator.apply()
+    operator.api.fail["patch"] = UnknownOutcome("no answer", operator.clock.now() + 15)
+    with pytest.raises(UnknownOutcome):
+        await operator.look()
+    operator.store.run_sets.remove("uid-sweep")
+    await operator.look()
+    assert not operator.sets._unsettled
+
+
 async def test_a_set_that_others_changed_is_decided_again_on_what_is_there(operator: Operator) -> None:
     operator.apply()
     operator.api.put(

@@ -10,6 +10,7 @@ import pytest
 from lockstep.api.base import names
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, UnreachableError
+from lockstep.controller.kube.workqueue import WorkQueue
 from lockstep.controller.runtime.resources import Resource
 from lockstep.controller.store.scale_ups import ProvisioningApi, ProvisioningRequests, ScaleUps, view_of
 from lockstep.controller.store.store import Store
@@ -18,7 +19,7 @@ from lockstep.core.model.plan import DeleteProvisioning, EnsureProvisioning
 from lockstep.core.model.settings import ScaleUpSettings
 from lockstep.core.model.snapshot import Leadership, ProvisioningView, RunView
 from support.manual_clock import ManualClock
-from support.stored_runs import run
+from support.stored_runs import run, stored
 from support.stored_world import World
 from support.stored_world import pod as gang_pod
 
@@ -91,7 +92,7 @@ def asking(**scale_up: Any) -> RunView:
 
 def client(kube: Kube) -> tuple[ProvisioningRequests, ScaleUps, ManualClock]:
     clock = ManualClock()
-    known = ScaleUps(clock)
+    known = ScaleUps(clock, {"u1": asking()}.get)
     return ProvisioningRequests(cast(KubeClient, kube), known), known, clock
 
 
@@ -197,6 +198,20 @@ class TestRequests:
         view = parse_run(run(status={} if status is None else {"scaleUp": status}))
         assert not known.is_due(view)
         assert known.seen(view) is None
+
+    async def test_nothing_is_kept_of_a_run_that_went_while_it_was_read(self) -> None:
+        clock = ManualClock()
+        store = Store(WorkQueue(clock), clock)
+        store.runs.apply(run(status={"scaleUp": BY_REQUEST}))
+        view = stored(store)
+
+        class Leaving(Kube):
+            async def get(self, resource: Resource, name: str, namespace: str) -> bytes:
+                store.runs.remove("team", "llama", "u1")
+                return await super().get(resource, name, namespace)
+
+        await ProvisioningRequests(cast(KubeClient, Leaving()), store.scale_ups).read(view)
+        assert store.scale_ups.seen(view) is None
 
     async def test_what_cannot_be_read_keeps_nobody_from_deciding(self) -> None:
         kube = Kube()

@@ -84,7 +84,8 @@ def test_an_event_keeps_to_what_the_api_takes() -> None:
 
 
 QUESTION = re.compile(
-    r"_*(is|are|has|have|had|can|cannot|may|must|passes|takes|was|were|why|what|who|which|when|needs)_"
+    r"_*(is|are|has|have|had|can|cannot|may|must|was|were|why|what|who|which|when"
+    r"|comes|goes|holds|keeps|lacks|needs|passes|says|takes)_"
 )
 
 
@@ -110,6 +111,33 @@ def test_a_method_named_as_a_question_changes_nothing_of_its_object(kind: type[a
     questions = [found for _, found in nodes(kind) if QUESTION.match(found.name) and found.name not in REMEMBER]
     assert [found.name for found in questions if found.returns is None or ast.unparse(found.returns) == "None"] == []
     assert {found.name: changed for found in questions if (changed := attributes_set(found))} == {}
+
+
+CHANGE = {"add", "append", "clear", "discard", "extend", "insert", "pop", "put", "remove", "setdefault", "update"}
+
+
+def test_a_function_of_the_core_named_as_a_question_changes_nothing_that_it_is_given() -> None:
+    changed = [
+        f"{path}:{call.lineno} {ast.unparse(call.func)}"
+        for path, found in nodes(ast.FunctionDef, CORE)
+        if QUESTION.match(found.name)
+        for call in ast.walk(found)
+        if isinstance(call, ast.Call) and changes_an_argument(call.func, found)
+    ]
+    assert changed == []
+
+
+def changes_an_argument(called: ast.expr, function: ast.FunctionDef) -> bool:
+    """By a method that says so. Who asks a ``RunState`` about a moment to come may have the run looked at then."""
+    if not isinstance(called, ast.Attribute):
+        return False
+    of: ast.expr = called.value
+    while isinstance(of, ast.Attribute | ast.Subscript):
+        of = of.value
+    kinds = {each.arg: each.annotation and ast.unparse(each.annotation) for each in function.args.args}
+    if called.attr == "wake":  # of whatever: all there is to be woken was given
+        return not (isinstance(of, ast.Name) and kinds.get(of.id) == "RunState")
+    return called.attr in CHANGE and isinstance(of, ast.Name) and of.id in kinds
 
 
 def attributes_set(function: ast.FunctionDef) -> list[str]:
