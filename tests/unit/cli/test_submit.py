@@ -117,6 +117,7 @@ def test_a_run_without_a_name_is_named_after_its_script(command: list[str], stem
         ),
         (["train.py"], Flags(nodes=2), "no --image is given to run train.py in"),
         (["true"], Flags(image="X", env=["A"]), "--env A has no value"),
+        (["true"], Flags(image="X", env=["=x"]), "--env =x has no name"),
         (["true"], Flags(image="X", exclude_nodes="gpu-[4-1]"), r"--exclude gpu-\[4-1\]: \[4-1\] is no range"),
         (["true"], Flags(image="X", only_nodes="gpu-[1-4"), r"--nodelist gpu-\[1-4: .* has a bracket"),
         (["true"], Flags(image="X", exclude_nodes="gpu-1,GPU_2"), "--exclude gpu-1,GPU_2: GPU_2 is no name of a node"),

@@ -225,7 +225,7 @@ def _said(**fields: object) -> Json:
 def _variable(assignment: str) -> Json:
     name, equals, value = assignment.partition("=")
     if not equals or not name:
-        raise UsageError(f"--env {assignment} has no value", "write --env NAME=VALUE")
+        raise UsageError(f"--env {assignment} has no {'value' if name else 'name'}", "write --env NAME=VALUE")
     return {"name": name, "value": value}
 
 
