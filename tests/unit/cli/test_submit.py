@@ -215,7 +215,10 @@ def test_a_name_overrides_that_of_the_manifest() -> None:
     [
         ("", "holds no run"),
         ("kind: Pod", "a Pod, not a TrainingRun"),
-        ("{", "is no YAML"),
+        ("{", r"run\.yaml is no YAML: line 1, column 2: expected the node content"),
+        ("kind: TrainingRun", "says kind TrainingRun and no apiVersion"),
+        ("kind: TrainingRunSet", "says kind TrainingRunSet and no apiVersion"),
+        ("a: \0", r"is no YAML: unacceptable character #x0000: .* in \".*run\.yaml\", position 3"),
         ("[1]", "something not a TrainingRun"),
         ("{apiVersion: lockstep.dev/v9, kind: TrainingRun}", "not a TrainingRun of lockstep.dev/v1alpha1"),
     ],
@@ -224,6 +227,14 @@ def test_a_file_that_holds_no_run_is_said_to(tmp_path: Path, text: str, words: s
     path = tmp_path / "run.yaml"
     path.write_text(text)
     with pytest.raises(CliError, match=words):
+        read_manifests(str(path))
+
+
+@pytest.mark.parametrize("form", ["latin-1", "utf-16"])
+def test_a_file_in_another_encoding_is_said_to_be_no_utf_8(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("metadata: {name: café}", encoding=form)
+    with pytest.raises(CliError, match=r"run\.yaml is not UTF-8 text$"):
         read_manifests(str(path))
 
 
