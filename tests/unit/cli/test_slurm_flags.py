@@ -63,7 +63,7 @@ def test_the_word_is_the_one_to_type(typed: str, words: str, capsys: pytest.Capt
 
 
 def test_a_flag_that_nobody_has_is_refused_as_ever(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "No such option: --imagee" in refused("--imagee", capsys=capsys)
+    assert "there is no flag --imagee; did you mean --image?" in refused("--imagee", capsys=capsys)
 
 
 def test_a_flag_of_ours_without_its_value_is_no_flag_of_slurm(capsys: pytest.CaptureFixture[str]) -> None:
