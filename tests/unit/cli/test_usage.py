@@ -57,6 +57,29 @@ def test_a_flag_that_lacks_its_value_is_named(capsys: pytest.CaptureFixture[str]
     assert refused("checkpoint hello --timeout", capsys).endswith(HELP.format("checkpoint save"))
 
 
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("logs hello --rank a", "--rank a is no set of ranks"),
+        ("logs hello --rank 5-1", "--rank 5-1 is no set of ranks"),
+        ("cancel", "name runs, or choose them with -l"),
+        ("cancel -l a=b hello", "name runs, or choose them with -l"),
+        ("hold --queue", "name runs, or choose them with -l"),
+        ("retry hello --step 3 --fresh", "--fresh begins at step 0"),
+        ("retry hello --env A", "--env A has no value"),
+        ("retry hello -t soon", "--time soon"),
+        ("submit --image x --env A -- true", "--env A has no value"),
+        ("submit --image x -t soon -- true", "--time soon"),
+        ("ui --url lockstep.example", "--url lockstep.example is no address of a page"),
+    ],
+)
+def test_it_is_told_before_any_cluster_is_sought(
+    typed: str, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    assert refused(typed, capsys).startswith(f"error: {words}")
+
+
 @pytest.mark.parametrize("typed", ["", "checkpoint"])
 def test_where_nothing_is_typed_help_is_shown(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(typed, capsys).startswith("Usage: lockstep ")

@@ -147,8 +147,10 @@ class Creation:
     ] = "none"
     output: ObjectOutput = "name"
 
-    def check(self) -> None:
-        """Raise UsageError where its flags contradict each other."""
+    def check(self, flags: Flags, schedule: Schedule) -> None:
+        """Raise UsageError where flags contradict each other or mean nothing, before any cluster is asked."""
+        flags.fields()
+        schedule.fields(now=0.0)
         if self.wait and self.no_wait:
             raise UsageError("--wait stays until the end, --no-wait not at all: leave one of them out")
         if self.test_only and (self.wait or self.dry_run != "none"):
