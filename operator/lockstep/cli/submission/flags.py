@@ -24,9 +24,9 @@ _DEPENDENCIES = "afterok:RUN[:RUN], afterany, afternotok, after, singleton=WORD;
 class Flags:
     """A run described on the command line, as with sbatch. None and empty: left out of the spec."""
 
-    nodes: Annotated[int | None, flag("--nodes -N", "Whole nodes; 1 by default.", min=1)] = None
+    nodes: Annotated[int | None, flag("--nodes -N", "Whole nodes; 1 where nothing else says it.", min=1)] = None
     image: Annotated[str | None, flag("--image", "Image of the training container.")] = None
-    gpus_per_node: Annotated[int | None, flag("--gpus-per-node", "All by default.", min=0)] = None
+    gpus_per_node: Annotated[int | None, flag("--gpus-per-node", "All where nothing else says it.", min=0)] = None
     gpu_resource: Annotated[str | None, flag("--gpu-resource NAME", "E.g. amd.com/gpu.")] = None
     queue: Annotated[str | None, flag("--queue -q", "Queue to wait in.")] = None
     launcher: Annotated[
