@@ -23,7 +23,7 @@ from lockstep.cli.main import main
 from lockstep.cli.options import Target
 from lockstep.cli.submission import submit
 from lockstep.cli.submission.flags import Creation, Flags, Schedule
-from lockstep.cli.submission.manifests import manifests_of, read_manifests
+from lockstep.cli.submission.manifests import manifests_of, read_manifests, read_one_run
 from lockstep.cli.submission.queue_defaults import _STARTED_BY
 from lockstep.cli.submission.refusals import in_fields, refuse_bad
 from lockstep.cli.views import render
@@ -228,6 +228,14 @@ def test_a_file_that_holds_no_run_is_said_to(tmp_path: Path, text: str, words: s
     path.write_text(text)
     with pytest.raises(CliError, match=words):
         read_manifests(str(path))
+
+
+def test_render_and_retry_say_too_that_an_api_version_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("kind: TrainingRun\nmetadata: {name: a}\n")
+    with pytest.raises(CliError, match="says kind TrainingRun and no apiVersion") as refused:
+        read_one_run(str(path))
+    assert refused.value.remedy == "write apiVersion: lockstep.dev/v1alpha1"
 
 
 @pytest.mark.parametrize("form", ["latin-1", "utf-16"])

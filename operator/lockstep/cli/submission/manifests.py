@@ -121,8 +121,6 @@ def read_manifests(path: str) -> list[Json]:
     for document in found:
         if not is_run(document) and not is_set(document):
             kind = document.get("kind") if isinstance(document, dict) else None
-            if kind in (names.RUN_KIND, names.RUN_SET_KIND) and "apiVersion" not in document:
-                raise CliError(f"{path} says kind {kind} and no apiVersion", f"write apiVersion: {names.API_VERSION}")
             raise CliError(
                 f"{path} holds {f'a {kind}, ' if kind else 'something '}not a {names.RUN_KIND} of {names.API_VERSION}",
                 "lockstep takes runs only; create the rest with kubectl apply -f",
@@ -152,6 +150,9 @@ def read_documents(path: str) -> list[Any]:
     if not found:
         raise CliError(f"{path} holds no run")
     for document in found:
+        kind = document.get("kind") if isinstance(document, dict) else None
+        if kind in (names.RUN_KIND, names.RUN_SET_KIND) and "apiVersion" not in document:
+            raise CliError(f"{path} says kind {kind} and no apiVersion", f"write apiVersion: {names.API_VERSION}")
         if is_run(document) or is_set(document):
             _check_parts(document, path)
     return found
