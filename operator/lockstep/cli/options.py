@@ -96,11 +96,16 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The runs that a verb changes, and how it says what it has done."""
+    """The runs that a verb changes, and how it says what it has done. Raises UsageError unless there are names or a
+    selector, and not both."""
 
     runs: Runs = None
     selector: Selector = ""
     output: ObjectOutput = "name"
+
+    def __post_init__(self) -> None:
+        if bool(self.runs) == bool(self.selector):
+            raise UsageError("name runs, or choose them with -l", "e.g. lockstep cancel hello, or -l team=nlp")
 
 
 @dataclass(frozen=True, slots=True)

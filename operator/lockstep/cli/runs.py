@@ -10,7 +10,7 @@ from dataclasses import replace
 from lockstep.api.base.changes import changed
 from lockstep.cli import arrays, output
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
-from lockstep.cli.errors import ApiServerError, CliError, UsageError
+from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.cli.options import Chosen
 from lockstep.core.arrays.members import governed, is_member, is_suspended_by_set
 from lockstep.core.batch.submission import NumberedJob
@@ -137,9 +137,7 @@ def held_by_set(cluster: Cluster, raw: Json, verb: str) -> CliError | None:
 
 
 def named(cluster: Cluster, chosen: Chosen) -> Iterator[str]:
-    """The runs that names or a selector choose. Raises UsageError unless exactly one of the two is given."""
-    if bool(chosen.runs) == bool(chosen.selector):
-        raise UsageError("name runs, or choose them with -l", "e.g. lockstep cancel hello, or -l team=nlp")
+    """The runs that names or a selector choose. Raises CliError where no run has its labels."""
     if chosen.runs:
         yield from (by_number(cluster, name) for name in chosen.runs)
         return

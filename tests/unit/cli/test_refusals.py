@@ -33,12 +33,18 @@ def told(wrong: dict[str, Any]) -> list[str]:
 FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({}, ""),
     "empty values of a template": ({"env": None, "placement": {"gpuTypes": None}, "timeLimit": None}, ""),
-    "a command as one text": ({"command": "python train.py"}, "spec.command: is a list; write [python, train.py]"),
+    "a command as one text": (
+        {"command": "python train.py"},
+        "spec.command: has to be a list; write [python, train.py]",
+    ),
     "a command as one text, with quotes": (
         {"command": "sh -c 'echo a b'"},
-        'spec.command: is a list; write [sh, "-c", "echo a b"]',
+        'spec.command: has to be a list; write [sh, "-c", "echo a b"]',
     ),
-    "a command whose quotes do not end": ({"command": "echo 'a"}, 'spec.command: is a list; write [echo, "\'a"]'),
+    "a command whose quotes do not end": (
+        {"command": "echo 'a"},
+        'spec.command: has to be a list; write [echo, "\'a"]',
+    ),
     "a number in a command": (
         {"command": ["python", "--lr", 0.1]},
         'spec.command[2]: is 0.1, and text is wanted; quote it: "0.1"',
@@ -50,7 +56,7 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "nothing in a command": ({"command": ["python", None]}, "spec.command[1]: is empty; write some text"),
     "a map for env": (
         {"env": {"FOO": "bar"}},
-        'spec.env: is a list; write each variable as - {name: FOO, value: "bar"}',
+        'spec.env: has to be a list; write each variable as - {name: FOO, value: "bar"}',
     ),
     "a map with a number for env": ({"env": {"N": 3}}, 'as - {name: N, value: "3"}'),
     "a number as a variable's value": (
@@ -80,7 +86,7 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "a size as a number": ({"shmSize": 200}, "spec.shmSize: is 200; write a size as 512Mi"),
     "one text in place of a list": (
         {"placement": {"gpuTypes": "H100"}},
-        "spec.placement.gpuTypes: is a list; write [H100]",
+        "spec.placement.gpuTypes: has to be a list; write [H100]",
     ),
     "an empty image": ({"image": ""}, "spec.image: is empty; write it, or leave the field out"),
     "one of two forms": (
@@ -109,9 +115,11 @@ def test_a_wrong_field_is_told_once_with_what_to_write(spec: dict[str, Any], wor
 NAMES: list[tuple[dict[str, Any], str]] = [
     (
         {"name": "Llama_70B"},
-        "metadata.name: Llama_70B is not 40 lower case letters, digits and '-' at most; write llama-70b",
+        "metadata.name: Llama_70B may have only lower case letters, digits, and '-' between them; write llama-70b",
     ),
-    ({"name": "a" * 41}, f"write {'a' * 40}"),
+    ({"name": "a" * 41}, f"has 41 characters, and 40 are the most; write {'a' * 40}"),
+    ({"name": "A" * 41}, f"may have only lower case letters, digits, and '-' between them; write {'a' * 40}"),
+    ({"name": "-a"}, "-a may have only lower case letters, digits, and '-' between them; write a"),
     ({"name": "_"}, "write a-name"),
     ({"name": 70}, 'metadata.name: is 70, and text is wanted; quote it: "70"'),
     ({}, "metadata.name: is missing; write it, or give --name"),
@@ -137,7 +145,7 @@ def test_an_array_has_less_room_for_its_name_and_the_fields_of_its_template_are_
     for words in (
         f"write {'a' * 34}",
         "spec.indices: is 3",
-        "spec.template.spec.command: is a list; write [python, train.py]",
+        "spec.template.spec.command: has to be a list; write [python, train.py]",
         "spec.template.spec.gpuPerNode: unknown field; write gpusPerNode",
         "spec.template.spec.resourcesPerNode[gpu]: is no resource of Kubernetes; write nvidia.com/gpu",
     ):
@@ -188,7 +196,11 @@ def test_what_is_left_of_a_wrong_manifest_parses_and_the_manifest_is_as_it_was()
 
 
 SERVERS: list[tuple[str, Any, str]] = [
-    ('Invalid value: "string": spec.x in body must be of type array: "string"', "a b", 'is a list; write ["a b"]'),
+    (
+        'Invalid value: "string": spec.x in body must be of type array: "string"',
+        "a b",
+        'has to be a list; write ["a b"]',
+    ),
     (
         'Invalid value: "number": spec.x in body must be of type string: "number"',
         0.1,

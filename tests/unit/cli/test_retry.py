@@ -11,6 +11,7 @@ import yaml
 
 from lockstep.api.base import names
 from lockstep.cli.errors import CliError, UsageError
+from lockstep.cli.main import main
 from lockstep.cli.submission.flags import Flags, Schedule
 from support import sample_runs as sample
 from support.cli_retry import OLD, ONE_DIRECTORY, SAVED, Retried, ended, kept, retrying, with_run
@@ -146,6 +147,14 @@ def test_what_cannot_be_gone_on_from_is_said_and_nothing_is_deleted(
         retried(server, **given)
     assert refused.value.remedy
     assert server.done == []
+
+
+def test_help_promises_no_default_where_the_old_run_says_what_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["retry", "--help"])
+    of_the_run = capsys.readouterr().out.partition("--time ")[0]
+    assert "Whole nodes; 1 where nothing else says it." in of_the_run
+    assert "by default" not in of_the_run
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_a_namespace_may_be_a_number_all_the_same(typed: tuple[str, ...], capsys
 
 
 def test_a_flag_that_nobody_has_is_refused_as_ever(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "No such option: --imagee" in refused("--imagee", capsys=capsys)
+    assert "there is no flag --imagee; did you mean --image?" in refused("--imagee", capsys=capsys)
 
 
 def test_a_flag_of_ours_without_its_value_is_no_flag_of_slurm(capsys: pytest.CaptureFixture[str]) -> None:

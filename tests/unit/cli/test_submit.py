@@ -21,7 +21,7 @@ from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.cli.main import main
 from lockstep.cli.submission import submit
 from lockstep.cli.submission.flags import Flags
-from lockstep.cli.submission.manifests import are_a_manifest, manifests_of, read_manifests
+from lockstep.cli.submission.manifests import are_a_manifest, manifests_of, read_manifests, read_one_run
 from lockstep.cli.submission.queue_defaults import _STARTED_BY
 from lockstep.cli.submission.refusals import in_fields, refuse_bad
 from lockstep.cli.views import render
@@ -114,6 +114,7 @@ def test_a_run_without_a_name_is_named_after_its_script(command: list[str], stem
         ),
         (["train.py"], Flags(nodes=2), "no --image is given to run train.py in"),
         (["true"], Flags(image="X", env=["A"]), "--env A has no value"),
+        (["true"], Flags(image="X", env=["=x"]), "--env =x has no name"),
         (["true"], Flags(image="X", exclude_nodes="gpu-[4-1]"), r"--exclude gpu-\[4-1\]: \[4-1\] is no range"),
         (["true"], Flags(image="X", only_nodes="gpu-[1-4"), r"--nodelist gpu-\[1-4: .* has a bracket"),
         (["true"], Flags(image="X", exclude_nodes="gpu-1,GPU_2"), "--exclude gpu-1,GPU_2: GPU_2 is no name of a node"),
@@ -221,7 +222,10 @@ def test_a_name_overrides_that_of_the_manifest() -> None:
     [
         ("", "holds no run"),
         ("kind: Pod", "a Pod, not a TrainingRun"),
-        ("{", "is no YAML"),
+        ("{", r"run\.yaml is no YAML: line 1, column 2: expected the node content"),
+        ("kind: TrainingRun", "says kind TrainingRun and no apiVersion"),
+        ("kind: TrainingRunSet", "says kind TrainingRunSet and no apiVersion"),
+        ("a: \0", r"is no YAML: unacceptable character #x0000: .* in \".*run\.yaml\", position 3"),
         ("[1]", "something not a TrainingRun"),
         ("{apiVersion: lockstep.dev/v9, kind: TrainingRun}", "not a TrainingRun of lockstep.dev/v1alpha1"),
     ],
@@ -230,6 +234,22 @@ def test_a_file_that_holds_no_run_is_said_to(tmp_path: Path, text: str, words: s
     path = tmp_path / "run.yaml"
     path.write_text(text)
     with pytest.raises(CliError, match=words):
+        read_manifests(str(path))
+
+
+def test_render_and_retry_say_too_that_an_api_version_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("kind: TrainingRun\nmetadata: {name: a}\n")
+    with pytest.raises(CliError, match="says kind TrainingRun and no apiVersion") as refused:
+        read_one_run(str(path))
+    assert refused.value.remedy == "write apiVersion: lockstep.dev/v1alpha1"
+
+
+@pytest.mark.parametrize("form", ["latin-1", "utf-16"])
+def test_a_file_in_another_encoding_is_said_to_be_no_utf_8(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("metadata: {name: café}", encoding=form)
+    with pytest.raises(CliError, match=r"run\.yaml is not UTF-8 text$"):
         read_manifests(str(path))
 
 

@@ -33,7 +33,7 @@ RESUME = Change({"suspend": False}, "resumed", "is not suspended")
 
 def apply(cluster: Cluster, chosen: Chosen, change: Change) -> None:
     """Make the change on every chosen run, and with a selector on every chosen array."""
-    if chosen.selector and not chosen.runs:
+    if chosen.selector:
         _apply_to_selected(cluster, chosen.selector, change, chosen.output)
     else:
         each(cluster, chosen, lambda name: _apply_to(cluster, name, change, chosen.output))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
 from typer import Argument
-from typer.core import TyperGroup
 
+from lockstep.cli.errors import UsageError
 from lockstep.cli.options import (
     ClusterTarget,
     ObjectOutput,
@@ -21,14 +22,22 @@ from lockstep.cli.options import (
     verb,
 )
 from lockstep.cli.output import echo, print_done
+from lockstep.cli.verbs import Verbs
 
 
-class _SaveByDefault(TyperGroup):
+class _SaveByDefault(Verbs):
     """`checkpoint RUN` is short for `checkpoint save RUN`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """A first word that is no verb names a run."""
+        """A first word that is no verb names a run. Raises UsageError where it is one that is misspelt: a run stands
+        alone."""
         if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            near = get_close_matches(args[0], self.commands, 1) if args[1:] and not args[1].startswith("-") else []
+            if near:
+                raise UsageError(
+                    f"{ctx.command_path} has no verb {args[0]}; did you mean {near[0]}?",
+                    f"{ctx.command_path} --help lists its verbs",
+                )
             args = ["save", *args]
         return super().parse_args(ctx, args)
 

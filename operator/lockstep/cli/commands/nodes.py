@@ -12,8 +12,9 @@ from lockstep.cli.actions import nodes as actions
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import UsageError
 from lockstep.cli.options import ClusterTarget, OperatorNamespace, TableOutput, epilog, flag, verb, with_flags
+from lockstep.cli.verbs import Verbs
 
-app = typer.Typer(invoke_without_command=True, no_args_is_help=False)
+app = typer.Typer(cls=Verbs, invoke_without_command=True, no_args_is_help=False)
 _OF_THE_TARGET = ("context", "kubeconfig")
 Nodes = Annotated[list[str], Argument(metavar="NODE...", show_default=False, help="Names of nodes.")]
 

@@ -111,8 +111,9 @@ def logs(
     timestamps: Annotated[bool, flag("--timestamps", "The moment in front of every line.")] = False,
 ) -> None:
     """Print what ranks wrote; with several, the rank in front of every line."""
-    from lockstep.cli.views.logs import Wanted, show
+    from lockstep.cli.views.logs import Wanted, parsed, show
 
+    parsed(rank)
     show(target.connect(), run, rank, Wanted(attempt=attempt, follow=follow, tail=tail, timestamps=timestamps))
 
 

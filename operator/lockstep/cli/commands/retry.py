@@ -50,7 +50,9 @@ def retry(
     from lockstep.cli.submission.verdicts import tell_verdicts
     from lockstep.present.going_on import again, forget_start, put_record
 
-    creation.check()
+    creation.check(flags, schedule)
+    if fresh and step is not None:
+        raise UsageError("--fresh begins at step 0, --step says another one", "leave one of them out")
     cluster = target.connect()
     raw = retries.ended(cluster, run)
     ended, old = runs.view(raw), raw["metadata"]["name"]

@@ -48,7 +48,7 @@ def submit(
     from lockstep.cli.submission.test_only import show_start
     from lockstep.cli.submission.verdicts import tell_verdicts
 
-    creation.check()
+    creation.check(flags, schedule)
     wait, test_only, creates = creation.wait, creation.test_only, creation.dry_run == "none"
     if array and (wait or test_only):
         raise UsageError("--wait and --test-only are for single runs", "leave --array out to ask for one of them")

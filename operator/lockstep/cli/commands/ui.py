@@ -21,7 +21,7 @@ import typer
 
 from lockstep.cli import output
 from lockstep.cli.client import resource_path
-from lockstep.cli.errors import CliError
+from lockstep.cli.errors import CliError, UsageError
 from lockstep.cli.options import ClusterTarget, OperatorNamespace, flag, verb
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def ui(
     namespace: OperatorNamespace = "lockstep-system",
 ) -> None:
     """Open the operator's web page (rack map, queues, runs) in the browser, signed in as you."""
+    if url and not url.startswith(("http://", "https://")):
+        raise UsageError(f"--url {url} is no address of a page", "write https://, then its host")
     cluster = target.connect()
     if url:
         with opened(url, cluster):

@@ -117,14 +117,18 @@ def _no_list(field: str, value: Any) -> str:
     name = field.rpartition(".")[2]
     if isinstance(value, dict) and name == "env":
         key, text = next(iter(value.items()), ("NAME", "value"))
-        return f"is a list; write each variable as - {{name: {key}, value: {json.dumps(_text(text))}}}"
+        return f"has to be a list; write each variable as - {{name: {key}, value: {json.dumps(_text(text))}}}"
     if isinstance(value, str):
         try:
             words = shlex.split(value) if name in ("command", "entrypoint") else [value]
         except ValueError:
             words = value.split()
         listed = f"[{', '.join(map(_word, words))}]"
-        return f"is a list; write {listed}" if len(listed) <= 2 * _SHOWN else "is a list; write [WORD, WORD, …]"
+        return (
+            f"has to be a list; write {listed}"
+            if len(listed) <= 2 * _SHOWN
+            else "has to be a list; write [WORD, WORD, …]"
+        )
     return f"is {shown(value)}; write a list, with - in front of each item"
 
 

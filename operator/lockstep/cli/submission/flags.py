@@ -26,9 +26,9 @@ _DEPENDENCIES = "afterok:RUN[:RUN], afterany, afternotok, after, singleton=WORD;
 class Flags:
     """A run described on the command line, as with sbatch. None and empty: left out of the spec."""
 
-    nodes: Annotated[int | None, flag("--nodes -N", "Whole nodes; 1 by default.", min=1)] = None
+    nodes: Annotated[int | None, flag("--nodes -N", "Whole nodes; 1 where nothing else says it.", min=1)] = None
     image: Annotated[str | None, flag("--image", "Image of the training container.")] = None
-    gpus_per_node: Annotated[int | None, flag("--gpus-per-node", "All by default.", min=0)] = None
+    gpus_per_node: Annotated[int | None, flag("--gpus-per-node", "All where nothing else says it.", min=0)] = None
     gpu_resource: Annotated[str | None, flag("--gpu-resource NAME", "E.g. amd.com/gpu.")] = None
     queue: Annotated[str | None, flag("--queue -q", "Queue to wait in.")] = None
     launcher: Annotated[
@@ -149,8 +149,10 @@ class Creation:
     ] = "none"
     output: ObjectOutput = "name"
 
-    def check(self) -> None:
-        """Raise UsageError where its flags contradict each other."""
+    def check(self, flags: Flags, schedule: Schedule) -> None:
+        """Raise UsageError where flags contradict each other or mean nothing, before any cluster is asked."""
+        flags.fields()
+        schedule.fields(now=0.0)
         if self.wait and self.no_wait:
             raise UsageError("--wait stays until the end, --no-wait not at all: leave one of them out")
         if self.test_only and (self.wait or self.dry_run != "none"):
@@ -227,7 +229,7 @@ def _said(**fields: object) -> Json:
 def _variable(assignment: str) -> Json:
     name, equals, value = assignment.partition("=")
     if not equals or not name:
-        raise UsageError(f"--env {assignment} has no value", "write --env NAME=VALUE")
+        raise UsageError(f"--env {assignment} has no {'value' if name else 'name'}", "write --env NAME=VALUE")
     return {"name": name, "value": value}
 
 

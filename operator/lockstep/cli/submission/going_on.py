@@ -18,8 +18,6 @@ from lockstep.present.going_on import CannotGoOnError
 def start_after(manifest: Json, run: RunView, *, step: int | None, fresh: bool) -> str:
     """Have it begin where the run stopped, and say so in words. Raises CliError where there is nothing to go on from
     although something may have been saved."""
-    if fresh and step is not None:
-        raise UsageError("--fresh begins at step 0, --step says another one", "leave one of them out")
     with _told():
         return going_on.start_after(manifest, run, step=step, fresh=fresh)
 

@@ -145,14 +145,26 @@ def read_documents(path: str) -> list[Any]:
         found = [document for document in yaml.load_all(text, _PlainLoader) if document]
     except OSError as error:
         raise CliError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError) as error:  # no UTF-8, no number that Python reads
-        raise CliError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+    except UnicodeDecodeError as error:
+        raise CliError(f"{path} is not UTF-8 text") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: no number that Python reads
+        raise CliError(f"{path} is no YAML: {_why_no_yaml(error, path)}") from error
     if not found:
         raise CliError(f"{path} holds no run")
     for document in found:
+        kind = document.get("kind") if isinstance(document, dict) else None
+        if kind in (names.RUN_KIND, names.RUN_SET_KIND) and "apiVersion" not in document:
+            raise CliError(f"{path} says kind {kind} and no apiVersion", f"write apiVersion: {names.API_VERSION}")
         if is_run(document) or is_set(document):
             _check_parts(document, path)
     return found
+
+
+def _why_no_yaml(error: Exception, path: str) -> str:
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    if isinstance(error, yaml.MarkedYAMLError) and mark is not None:
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    return " ".join(str(error).replace("<unicode string>", path).split())
 
 
 def _check_parts(document: Json, path: str) -> None:

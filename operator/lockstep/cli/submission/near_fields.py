@@ -15,6 +15,12 @@ _ALIKE, _MUCH_ALIKE = 0.6, 0.8
 _PLACES = 2
 _DEEPEST = 8
 _LONGEST = 60
+_OURS: Mapping[str, str] = {
+    "resources": "resourcesPerNode, or gpusPerNode for GPUs alone",
+    "gpus": "gpusPerNode",
+    "replicas": "nodes",
+}
+"""By its name in other kinds, which is like that of no field here, or of a wrong one: what says it here."""
 _INDEX = re.compile(r"\[[^]]*\]")
 
 
@@ -23,7 +29,9 @@ def no_such_field(field: str, root: type[ApiModel]) -> str:
     *parents, wrong = without_indices(field).split(".")
     model = model_at(parents, root)
     here = [each.name for each in fields_of(model)] if model is not None else []
-    if near := _nearest(wrong, here, _MUCH_ALIKE):
+    ours = _OURS.get(_nearest(wrong, _OURS, _MUCH_ALIKE), "")
+    wrong = ours.partition(",")[0] or wrong
+    if near := ours if wrong in here else _nearest(wrong, here, _MUCH_ALIKE):
         return f"unknown field; write {near}"
     if places := places_of(wrong, root, ".".join(parents)):
         return f"unknown field here; write it as {places}"

@@ -47,7 +47,12 @@ def _name_problems(manifest: Json) -> Iterator[tuple[str, str]]:
     elif given == "name" and (len(name) > most or not _NAME.fullmatch(name)):
         metadata["name"] = fit = re.sub("[^a-z0-9]+", "-", name[:200].lower()).strip("-")[:most].strip("-") or "a-name"
         shown = f"{name[:60]}…" if len(name) > 60 else name
-        yield "metadata.name", f"{shown} is not {most} lower case letters, digits and '-' at most; write {fit}"
+        wrong = (
+            f"has {len(name)} characters, and {most} are the most"
+            if _NAME.fullmatch(name)
+            else "may have only lower case letters, digits, and '-' between them"
+        )
+        yield "metadata.name", f"{shown} {wrong}; write {fit}"
 
 
 def _texts(metadata: Json, kind: str) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from functools import partial
 from lockstep.api.base import names
 from lockstep.cli import runs
 from lockstep.cli.client import Cluster, Query, core_path
-from lockstep.cli.errors import ApiServerError, CliError
+from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.cli.output import note, raise_failures
 from lockstep.cli.views.log_following import PODS_ARE_GONE, Followed, RankLog, follow, has_ended, no_log
 from lockstep.core.model import assignment as slots
@@ -112,17 +112,21 @@ class _NoLog(Exception):  # noqa: N818 (a state of the rank)
     """Why a rank has no log, in words."""
 
 
+def parsed(ranks: str) -> list[int]:
+    """In ascending order; empty: all. Raises UsageError."""
+    try:
+        return sorted(parse_ranges(ranks)) if ranks else []
+    except ValueError as error:
+        raise UsageError(f"--rank {ranks} is no set of ranks", "write it as 0, 0-3 or 0-3,7") from error
+
+
 def chosen_ranks(run: RunView, ranks: str) -> list[int]:
     """The ranks that ``ranks`` ("" or ranges such as 0-3,7) names. Raises CliError on one that there is not."""
-    world = _world(run)
-    if not ranks:
+    world, chosen = _world(run), parsed(ranks)
+    if not chosen:
         if world > MOST_RANKS:
             raise CliError(f"{run.name} has {world} ranks; name those to show", "e.g. --rank 0 or --rank 0-7")
         return list(range(world))
-    try:
-        chosen = sorted(parse_ranges(ranks))
-    except ValueError as error:
-        raise CliError(f"--rank {ranks} is no set of ranks", "write it as 0, 0-3 or 0-3,7") from error
     beyond = [rank for rank in chosen if rank >= world]
     if beyond:
         raise CliError(f"{run.name} has ranks 0-{world - 1}, not {format_ranges(beyond)}")
