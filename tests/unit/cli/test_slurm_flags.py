@@ -74,7 +74,7 @@ def test_a_file_for_output_is_answered_with_where_output_is(
 
 def test_a_form_of_output_that_there_is_not_is_no_file_of_slurm(capsys: pytest.CaptureFixture[str]) -> None:
     said = refused("-o", "wide", capsys=capsys)
-    assert "'json', 'yaml'" in said
+    assert "there are name, json, yaml" in said
     assert "Slurm" not in said
 
 
