@@ -12,9 +12,10 @@ import pytest
 
 from containers.test_anywhere import annotate
 from harness.proc import children
+from harness.ray_program import assert_one_driver, let_go, said, wait_until_held
 from harness.training import TrainingRun, TrainingSite
 from lockstep.api.base import names
-from support.ray import MISSING, VENV, assert_one_driver, let_go, lose, processes, said, train, wait_until_held
+from support.ray import MISSING, VENV, lose, processes, train
 
 pytestmark = [
     pytest.mark.nodes,
