@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from containers.any_cluster import ClusterSite, given, prepare
+from containers.launchers import Launcher
 from containers.site import TORCH_NODES, KindSite, cluster_of
+from harness.training import TrainingRun
 from kindcluster import images
 from kindcluster.cluster import KindCluster
 from kindcluster.docker import Daemon
@@ -85,20 +87,26 @@ def mpi_image(launcher_image: Callable[[str], str]) -> str:
 
 @pytest.fixture(scope="session")
 def launcher_image(kind: KindCluster) -> Callable[[str], str]:
-    """An image with a group of what tests/launchers locks, made and loaded for whoever asks."""
+    """An image with a group of what tests/launchers locks, DeepSpeed on PyTorch, made and loaded for whoever asks."""
 
     @functools.cache
     def made(group: str) -> str:
-        image = images.launcher(kind.docker, images.base(kind.docker, kind.folder, print), group, print)
+        underneath = images.base(kind.docker, kind.folder, print)
+        if group == "deepspeed":
+            underneath = images.training(kind.docker, underneath, print)
+        image = images.launcher(kind.docker, underneath, group, print)
         kind.load([image], kind.workers, print)
         return image
 
     return made
 
 
-@pytest.fixture(scope="session")
-def deepspeed_image(kind: KindCluster, torch_image: str) -> str:
-    """The image with DeepSpeed on PyTorch; the nodes that have the latter have it."""
-    image = images.launcher(kind.docker, torch_image, "deepspeed", print)
-    kind.load([image], kind.workers[:TORCH_NODES], print)
-    return image
+@pytest.fixture
+def begun(site: KindSite, launcher_image: Callable[[str], str]) -> Callable[..., TrainingRun]:
+    """A gang of that launcher begins to train, on all nodes or on so many."""
+
+    def begin(launcher: Launcher, name: str, nodes: int = 0, **how: bool) -> TrainingRun:
+        image = launcher_image(launcher.group) if launcher.group else site.image
+        return launcher.begin(site, image, f"{name}-{launcher.name}", nodes or len(site.nodes), **how)
+
+    return begin

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from containers.launchers import secured
 from containers.site import KindSite
 from harness.training import TRAINER, TrainingRun
 
@@ -24,10 +25,9 @@ print("rank", world.rank, "of", world.size, "sum", total, "node", os.environ["LO
 
 
 def with_mpi(site: KindSite, image: str, name: str, *command: str, **spec: Any) -> TrainingRun:
-    security = {"runAsNonRoot": True, "readOnlyRootFilesystem": True, "allowPrivilegeEscalation": False}
     return site.apply(
         name, 3, ["mpirun", *command], image=image, launcher={"type": "MPI", "mpi": {"slotsPerNode": 2}},
-        podTemplate={"spec": {"containers": [{"name": "trainer", "securityContext": security}]}}, **spec,
+        podTemplate=secured(readOnlyRootFilesystem=True), **spec,
     )  # fmt: skip
 
 

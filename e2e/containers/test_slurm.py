@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from containers.launchers import secured
 from containers.site import KindSite
-from harness.training import TRAINER
+from harness.training import NAMESPACE, TRAINER, TrainingRun
+from localcluster.build import REPOSITORY
 
 pytestmark = pytest.mark.containers
 SECONDS, STEPS = 240.0, 200
@@ -17,12 +19,15 @@ srun --kill-on-bad-exit=1 python3 -B /app/{TRAINER.name} --steps={STEPS} --later
 """
 
 
-def test_a_batch_script_starts_its_steps_on_all_nodes_and_again_after_a_rank_was_killed(site: KindSite) -> None:
-    security = {"runAsNonRoot": True, "readOnlyRootFilesystem": True, "allowPrivilegeEscalation": False}
-    run = site.apply(
-        "batch", 3, [], launcher={"type": "Slurm", "batch": {"script": SCRIPT, "output": "/dev/stdout"}},
-        podTemplate={"spec": {"containers": [{"name": "trainer", "securityContext": security}]}},
+def submitted(site: KindSite, name: str, **spec: str) -> TrainingRun:
+    return site.apply(
+        name, 3, [], launcher={"type": "Slurm", "batch": {"script": SCRIPT, "output": "/dev/stdout"}},
+        podTemplate=secured(readOnlyRootFilesystem=True), **spec,
     )  # fmt: skip
+
+
+def test_a_batch_script_starts_its_steps_on_all_nodes_and_again_after_a_rank_was_killed(site: KindSite) -> None:
+    run = submitted(site, "batch")
     run.wait_until_saved(1, 20, SECONDS)
     pods, node = run.pod_uids, run.nodes[1]
     site.kill_inside(node, max(site.trainers(node)))
@@ -34,3 +39,17 @@ def test_a_batch_script_starts_its_steps_on_all_nodes_and_again_after_a_rank_was
     wanted = {f"job batch on 3 nodes, restart {number}" for number in range(2)}
     wanted |= {f"{rank}: task {rank} of 3 is user 65532" for rank in range(3)}
     assert wanted <= set(log.splitlines()), log
+
+
+@pytest.mark.nightly
+def test_steps_reach_all_pods_of_the_pod_network_beside_the_sample_policies(site: KindSite) -> None:
+    """Whatever the network plugin makes of them: `ptp`, of the nodes made here, enforces none."""
+    policies = ("-n", NAMESPACE, "-f", str(REPOSITORY / "manifests" / "network-policy.yaml"))
+    site.world.kubectl("apply", *policies)
+    try:
+        run = submitted(site, "policed", network="Pod")
+        run.wait_until_succeeded(SECONDS)
+    finally:
+        site.world.kubectl("delete", *policies)
+    run.assert_undisturbed(STEPS)
+    assert {pod["status"]["podIP"] for pod in run.pods}.isdisjoint(pod["status"]["hostIP"] for pod in run.pods)

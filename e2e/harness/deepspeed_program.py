@@ -28,13 +28,17 @@ ON_CPUS = {
 
 
 def write_program(folder: Path) -> None:
-    """As the page shows it, but that every rank also records its losses, saves every ten steps, and takes its time."""
+    """As the page shows it, but that every rank also records its losses, saves every ten steps, and takes its time.
+
+    SAVE_EVERY and STEP_SECONDS in its environment are what they say.
+    """
     text = block_on(PAGE, "python", "deepspeed.initialize")
     begins, reports = "parser = argparse", "    lockstep.report("
     assert text.count(begins) == text.count(reports) == 1
     text = text.replace(begins, _QUICK + begins)
     line = next(line for line in text.splitlines() if line.startswith(reports))
     text = text.replace(line, line + _RECORD)
-    text = text.replace("lockstep.should_checkpoint(step) or", "lockstep.should_checkpoint(step) or step % 10 == 0 or")
+    asked = "lockstep.should_checkpoint(step) or"
+    text = text.replace(asked, f"{asked} step % int(os.environ.get('SAVE_EVERY', '10')) == 0 or")
     (folder / "train.py").write_text(text)
     (folder / "ds.json").write_text(json.dumps(json.loads(block_on(PAGE, "json", "zero_optimization"))))

@@ -157,7 +157,7 @@ class TrainingSite(AnySite):
 
     @property
     def nodes(self) -> list[str]:
-        return [shape.name for shape in NODES]
+        return [node["name"] for node in self.world.process_nodes.state()["nodes"]]
 
     def kill_node(self, node: str) -> None:
         self.world.process_nodes.kill_node(node)
@@ -193,8 +193,8 @@ class TrainingSite(AnySite):
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
         wait_for("all pods are gone", lambda: not world.cluster.api.get(pods)["items"], seconds=240)
         self.forget_runs()
-        for shape in NODES:
-            wait_for(f"{shape.name} is in order", partial(is_in_order, world, shape.name), seconds=240)
+        for name in self.nodes:
+            wait_for(f"{name} is in order", partial(is_in_order, world, name), seconds=240)
 
 
 def is_in_order(world: World, node: str) -> bool:

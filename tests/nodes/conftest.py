@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.pods import Pods, wait_until
-from harness.training import TrainingSite, training_world
+from harness.training import NODES, TrainingSite, training_world
 from localcluster import LocalCluster
 from localcluster.processnodes import ProcessNodes
 from localcluster.processnodes.node import NodeShape
@@ -46,3 +46,16 @@ def site(training_site: TrainingSite) -> Iterator[TrainingSite]:
     """All nodes in order and free, before and after."""
     yield training_site
     training_site.put_in_order()
+
+
+@pytest.fixture(scope="module")
+def larger_training_site() -> Iterator[TrainingSite]:
+    """Of five nodes: for four ranks, and one that takes the place of another."""
+    with training_world(nodes=[*NODES, NodeShape("train-4", rack="rack-002")]) as world:
+        yield TrainingSite(world)
+
+
+@pytest.fixture
+def larger_site(larger_training_site: TrainingSite) -> Iterator[TrainingSite]:
+    yield larger_training_site
+    larger_training_site.put_in_order()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,7 +17,7 @@ from support.mpi import MISSING, ROOT, Installation, installations
 pytestmark = pytest.mark.nodes
 nightly = pytest.mark.nightly  # one after the other they take more than every run has
 
-STEPS = 60
+NODES, STEPS = 4, 60
 HELLO = """
 import os, sys
 from mpi4py import MPI
@@ -53,13 +52,11 @@ def environment(mpi: Installation) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in {**mpi.env, "PATH": path}.items()]
 
 
-def train(site: TrainingSite, mpi: Installation, name: str, *options: str, nodes: int = 3, **spec: Any) -> TrainingRun:
+def train(site: TrainingSite, mpi: Installation, name: str, *options: str) -> TrainingRun:
     """The stub trainer, one rank on each node."""
-    command = [*mpi.mpirun, "-n", str(nodes), "python3", "-B", f"/app/{TRAINER.name}", f"--steps={STEPS}"]
-    return site.apply(
-        name, nodes, [*command, "--save-every=10", *options, QUICK], launcher={"type": "MPI"}, env=environment(mpi),
-        **spec,
-    )  # fmt: skip
+    command = [*mpi.mpirun, "-n", str(NODES), "python3", "-B", f"/app/{TRAINER.name}", f"--steps={STEPS}"]
+    words = [*command, "--save-every=10", *options, QUICK]
+    return site.apply(name, NODES, words, launcher={"type": "MPI"}, env=environment(mpi))
 
 
 def processes(run: TrainingRun) -> dict[int, list[tuple[int, list[str]]]]:
@@ -88,12 +85,12 @@ def daemon(run: TrainingRun, rank: int) -> int:
 
 def test_mpirun_as_typed_starts_its_ranks_on_all_nodes_of_the_gang(site: TrainingSite, mpi: Installation) -> None:
     run = site.apply(
-        "hello", 3, [*mpi.mpirun, "-n", "6", str(mpi.python), "-c", HELLO],
+        "hello", NODES, [*mpi.mpirun, "-n", str(2 * NODES), str(mpi.python), "-c", HELLO],
         launcher={"type": "MPI", "mpi": {"slotsPerNode": 2}}, env=environment(mpi), checkpoint=None,
     )  # fmt: skip
     run.wait_until_succeeded()
     said = sorted(line for line in run.log(0).splitlines() if line.startswith("rank "))
-    assert said == [f"rank {rank} of 6 sum 15 node {rank // 2}" for rank in range(6)]
+    assert said == [f"rank {rank} of 8 sum 28 node {rank // 2}" for rank in range(8)]
 
 
 def test_the_program_of_the_page_runs_as_it_is_shown(site: TrainingSite, mpi: Installation, tmp_path: Path) -> None:
@@ -134,7 +131,7 @@ def test_a_rank_that_fails_is_named_with_its_node_its_code_and_its_last_words(
     if mpi.name == "MPICH":
         pytest.skip("it ends with the code, and says nothing of the rank")
     run = site.apply(
-        "failed", 3, [*mpi.mpirun, "-n", "6", str(mpi.python), "-c", FAILS],
+        "failed", NODES, [*mpi.mpirun, "-n", str(2 * NODES), str(mpi.python), "-c", FAILS],
         launcher={"type": "MPI", "mpi": {"slotsPerNode": 2}}, env=environment(mpi), checkpoint=None,
     )  # fmt: skip
     run.wait("an attempt is over", lambda: "cause" in run.attempts[0] if run.attempts else None)
@@ -154,12 +151,12 @@ def test_a_daemon_that_is_killed_ends_the_attempt_by_its_node(site: TrainingSite
 
 
 @nightly
-def test_a_node_that_is_lost_is_replaced_and_all_resume(site: TrainingSite, mpi: Installation) -> None:
-    run = train(site, mpi, "lost", "--hold-after=12")
+def test_a_node_that_is_lost_is_replaced_and_all_resume(larger_site: TrainingSite, mpi: Installation) -> None:
+    run = train(larger_site, mpi, "lost", "--hold-after=12")
     run.wait_until_saved(1, 10)
     lost = run.nodes[2]
-    site.kill_node(lost)
-    site.declare_not_ready(lost)
+    larger_site.kill_node(lost)
+    larger_site.declare_not_ready(lost)
     run.wait_until_succeeded()
     run.assert_undisturbed(STEPS)
     assert lost not in run.nodes

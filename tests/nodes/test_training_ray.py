@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.ray_program import STEPS, let_go, said, wait_until_held
 from harness.shown_commands import ROOT, block_on
 from harness.training import TrainingRun, TrainingSite
-from support.ray import MISSING, STEPS, VENV, driver, let_go, lose, processes, said, train, wait_until_held
+from support.ray import MISSING, VENV, driver, lose, processes, train
 
 pytestmark = [pytest.mark.nodes, pytest.mark.skipif(not (VENV / "bin" / "ray").exists(), reason=MISSING)]
 TIER = {"shared": {"claimName": "checkpoints"}}  # the format is seen

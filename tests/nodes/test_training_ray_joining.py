@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,10 +12,10 @@ import pytest
 
 from containers.test_anywhere import annotate
 from harness.proc import children
-from harness.training import NODES, TrainingRun, TrainingSite, training_world
-from localcluster.processnodes.node import NodeShape
+from harness.ray_program import assert_one_driver, let_go, said, wait_until_held
+from harness.training import TrainingRun, TrainingSite
 from lockstep.api.base import names
-from support.ray import MISSING, VENV, assert_one_driver, let_go, lose, processes, said, train, wait_until_held
+from support.ray import MISSING, VENV, lose, processes, train
 
 pytestmark = [
     pytest.mark.nodes,
@@ -27,13 +26,6 @@ pytestmark = [
 WHY = "another node takes its place"
 JOINS_WITHIN = 10.0 * float(os.environ.get("LOCKSTEP_TEST_SLOWER", "1"))
 """Seconds from when a loss is established. ``LOCKSTEP_TEST_SLOWER``: how many times as slow this machine is."""
-
-
-@pytest.fixture
-def larger_site() -> Iterator[TrainingSite]:
-    """Of five nodes: for four ranks and a spare."""
-    with training_world(nodes=[*NODES, NodeShape("train-4", rack="rack-002")]) as world:
-        yield TrainingSite(world)
 
 
 def test_a_spare_joins_within_ten_seconds_of_the_loss_of_one_of_four_nodes(larger_site: TrainingSite) -> None:

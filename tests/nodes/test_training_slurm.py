@@ -18,7 +18,8 @@ from support.mpi import MISSING, installations
 
 pytestmark = pytest.mark.nodes
 
-NODES, STEPS = 3, 60
+RANKS, STEPS = 4, 60
+NODES = 3  # of scripts that say so themselves
 MPIS = installations()
 TORCHRUN = """#!/usr/bin/env python3
 import argparse, os, runpy
@@ -51,7 +52,7 @@ def train(site: TrainingSite, name: str, *options: str) -> TrainingRun:
     program = f"python3 -B /app/{TRAINER.name} --steps={STEPS} {' '.join(options)} {QUICK}"
     script = f"#!/bin/bash\nset -e\necho resume $LOCKSTEP_RESUME_STEP\nsrun --kill-on-bad-exit=1 {program}\n"
     launcher = {"type": "Slurm", "batch": {"script": script, "output": "/dev/null"}}
-    return site.apply(name, NODES, [], launcher=launcher)
+    return site.apply(name, RANKS, [], launcher=launcher)
 
 
 def test_a_rank_that_is_killed_ends_the_attempt_and_all_go_on_from_a_checkpoint_in_their_pods(
@@ -162,15 +163,15 @@ def test_mpirun_in_a_script_starts_its_ranks_by_srun(login: BatchSite, kind: obj
         BatchScript(
             "mpi.sh",
             f"""#!/bin/bash
-#SBATCH --nodes=3
+#SBATCH --nodes={RANKS}
 #SBATCH --ntasks-per-node=2
 #SBATCH --output=mpi.out
 export PATH=$PATH:{":".join(map(str, mpi.path))}
-{exports}{" ".join(mpi.mpirun)} -n 6 {mpi.python} -c "{program}"
+{exports}{" ".join(mpi.mpirun)} -n {2 * RANKS} {mpi.python} -c "{program}"
 """,
         ),
     ).is_done()
-    sums(job.lines("mpi.out"), 6)
+    sums(job.lines("mpi.out"), 2 * RANKS)
 
 
 def test_the_code_of_the_script_alone_decides_and_a_failed_step_is_named(login: BatchSite) -> None:

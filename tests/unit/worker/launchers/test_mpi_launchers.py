@@ -10,7 +10,9 @@ from support.mpi import MISSING, Gang, Installation, installations
 
 FOUND = installations()
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not FOUND, reason=MISSING)]
-NODES, SLOTS = 3, 2
+NODES, SLOTS = 4, 2
+RANKS = NODES * SLOTS
+TOTAL = RANKS * (RANKS + 1) // 2
 PROGRAM = """
 import json, os, socket
 from mpi4py import MPI
@@ -34,7 +36,7 @@ time.sleep(600)
 
 
 @pytest.fixture
-def three() -> Iterator[Machines]:
+def four() -> Iterator[Machines]:
     try:
         with machines(NODES) as made:
             yield made
@@ -43,27 +45,27 @@ def three() -> Iterator[Machines]:
 
 
 @pytest.mark.parametrize("installation", FOUND, ids=[found.name for found in FOUND])
-def test_mpirun_as_typed_starts_a_rank_in_every_slot_and_they_talk(installation: Installation, three: Machines) -> None:
-    gang = Gang(installation, three, SLOTS, PROGRAM)
+def test_mpirun_as_typed_starts_a_rank_in_every_slot_and_they_talk(installation: Installation, four: Machines) -> None:
+    gang = Gang(installation, four, SLOTS, PROGRAM)
     ran = gang.train()
     assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout) == [[rank, 6, 21, f"node-{rank // SLOTS}"] for rank in range(NODES * SLOTS)]
-    called = {word for call in gang.calls() for word in call} & set(three.addresses)
-    assert called - {three.addresses[0]} == set(three.addresses[1:])
+    assert json.loads(ran.stdout) == [[rank, RANKS, TOTAL, f"node-{rank // SLOTS}"] for rank in range(RANKS)]
+    called = {word for call in gang.calls() for word in call} & set(four.addresses)
+    assert called - {four.addresses[0]} == set(four.addresses[1:])
 
 
 @pytest.mark.parametrize("installation", FOUND, ids=[found.name for found in FOUND])
-def test_it_fails_once_a_rank_on_another_node_is_killed(installation: Installation, three: Machines) -> None:
-    assert Gang(installation, three, SLOTS, FAILING).train("-n", str(NODES * SLOTS)).returncode != 0
+def test_it_fails_once_a_rank_on_another_node_is_killed(installation: Installation, four: Machines) -> None:
+    assert Gang(installation, four, SLOTS, FAILING).train("-n", str(RANKS)).returncode != 0
 
 
 @pytest.mark.parametrize("installation", FOUND, ids=[found.name for found in FOUND])
-def test_in_a_batch_job_mpirun_starts_its_daemons_by_srun(installation: Installation, three: Machines) -> None:
-    gang = Gang(installation, three, SLOTS, PROGRAM)
+def test_in_a_batch_job_mpirun_starts_its_daemons_by_srun(installation: Installation, four: Machines) -> None:
+    gang = Gang(installation, four, SLOTS, PROGRAM)
     gang.become_batch_job(SLOTS)
     ran = gang.train()
     assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout) == [[rank, 6, 21, f"node-{rank // SLOTS}"] for rank in range(NODES * SLOTS)]
+    assert json.loads(ran.stdout) == [[rank, RANKS, TOTAL, f"node-{rank // SLOTS}"] for rank in range(RANKS)]
     calls = gang.calls()
     assert len([call for call in calls if call != ["--version"]]) == 1, calls
     assert "is ignored" not in ran.stderr
