@@ -44,6 +44,8 @@ def gpus_of(text: str, option: str) -> Optional[Tuple[int, str]]:
         count = words.pop() if words and re.fullmatch("[0-9]{1,6}", words[-1]) else "1"
         if len(words) > 1 or (words and not re.fullmatch(r"[A-Za-z][\w.-]*", words[0])):
             raise ValueError(f"{text} is no count of GPUs, e.g. 8 or h100:8")
+        if kind and words and words[0] != kind:
+            raise ValueError(f"{text}: a node has GPUs of one type here; name one")
         total, kind, seen = total + int(count), words[0] if words else kind, True
     return (total, kind) if seen else None
 
