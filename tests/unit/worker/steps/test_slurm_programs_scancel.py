@@ -42,7 +42,7 @@ def gang(tmp_path: Path) -> Iterator[SlurmGang]:
 
 @pytest.mark.parametrize("order", ["123.0 " + THERE, THERE + " 123.0"])
 def test_steps_of_several_nodes_are_cancelled_by_one_call(gang: SlurmGang, order: str) -> None:
-    ran = gang.run(f"{SEVERAL}timeout -s KILL 20 scancel {order}; code=$?; kill $(jobs -p); wait; echo $code")
+    ran = gang.run(f"{SEVERAL}timeout -s KILL 40 scancel {order}; code=$?; kill $(jobs -p); wait; echo $code")
     assert ran.stdout == "0\n", ran.stderr
     assert "*** STEP 123.0 ON" in ran.stderr
     assert f"*** STEP {THERE} ON" in ran.stderr
@@ -52,7 +52,8 @@ def test_a_node_is_asked_for_its_own_step_and_for_no_other_id(gang: SlurmGang) -
     count = "trap 'echo >> heard' USR1; touch up; while [ ! -e over ]; do sleep 0.05; done"
     ran = gang.run(
         f'srun -n1 -N1 bash -c "{count}" & until [ -e up ]; do sleep 0.05; done;'
-        f" timeout -s KILL 30 scancel -s USR1 123.0 {THERE}; echo $?; sleep 0.5; touch over; wait"
+        f" timeout -s KILL 30 scancel -s USR1 123.0 {THERE}; echo $?;"
+        " until [ -e heard ]; do sleep 0.05; done; sleep 0.5; touch over; wait"
     )
     assert ran.stdout == "1\n", ran.stderr
     assert (gang.folder / "heard").read_text() == "\n"
@@ -68,7 +69,7 @@ def test_a_node_is_asked_for_its_own_step_and_for_no_other_id(gang: SlurmGang) -
 )
 def test_a_signal_to_the_job_reaches_the_steps_that_were_begun_on_any_node(gang: SlurmGang, call: str) -> None:
     """Also where scancel is of a step that gets it."""
-    heard = "n=0; until [ -e here.heard -a -e there.heard -o $n = 100 ]; do sleep 0.1; n=$((n + 1)); done"
+    heard = "n=0; until [ -e here.heard -a -e there.heard -o $n = 300 ]; do sleep 0.1; n=$((n + 1)); done"
     ran = gang.run(f"{SEVERAL}{call}scancel -s USR1 123; {heard}; kill -KILL $(jobs -p); ls *.heard")
     assert ran.stdout.split() == ["here.heard", "there.heard"], ran.stderr
 
