@@ -11,7 +11,8 @@ from lockstep.api.base.schema import Rule, SpecModel
 MOST_CHARACTERS = 131_072
 """Of a script. An array has it in each of its runs."""
 MOST_OF_A_PATH = 4096
-Option = Annotated[str, Field(max_length=1024)]
+MOST_OF_AN_OPTION = 32_768
+Option = Annotated[str, Field(max_length=MOST_OF_AN_OPTION)]
 Pattern = Annotated[str, Field(min_length=1, max_length=MOST_OF_A_PATH)]
 
 

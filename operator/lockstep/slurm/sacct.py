@@ -20,17 +20,27 @@ OPTIONS = options("""
 USUAL = "JobID,JobName,Partition,Account,AllocCPUS,State,ExitCode"
 BRIEF = "JobID,State,ExitCode"
 _WIDTHS = {
-    "jobid": -12, "jobidraw": -12, "jobname": 10, "partition": 10, "account": 10, "alloccpus": 10, "state": 10,
-    "exitcode": 8, "derivedexitcode": 15, "nodelist": 15, "start": 19, "end": 19, "elapsed": 10, "elapsedraw": 10,
-    "nnodes": 8, "allocnodes": 10, "ntasks": 8, "ncpus": 10, "user": 9, "uid": 9, "submit": 19, "timelimit": 10,
-    "cluster": 10, "qos": 10, "workdir": 20, "group": 9, "restarts": 8,
+    "jobid": -12, "jobidraw": -12, "exitcode": 8, "derivedexitcode": 15, "nodelist": 15, "start": 19, "end": 19,
+    "nnodes": 8, "ntasks": 8, "user": 9, "uid": 9, "submit": 19, "workdir": 20, "group": 9, "restarts": 8,
 }  # fmt: skip
-_FIELDS = (
-    "JobID", "JobIDRaw", "JobName", "Partition", "Account", "AllocCPUS", "State", "ExitCode", "DerivedExitCode",
-    "NodeList", "Start", "End", "Elapsed", "ElapsedRaw", "NNodes", "AllocNodes", "NTasks", "NCPUS", "User", "UID",
-    "Submit", "Timelimit", "Cluster", "QOS", "WorkDir", "Group", "Restarts",
-)  # fmt: skip
-_NAMES = {name.lower(): name for name in _FIELDS}
+_USUAL_WIDTH = 10
+_FIELDS = """
+    AllocCPUS AllocNodes AllocTRES Account AdminComment AssocID AveCPU AveCPUFreq AveDiskRead AveDiskWrite AvePages
+    AveRSS AveVMSize BlockID Cluster Comment Constraints ConsumedEnergy ConsumedEnergyRaw Container CPUTime
+    CPUTimeRAW DBIndex DerivedExitCode Elapsed ElapsedRaw Eligible End ExitCode Extra FailedNode Flags GID Group
+    JobID JobIDRaw JobName Layout Licenses MaxDiskRead MaxDiskReadNode MaxDiskReadTask MaxDiskWrite
+    MaxDiskWriteNode MaxDiskWriteTask MaxPages MaxPagesNode MaxPagesTask MaxRSS MaxRSSNode MaxRSSTask MaxVMSize
+    MaxVMSizeNode MaxVMSizeTask McsLabel MinCPU MinCPUNode MinCPUTask NCPUS NNodes NodeList NTasks Partition
+    Planned PlannedCPU PlannedCPURAW Priority QOS QOSRAW QOSREQ Reason ReqCPUFreq ReqCPUFreqGov ReqCPUFreqMax
+    ReqCPUFreqMin ReqCPUS ReqMem ReqNodes ReqTRES Reservation ReservationId Restarts Reserved ResvCPU ResvCPURAW
+    SegmentSize SLUID Start State StdErr StdIn StdOut Submit SubmitLine Suspended SystemComment SystemCPU Timelimit
+    TimelimitRaw TotalCPU TRESUsageInAve TRESUsageInMax TRESUsageInMaxNode TRESUsageInMaxTask TRESUsageInMin
+    TRESUsageInMinNode TRESUsageInMinTask TRESUsageInTot TRESUsageOutAve TRESUsageOutMax TRESUsageOutMaxNode
+    TRESUsageOutMaxTask TRESUsageOutMin TRESUsageOutMinNode TRESUsageOutMinTask TRESUsageOutTot UID User UserCPU
+    WCKey WCKeyID WorkDir
+"""
+"""Slurm's fields, as they are written. Those that nothing is known of here are empty, as sacct has what it lacks."""
+_NAMES = {name.lower(): name for name in _FIELDS.split()}
 
 
 class SacctColumn(NamedTuple):
@@ -143,7 +153,9 @@ def _column(word: str) -> SacctColumn:
     name, _, width = word.strip().partition("%")
     if name.lower() not in _NAMES or not re.fullmatch("-?[0-9]{0,4}", width):
         raise OptionError(f'sacct: fatal: Invalid field requested: "{word}"\n')
-    return SacctColumn(_NAMES[name.lower()], int(width) if width.strip("-") else _WIDTHS[name.lower()])
+    return SacctColumn(
+        _NAMES[name.lower()], int(width) if width.strip("-") else _WIDTHS.get(name.lower(), _USUAL_WIDTH)
+    )
 
 
 def _header(asked: Accounting) -> List[str]:

@@ -36,7 +36,7 @@ def gpus_of(text: str, option: str) -> Optional[Tuple[int, str]]:
         if words[0] == "gres":
             words = words[1:]
         if option in ("gres", "tres-per-task"):
-            if words[:1] == ["none"]:
+            if words[:1] == ["none"] or (option == "tres-per-task" and words[0] == "cpu"):
                 continue
             if words[:1] != ["gpu"]:
                 raise ValueError(f"{words[0]} is nothing that nodes are asked for here; only gpu is")
@@ -44,8 +44,21 @@ def gpus_of(text: str, option: str) -> Optional[Tuple[int, str]]:
         count = words.pop() if words and re.fullmatch("[0-9]{1,6}", words[-1]) else "1"
         if len(words) > 1 or (words and not re.fullmatch(r"[A-Za-z][\w.-]*", words[0])):
             raise ValueError(f"{text} is no count of GPUs, e.g. 8 or h100:8")
+        if kind and words and words[0] != kind:
+            raise ValueError(f"{text}: a node has GPUs of one type here; name one")
         total, kind, seen = total + int(count), words[0] if words else kind, True
     return (total, kind) if seen else None
+
+
+def cpus_of(text: str) -> Optional[int]:
+    """Of a task, in the value of ``--tres-per-task``; None: it says none. Raises ValueError."""
+    for part in text.split(","):
+        words = re.split("[:=]", part, maxsplit=1)
+        if words[0] == "cpu":
+            if not re.fullmatch("[1-9][0-9]{0,5}", words[-1]):
+                raise ValueError(f"{part} is no count of CPUs, e.g. cpu:4")
+            return int(words[1])
+    return None
 
 
 def _nodes(digits: str, unit: str) -> int:

@@ -12,7 +12,7 @@ from lockstep.slurm.gpus import GpusAsked
 from lockstep.slurm.handling import IGNORED, REFUSED
 from lockstep.slurm.hostlist import expand, of_file
 from lockstep.slurm.layout import Layout, LayoutError, layout
-from lockstep.slurm.sizes import gpus_of, node_count
+from lockstep.slurm.sizes import cpus_of, gpus_of, node_count
 from lockstep.slurm.srun_options import ENVIRONMENT, HANDLING, OPTIONS
 
 MOST_TASKS = 1_000_000
@@ -308,11 +308,9 @@ def _gpus(option: str, field: str) -> Callable[[str], Mapping[str, object]]:
 
 
 def _tres(value: str) -> Mapping[str, object]:
-    made: Dict[str, object] = {}
-    for part in value.split(","):
-        cpus = re.fullmatch("cpu[:=]([0-9]{1,6})", part)
-        made.update({"cpus_per_task": int(cpus[1])} if cpus else _gpus("tres-per-task", "gpus_per_task")(part))
-    return made
+    cpus, gpus = cpus_of(value), gpus_of(value, "tres-per-task")
+    said = {"cpus_per_task": cpus, "gpus_per_task": gpus[0] if gpus else None}
+    return {name: count for name, count in said.items() if count is not None}
 
 
 def _hosts(name: str, value: str, reader: Optional[Reader]) -> Tuple[str, ...]:

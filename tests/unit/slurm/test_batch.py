@@ -64,6 +64,9 @@ def request(*arguments: str) -> BatchRequest:
         (["--gpus-per-task=1", "--ntasks-per-node=8"], {"gpus_per_node": 8}),
         (["-N2", "-n16", "--gpus-per-task=1"], {"gpus_per_node": 8}),
         (["--tres-per-task=gres/gpu:2", "--ntasks-per-node=4"], {"gpus_per_node": 8}),
+        (["--tres-per-task=cpu:4,gres/gpu:1", "--ntasks-per-node=8"], {"gpus_per_node": 8, "cpus_per_task": 4}),
+        (["--tres-per-task=cpu=4"], {"gpus_per_node": None, "cpus_per_task": 4}),
+        (["--gres=gpu:a100:4,gpu:a100:4"], {"gpus_per_node": 8, "gpu_types": ("a100",)}),
         (["--gres=gpu:8", "--gpus-per-node=8"], {"gpus_per_node": 8}),
         (["-N2", "--gpus=16", "--ntasks-per-gpu=1"], {"gpus_per_node": 8, "ntasks": 16}),
         (["-N2", "--gres=gpu:4", "--ntasks-per-tres=2"], {"gpus_per_node": 4, "ntasks": 16}),
@@ -157,6 +160,13 @@ def test_that_no_node_is_looked_at_for_what_is_asked_of_it_is_said(asked: str) -
     assert "nodes are given whole, with all that is free on them, and none is looked at for having as much" in row.words
 
 
+def test_cpus_of_tres_per_task_are_taken_as_those_of_c() -> None:
+    made, plain = batch("--tres-per-task=cpu:4,gres/gpu:1"), batch("-c", "4")
+    assert made.request.as_typed("cpus-per-task") == plain.request.as_typed("cpus-per-task") == "4"
+    assert [(row.option, row.words) for row in made.notices] == [("--tres-per-task", plain.notices[0].words)]
+    assert batch("-c", "2", "--tres-per-task=cpu:4").request.as_typed("cpus-per-task") == "2"
+
+
 def test_all_memory_of_a_node_is_what_a_job_has_anyway() -> None:
     made = batch("--mem=0", "--exclusive")
     assert [row.handling for row in made.rows] == [HOLDS, HOLDS]
@@ -203,6 +213,14 @@ def test_each_class_of_options_has_those_that_were_settled() -> None:
         (["-N3", "-G", "16"], "not the same on each"),
         (["--gres=gpu:8", "--gpus-per-node=4"], "keep one of them"),
         (["--gres=gpu:a100:8", "--gpus-per-node=h100:8"], "one type"),
+        (["--gres=gpu:a100:4,gpu:h100:4"], "a node has GPUs of one type here"),
+        (["--gpus-per-node=a100:4,h100:4"], "a node has GPUs of one type here"),
+        (["-G", "a100:2,h100:2"], "a node has GPUs of one type here"),
+        (["--gpus-per-task=a100:1,h100:1"], "a node has GPUs of one type here"),
+        (["--tres-per-task=gres/gpu:a100:1,gres/gpu:h100:1"], "a node has GPUs of one type here"),
+        (["--tres-per-task=cpu:0"], "cpu:0 is no count of CPUs"),
+        (["--tres-per-task=cpu:x,gres/gpu:1"], "cpu:x is no count of CPUs"),
+        (["--tres-per-task=license/a:1"], "license is nothing that"),
         (["--gres=nic:1"], "only gpu is"),
         (["--gpus-per-node=8", "--ntasks-per-node=8", "--ntasks-per-gpu=1"], "excludes --ntasks-per-node"),
         (["-n8", "--gpus-per-task=1", "--ntasks-per-tres=1"], "excludes --gpus-per-task"),

@@ -26,6 +26,28 @@ def test_the_first_step_with_an_image_says_which_is_the_jobs(script: str, expect
     assert hoisted(f"#!/bin/bash\n{script}\n") == expected
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "I=a:1\nI=b:2",
+        "I=a:1; I=b:2",
+        "I=a:1\nif true; then I=b:2; fi",
+        "I=a:1\n[ $1 ] && I=b:2",
+        "I=${I:-a:1}\nI=b:2",
+        "I=a:1\nI=b:2\nI=a:1",
+    ],
+)
+@pytest.mark.parametrize("word", ["$I", "${I:-c}"])
+def test_an_image_that_a_script_chooses_among_several_is_refused_with_the_remedy(head: str, word: str) -> None:
+    with pytest.raises(ValueError, match="#SBATCH --container-image"):
+        hoisted(f"{head}\nsrun --container-image={word} x")
+
+
+@pytest.mark.parametrize("head", ["I=a:1\nI=a:1", "I=a:1\nI='a:1'; export I=\"a:1\"", "I=${I:-a:1}\nexport I=a:1"])
+def test_an_image_that_a_script_says_twice_is_known(head: str) -> None:
+    assert hoisted(f"{head}\nsrun --container-image=$I x") == "a:1"
+
+
 @pytest.mark.parametrize("word", ["$1", "$IMAGE", "`cat image`", "$(cat image)"])
 def test_an_image_that_only_the_running_script_knows_is_refused_with_the_remedy(word: str) -> None:
     with pytest.raises(ValueError, match="#SBATCH --container-image"):

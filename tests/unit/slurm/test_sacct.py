@@ -42,6 +42,9 @@ def test_the_usual_columns_are_those_of_slurm() -> None:
         (["-n", "-j", "124"], []),
         (["-n", "--name=other"], []),
         (["-nXP", "-o", "JobID", "-s", "running"], ["123"]),
+        (["-nXP", "-o", "JobID,MaxRSS,AllocTRES,State"], ["123|||RUNNING"]),
+        (["-nX", "-o", "maxrss,State"], ["              RUNNING "]),
+        (["-XP", "-o", "JobIDRaw,CPUTimeRAW,TRESUsageInMaxNode"], ["JobIDRaw|CPUTimeRAW|TRESUsageInMaxNode", "123||"]),
     ],
 )  # fmt: skip
 def test_options_choose_rows_and_columns(arguments: list[str], expected: list[str]) -> None:

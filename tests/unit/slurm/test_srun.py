@@ -336,6 +336,7 @@ def test_every_option_is_taken_or_refused_with_a_reason(name: str) -> None:
         (["--ignore-signals=NOPE", "x"], "Invalid --ignore-signals specification: NOPE is no signal"),
         (["--gres=nic:1", "x"], "Invalid --gres specification: nic is nothing"),
         (["--tres-per-task=license/a:1", "x"], "Invalid --tres-per-task specification"),
+        (["--gres=gpu:a100:4,gpu:h100:4", "x"], "a node has GPUs of one type here"),
         (["--gpus-per-socket=1", "x"], "--gpus-per-socket: sockets are not counted here; write --gpus-per-node"),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from lockstep.api.base import names
 from lockstep.api.base.durations import format_duration
-from lockstep.api.batch_spec import MOST_CHARACTERS, MOST_OF_A_PATH
+from lockstep.api.batch_spec import MOST_CHARACTERS, MOST_OF_A_PATH, MOST_OF_AN_OPTION
 from lockstep.core.batch.components import Component
 from lockstep.core.batch.containers import first_of, images_of_steps, mounts_of_steps
 from lockstep.core.batch.shell import Reader, carried
@@ -29,7 +29,6 @@ _CONDITIONS = {"after": "Started", "afterany": "Finished", "afterok": "Succeeded
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _HERE = re.compile(r"^(\./+)+")
 # As the API has it.
-_LONGEST_OPTION = 1024
 _MOST_NODES = 1024  # by name
 _MOST_DEPENDENCIES = 32
 
@@ -312,9 +311,7 @@ def _batch(
         "user": submitted.user[:253],
         "uid": submitted.uid,
         "gid": submitted.gid,
-        "options": {
-            name: value for name, value in request.said if len(value) <= _LONGEST_OPTION and name not in ("wrap",)
-        },
+        "options": _options(request, told),
         "ntasks": request.ntasks,
         "memoryMiB": request.memory,
         "components": [each.nodes for each in components],
@@ -329,6 +326,16 @@ def _batch(
         batch["submitDirectory"] = ""
     _name_lost_files(request, told, batch["directory"], spec)
     return {name: value for name, value in batch.items() if value or name == "script"}
+
+
+def _options(request: BatchRequest, told: _Told) -> dict[str, str]:
+    """As they were typed, but for what is the script."""
+    options = {name: value for name, value in request.said if name != "wrap"}
+    for name, value in options.items():
+        if len(value) > MOST_OF_AN_OPTION:
+            words = f"it has {len(value)} characters, and at most {MOST_OF_AN_OPTION} are carried to the nodes"
+            told.say(f"--{name}", REFUSED, f"{words}; write a shorter one")
+    return options
 
 
 def _command(submitted: Submitted) -> str:

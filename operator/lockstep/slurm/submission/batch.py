@@ -13,7 +13,7 @@ from lockstep.slurm.handling import HOLDS, IGNORED, MAPPED, REFUSED
 from lockstep.slurm.hostlist import MOST, expand, of_file
 from lockstep.slurm.layout import MOST_TASKS_OF_NODE
 from lockstep.slurm.signals import Notice, notice
-from lockstep.slurm.sizes import gpus_of, mebibytes, node_count, plural
+from lockstep.slurm.sizes import cpus_of, gpus_of, mebibytes, node_count, plural
 from lockstep.slurm.submission.dependencies import Dependencies, dependencies
 from lockstep.slurm.submission.directives import Directives
 from lockstep.slurm.submission.options import ENVIRONMENT, HANDLING, OPTIONS, known
@@ -201,7 +201,7 @@ def _of_environment(environ: Mapping[str, str]) -> List[Found]:
 
 def _completed(request: BatchRequest, rows: List[OptionOutcome]) -> BatchRequest:
     """What follows from several options together. Adds to ``rows``."""
-    request = _with_nodes(_with_tasks_by_gpus(request), rows)
+    request = _with_nodes(_with_tasks_by_gpus(_with_cpus(request, rows)), rows)
     request = _with_gpus(request, rows)
     request = _with_tasks_per_gpu(request, rows) if request.ntasks_per_gpu else request
     per_node, total = request.ntasks_per_node, request.ntasks
@@ -214,6 +214,21 @@ def _completed(request: BatchRequest, rows: List[OptionOutcome]) -> BatchRequest
         option = next((name for name in _TASKS if request.as_typed(name)), _TASKS[0])
         rows.append(OptionOutcome(f"--{option}", request.as_typed(option), REFUSED, words))
     return request
+
+
+def _with_cpus(request: BatchRequest, rows: List[OptionOutcome]) -> BatchRequest:
+    """Those of ``--tres-per-task``, as if ``-c`` said them: ``SLURM_CPUS_PER_TASK`` has either."""
+    text = request.as_typed("tres-per-task")
+    try:
+        cpus = cpus_of(text)
+    except ValueError as error:
+        rows.append(OptionOutcome("--tres-per-task", text, REFUSED, str(error)))
+        return request
+    if cpus is None or request.cpus_per_task is not None:
+        return request
+    handling, words = HANDLING["cpus-per-task"]
+    rows.append(OptionOutcome("--tres-per-task", f"cpu:{cpus}", handling, words))
+    return replace(request, cpus_per_task=cpus, said=(*request.said, ("cpus-per-task", str(cpus))))
 
 
 def _with_tasks_by_gpus(request: BatchRequest) -> BatchRequest:

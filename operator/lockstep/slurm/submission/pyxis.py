@@ -14,7 +14,9 @@ MOST_OF_ALL = 16 * MOST_CHARACTERS  # in those of one script
 IMAGE, MOUNTS = "container-image", "container-mounts"
 _VALUE = r"((?:(?<=[=\s:,])\"[^\"\n]*\"|(?<=[=\s:,])'[^'\n]*'|\$\([^)\n]*\)?|[^\s\\;|&)\"'])+)"
 _ASSIGNMENT = re.compile(
-    r"^[^\S\n]*(?:export\s+|readonly\s+|declare\s+)?([A-Za-z_]\w*)=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;]*)", re.MULTILINE
+    r"(?:^|[;&|(){]|\b(?:then|else|do)\b)[^\S\n]*(?:export\s+|readonly\s+|declare\s+)?"
+    r"([A-Za-z_]\w*)=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;]*)",
+    re.MULTILINE,
 )
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^{}]*))?\})")
 _OWN_DEFAULT = re.compile(r"[\"']?\$\{(\w+):?-([^}]*)\}[\"']?")
@@ -36,10 +38,7 @@ class StepOption(NamedTuple):
 def step_options(script: str, option: str) -> List[StepOption]:
     """What the steps of a script say of an option, in the order of its lines; each once."""
     joined = _joined(script)
-    known: Dict[str, str] = {}
-    for name, value in _ASSIGNMENT.findall(joined):
-        own = _OWN_DEFAULT.fullmatch(value)
-        known.setdefault(name, own[2] if own and own[1] == name else value)
+    known = _assigned(joined)
     options: Dict[str, StepOption] = {}
     room = MOST_OF_ALL
     for text in re.findall(rf"--{option}(?:=|\s+){_VALUE}", joined):
@@ -62,6 +61,18 @@ def hoisted(script: str) -> Optional[str]:
             "--container-image=IMAGE"
         )
     return image(first.filled)
+
+
+def _assigned(joined: str) -> Dict[str, str]:
+    """Variables by name. One that is given several values stands for itself: which of them counts, and when, only the
+    running script knows."""
+    known: Dict[str, str] = {}
+    for name, value in _ASSIGNMENT.findall(joined):
+        own = _OWN_DEFAULT.fullmatch(value)
+        value = own[2] if own and own[1] == name else value
+        if value.strip("\"'") != known.setdefault(name, value).strip("\"'"):
+            known[name] = f"${name}"
+    return known
 
 
 def _filled(written: str, known: Dict[str, str]) -> Tuple[str, int]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.batch_spec import MOST_CHARACTERS
-from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.api.run_spec import LauncherSpec, TrainingRunSpec
 from lockstep.core.batch.components import gang_of
 from lockstep.core.batch.submission import (
     NumberedJob,
@@ -182,6 +182,21 @@ def test_a_path_that_hangs_on_no_directory_is_left_out() -> None:
 def test_options_are_repeated_as_they_were_typed() -> None:
     said = spec("--gpus-per-node", "h100:8", "-J", "llama")["launcher"]["batch"]["options"]
     assert said == {"gpus-per-node": "h100:8", "job-name": "llama"}
+
+
+def test_a_long_option_is_repeated_as_well() -> None:
+    """Steps have the variables alone that it names."""
+    long = "A=" + "x" * 5000
+    made = spec(f"--export={long}", f"--comment={long}")["launcher"]
+    assert made["batch"]["options"] == {"export": long, "comment": long}
+    assert LauncherSpec.model_validate(made).batch is not None
+
+
+@pytest.mark.parametrize("option", ["--export", "--comment", "--mail-user"])
+def test_an_option_that_is_too_long_to_be_carried_is_refused_by_name(option: str) -> None:
+    [row] = submit(f"{option}={','.join(['ALL'] * 10_000)}").refusals
+    assert row.option == option
+    assert row.words == "it has 39999 characters, and at most 32768 are carried to the nodes; write a shorter one"
 
 
 def test_a_job_is_named_after_what_was_said_or_after_its_script() -> None:
