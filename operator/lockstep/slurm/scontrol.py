@@ -106,7 +106,7 @@ def show_job(
         f"UserId={job.user}({job.uid}) GroupId={job.group or job.gid}({job.gid}) MCS_label=N/A",
         f"Priority=1 Nice={job.said.get('nice', '0')} Account={job.account or '(null)'} QOS={job.qos or '(null)'}",
         f"JobState={state} Reason=None Dependency=(null)",
-        f"Requeue=1 Restarts={job.restarts} BatchFlag=1 Reboot=0 ExitCode=0:0",
+        f"Requeue={int('no-requeue' not in job.said)} Restarts={job.restarts} BatchFlag=1 Reboot=0 ExitCode=0:0",
         f"RunTime={times.written(span)} TimeLimit={limit} TimeMin=N/A",
         f"StartTime={times.moment(job.start_time)} EndTime={times.moment(job.end_time)} Deadline=N/A",
         f"Partition={job.partition} AllocNode:Sid={job.submit_host}:1",

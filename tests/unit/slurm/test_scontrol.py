@@ -125,3 +125,8 @@ def test_the_configuration_has_what_clients_read() -> None:
     assert {name.strip(): value.strip() for name, value in rows.items()}.items() >= {
         "ClusterName": "main", "MinJobAge": "300 sec", "MaxJobTime": "1-00:00:00",
     }.items()  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "row"), [({}, "Requeue=1 "), ({"no-requeue": ""}, "Requeue=0 ")])
+def test_a_job_that_must_not_run_twice_is_shown_as_such(said: dict[str, str], row: str) -> None:
+    assert f"\n   {row}" in show_job(JOB._replace(said=said), "RUNNING", "x", ("", "", ""), 0)
