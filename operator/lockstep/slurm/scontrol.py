@@ -101,6 +101,8 @@ def show_job(
     array = []
     if job.array is not None:
         array = [f"ArrayJobId={job.array.job} ArrayTaskId={job.array.task}"]
+        width = job.said.get("array", "").partition("%")[2].rstrip("]")
+        array += [f"ArrayTaskThrottle={width}"] if width.isdecimal() else []
     rows: List[str] = [
         " ".join([f"JobId={job.id}", *array, f"JobName={job.name}"]),
         f"UserId={job.user}({job.uid}) GroupId={job.group or job.gid}({job.gid}) MCS_label=N/A",
