@@ -138,6 +138,49 @@ def test_of_every_option_it_is_told_what_becomes_of_it(name: str) -> None:
     assert (row in made.notices) is (handling == IGNORED)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "nodes", "gpus", "tasks"),
+    [
+        ("-G 8 --gpus-per-node=4", 2, 4, None),
+        ("-G 16 --gres=gpu:h100:8", 2, 8, None),
+        ("--gpus=16 --ntasks-per-node=8 --gpus-per-task=1", 2, 8, 16),
+        ("-n 16 --gpus-per-node=8 --gpus-per-task=1", 2, 8, 16),
+        ("-n 15 --gpus-per-node=8 --gpus-per-task=1", 2, 8, 15),
+        ("-n 16 --gpus-per-node=8 --tres-per-task=gres/gpu:2", 4, 8, 16),
+        ("-n 16 --gpus-per-node=8 --ntasks-per-gpu=2", 1, 8, 16),
+        ("-n 32 --gpus-per-node=8 --ntasks-per-gpu=2", 2, 8, 32),
+        ("-G 16 --gpus-per-node=8 --ntasks-per-gpu=1", 2, 8, 16),
+        ("-n 16 --gres=gpu:8", 1, 8, 16),  # of how many GPUs a task has nothing is said
+        ("-N 2 -G 16 --gpus-per-node=8", 2, 8, None),
+        ("-w a,b -G 16", 2, 8, None),
+    ],
+)
+def test_nodes_are_as_many_as_follows_from_all_gpus_and_those_of_a_node(
+    arguments: str, nodes: int, gpus: int, tasks: int | None
+) -> None:
+    made = request(*arguments.split())
+    assert (made.nodes, made.most_nodes, made.gpus_per_node, made.ntasks) == (nodes, nodes, gpus, tasks)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("-G 16", "one node with 16 GPUs is asked for, as -N is not given; write -N 2 for 2 nodes of 8"),
+        ("-n 16 --gpus-per-task=1", "one node with 16 GPUs is asked for"),
+        ("-n 16 --ntasks-per-gpu=1", "one node with 16 GPUs is asked for"),
+        ("-G 12", "one node with 12 GPUs is asked for, as -N is not given; write -N, and --gpus-per-node"),
+        ("-G 8", None),
+        ("--gpus-per-node=16", None),
+        ("-N 1 -G 16", None),
+        ("-w a -G 16", None),
+        ("-G 16 --gpus-per-node=8", None),
+    ],
+)
+def test_that_more_gpus_than_a_node_mostly_has_are_sought_on_one_is_said(arguments: str, words: str | None) -> None:
+    told = [row.words for row in batch(*arguments.split()).notices]
+    assert [row.startswith(words or "") for row in told] == [True] * (words is not None)
+
+
 HOLD_ANYWAY = {"verbose", "version", "help", "usage"}
 
 

@@ -16,6 +16,7 @@ from lockstep.slurm.signals import Notice, notice
 from lockstep.slurm.sizes import gpus_of, mebibytes, node_count, plural
 from lockstep.slurm.submission.dependencies import Dependencies, dependencies
 from lockstep.slurm.submission.directives import Directives
+from lockstep.slurm.submission.node_counts import MOST_OF_ONE, nodes_by_gpus, words_for_many
 from lockstep.slurm.submission.options import ENVIRONMENT, HANDLING, OPTIONS, known
 
 _TASKS = ("ntasks", "ntasks-per-node", "ntasks-per-gpu", "ntasks-per-tres", "gpus")
@@ -204,6 +205,9 @@ def _completed(request: BatchRequest, rows: List[OptionOutcome]) -> BatchRequest
     request = _with_nodes(_with_tasks_by_gpus(request), rows)
     request = _with_gpus(request, rows)
     request = _with_tasks_per_gpu(request, rows) if request.ntasks_per_gpu else request
+    by_node = request.nodes_said or request.nodelist or any(map(request.as_typed, ("gpus-per-node", "gres")))
+    if not by_node and request.nodes == 1 and (request.gpus_per_node or 0) > MOST_OF_ONE:
+        rows.append(OptionOutcome("--nodes", "", IGNORED, words_for_many(request.gpus_per_node or 0)))
     per_node, total = request.ntasks_per_node, request.ntasks
     if per_node is not None and total is None:
         request = replace(request, ntasks=per_node * request.nodes)
@@ -263,6 +267,7 @@ def _with_tasks_per_gpu(request: BatchRequest, rows: List[OptionOutcome]) -> Bat
 def _with_nodes(request: BatchRequest, rows: List[OptionOutcome]) -> BatchRequest:
     total, per_node = request.ntasks, request.ntasks_per_node
     named = len(set(request.nodelist))
+    by_gpus = nodes_by_gpus(dict(request.said), total, per_node, request.ntasks_per_gpu)
     if request.nodes_said:
         if total is not None and total < request.nodes:
             words = f"can't run {total} processes on {request.nodes} nodes, setting nnodes to {total}"
@@ -279,6 +284,11 @@ def _with_nodes(request: BatchRequest, rows: List[OptionOutcome]) -> BatchReques
         )
     elif named:
         nodes = named
+    elif by_gpus is not None:
+        nodes = by_gpus
+        if nodes > 1:
+            words = f"{plural(nodes, 'node')}, by the GPUs in all and of each"
+            rows.append(OptionOutcome("--nodes", "", MAPPED, words))
     elif total is not None and total > 1:
         nodes = 1
         rows.append(
