@@ -181,6 +181,26 @@ def test_that_more_gpus_than_a_node_mostly_has_are_sought_on_one_is_said(argumen
     assert [row.startswith(words or "") for row in told] == [True] * (words is not None)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("--segment=4", ["--segment 4: its nodes are sought in as few racks as may be, and not in segments"]),
+        ("--switches=2", ["--switches 2: one rack is preferred"]),
+        ("--switches=1@10:00", ["--switches 1@10:00: one rack is preferred"]),
+        ("--switches=1", []),
+        ("--contiguous --switches=1", ["--switches 1: has no effect beside --contiguous"]),
+        ("--switches=1 --segment=4", ["--segment 4: has no effect beside --switches"]),
+        ("--signal=R:USR1@60", ["--signal R:USR1@60: R: has no effect"]),
+        ("--signal=BR:USR1@60", ["--signal BR:USR1@60: R: has no effect"]),
+        ("--signal=B:USR1@60", []),
+    ],
+)
+def test_what_of_a_value_is_not_kept_is_said(arguments: str, told: list[str]) -> None:
+    made = batch(*arguments.split()).notices
+    assert len(made) == len(told)
+    assert all(row.sentence.startswith(words) for row, words in zip(made, told, strict=True))
+
+
 HOLD_ANYWAY = {"verbose", "version", "help", "usage"}
 
 

@@ -16,6 +16,7 @@ from lockstep.slurm.signals import Notice, notice
 from lockstep.slurm.sizes import gpus_of, mebibytes, node_count, plural
 from lockstep.slurm.submission.dependencies import Dependencies, dependencies
 from lockstep.slurm.submission.directives import Directives
+from lockstep.slurm.submission.kept import not_kept
 from lockstep.slurm.submission.node_counts import MOST_OF_ONE, nodes_by_gpus, words_for_many
 from lockstep.slurm.submission.options import ENVIRONMENT, HANDLING, OPTIONS, known
 
@@ -164,6 +165,8 @@ def request_of(
         except ValueError as error:
             rows.append(OptionOutcome(f"--{name}", value or "", REFUSED, str(error)))
     request = replace(BatchRequest(), **said, said=tuple((n, v or "") for n, v in last.items()))  # type: ignore[arg-type]
+    for name, lost in not_kept(dict(request.said), request.switches, request.switches_wait, request.notice):
+        rows.append(OptionOutcome(f"--{name}", request.as_typed(name), IGNORED, lost))
     return _completed(request, rows), rows
 
 
