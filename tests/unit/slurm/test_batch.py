@@ -88,6 +88,11 @@ def request(*arguments: str) -> BatchRequest:
         (["--switches=1"], {"switches": 1, "switches_wait": None}),
         (["--switches=2@10:00"], {"switches": 2, "switches_wait": 600}),
         (["--segment=4"], {"segment": 4}),
+        (["-a", "1-4%2"], {"array": "1-4%2"}),
+        (["-a", "[1-4]"], {"array": "1-4"}),
+        (["-a", "[1,3-7:2]%2"], {"array": "1,3-7:2%2"}),
+        (["-a", "[1-4%2]"], {"array": "1-4%2"}),
+        (["-a", "1[-4"], {"array": "1[-4"}),  # which is none
         (["--contiguous"], {"contiguous": True}),
         (["-k"], {"survives_node_loss": True}),
         (["--no-kill=off"], {"survives_node_loss": False}),

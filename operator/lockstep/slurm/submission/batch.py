@@ -356,6 +356,11 @@ def _hosts(name: str, value: str, reader: Optional[Reader]) -> Tuple[str, ...]:
     return tuple(expand(value))
 
 
+def _array(value: str) -> Mapping[str, object]:
+    """Brackets around it, or around a part of it, say nothing."""
+    return {"array": re.sub(r"(?<![^,])\[|(?<=[0-9])\]", "", value)}
+
+
 def _nodes(value: str) -> Mapping[str, object]:
     least, most = node_count(value)
     return {"nodes": least, "most_nodes": most, "nodes_said": True}
@@ -429,7 +434,7 @@ def _memory(value: str) -> Mapping[str, object]:
 
 
 _TEXTS: Mapping[str, str] = {
-    "job-name": "job_name", "begin": "begin", "deadline": "deadline", "array": "array", "qos": "qos",
+    "job-name": "job_name", "begin": "begin", "deadline": "deadline", "qos": "qos",
     "account": "account", "reservation": "reservation", "comment": "comment", "mail-user": "mail_user",
     "chdir": "chdir", "output": "output", "error": "error", "input": "input", "export": "export",
     "export-file": "export_file", "container-image": "image", "container-mounts": "mounts",
@@ -441,6 +446,7 @@ _FLAGS: Mapping[str, Mapping[str, object]] = {
     "parsable": {"parsable": True}, "quiet": {"quiet": True},
 }  # fmt: skip
 _MEANINGS: Mapping[str, Callable[[str], Mapping[str, object]]] = {
+    "array": _array,
     "nodes": _nodes,
     "ntasks": _count("ntasks", 10_000_000),
     "ntasks-per-node": _count("ntasks_per_node", MOST_TASKS_OF_NODE),
