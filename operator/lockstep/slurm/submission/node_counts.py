@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Mapping, Optional
 
-from lockstep.slurm.sizes import gpus_of
+from lockstep.slurm.sizes import gpus_of, plural
 
 MOST_OF_ONE = 8
 """GPUs that a node has mostly, at most."""
@@ -29,10 +29,11 @@ def nodes_by_gpus(
 
 def words_for_many(gpus: int) -> str:
     """What is to be said of a job that has all its GPUs on one node only because it says nothing of nodes."""
-    words = f"one node with {gpus} GPUs is asked for, as -N is not given"
+    words = f"one node with {plural(gpus, 'GPU')} is asked for, as -N is not given"
     if gpus % MOST_OF_ONE:
         return f"{words}; write -N, and --gpus-per-node"
-    return f"{words}; write -N {gpus // MOST_OF_ONE} for {gpus // MOST_OF_ONE} nodes of {MOST_OF_ONE}"
+    nodes = gpus // MOST_OF_ONE
+    return f"{words}; write -N {nodes} for {plural(nodes, 'node')} of {MOST_OF_ONE}"
 
 
 def _first(said: Mapping[str, str], *options: str) -> Optional[int]:
