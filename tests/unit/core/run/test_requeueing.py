@@ -13,8 +13,9 @@ from lockstep.core.model.worker_report import JobAsk
 from lockstep.core.run.asks import obey_asks
 from lockstep.core.run.requeueing import may_be_requeued, or_end
 from lockstep.core.run.stopping import REQUEUES, begin_stop, stop_after_save
+from support import elastic_gangs
 from support.values import not_none
-from support.world import World, running, spec, world, world_with_gang
+from support.world import World, node, running, spec, world, world_with_gang
 
 
 def batch(**options: str) -> dict[str, Any]:
@@ -127,3 +128,19 @@ def test_scontrol_requeue_is_refused_in_slurms_words(fields: dict[str, Any], pha
     plan: PlanBuilder = w.plan("one")
     obey_asks(plan)
     assert (plan.phase, plan.status.asks[0].ok, plan.status.asks[0].words) == (phase, not words, words)
+
+
+@pytest.mark.parametrize(("fields", "attempt"), [(AGAIN, 2), (ONCE, 1)])
+def test_a_gang_that_is_smaller_than_it_may_be_grows_only_if_its_script_may_run_again(
+    fields: dict[str, Any], attempt: int
+) -> None:
+    checkpoint = {"shared": {"claimName": "lustre"}}
+    w = elastic_gangs.running(
+        elastic_gangs.world(2), 3, elastic={"min": 2, "growAfter": "1m"}, checkpoint=checkpoint, **fields
+    )
+    elastic_gangs.save(w)
+    w.nodes["n9"] = node("n9", rack="rack-0")
+    for _ in range(8):
+        w.train("llama", 5)
+        w.pass_time(30, step=10)
+    assert w.status("llama").attempt == attempt
