@@ -6,6 +6,8 @@ import re
 from typing import NamedTuple, Optional
 
 _OF_TASK = "Nntu"  # srun leaves them to the node of the task
+NO_VAL = 0xFFFFFFFE
+"""What Slurm has for the index of a job that is in no array."""
 _NUMBER = re.compile("%([0-9]*)(.)", re.DOTALL)
 
 
@@ -14,7 +16,7 @@ class Names(NamedTuple):
 
     job: int
     array_job: int = 0
-    array_index: int = 0
+    array_index: int = NO_VAL
     step: Optional[int] = None  # None: the batch script
     job_name: str = ""
     restarts: int = 0

@@ -101,12 +101,14 @@ def show_job(
     array = []
     if job.array is not None:
         array = [f"ArrayJobId={job.array.job} ArrayTaskId={job.array.task}"]
+        width = job.said.get("array", "").partition("%")[2].rstrip("]")
+        array += [f"ArrayTaskThrottle={width}"] if width.isdecimal() else []
     rows: List[str] = [
         " ".join([f"JobId={job.id}", *array, f"JobName={job.name}"]),
         f"UserId={job.user}({job.uid}) GroupId={job.group or job.gid}({job.gid}) MCS_label=N/A",
         f"Priority=1 Nice={job.said.get('nice', '0')} Account={job.account or '(null)'} QOS={job.qos or '(null)'}",
         f"JobState={state} Reason=None Dependency=(null)",
-        f"Requeue=1 Restarts={job.restarts} BatchFlag=1 Reboot=0 ExitCode=0:0",
+        f"Requeue={int('no-requeue' not in job.said)} Restarts={job.restarts} BatchFlag=1 Reboot=0 ExitCode=0:0",
         f"RunTime={times.written(span)} TimeLimit={limit} TimeMin=N/A",
         f"StartTime={times.moment(job.start_time)} EndTime={times.moment(job.end_time)} Deadline=N/A",
         f"Partition={job.partition} AllocNode:Sid={job.submit_host}:1",

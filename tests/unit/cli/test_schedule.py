@@ -60,6 +60,11 @@ def test_a_time_limit_that_is_none_is_refused_with_both_forms(words: str) -> Non
         ("now+2hours", "2026-11-18T13:06:40Z"),
         ("now+1h30m", "2026-11-18T12:36:40Z"),
         ("now+1week", "2026-11-25T11:06:40Z"),
+        ("2026-12-01T08:00:00-05:00", "2026-12-01T13:00:00Z"),
+        ("2026-12-01 08:00", "2026-12-01T06:00:00Z"),
+        ("tomorrow", "2026-11-18T22:00:00Z"),
+        ("4:00PM", "2026-11-18T14:00:00Z"),
+        ("noon 01/20/27", "2027-01-20T10:00:00Z"),
     ],
 )
 def test_a_moment_is_local_time_unless_it_says_otherwise(words: str, moment: str) -> None:

@@ -91,6 +91,11 @@ def request(*arguments: str) -> BatchRequest:
         (["--switches=1"], {"switches": 1, "switches_wait": None}),
         (["--switches=2@10:00"], {"switches": 2, "switches_wait": 600}),
         (["--segment=4"], {"segment": 4}),
+        (["-a", "1-4%2"], {"array": "1-4%2"}),
+        (["-a", "[1-4]"], {"array": "1-4"}),
+        (["-a", "[1,3-7:2]%2"], {"array": "1,3-7:2%2"}),
+        (["-a", "[1-4%2]"], {"array": "1-4%2"}),
+        (["-a", "1[-4"], {"array": "1[-4"}),  # which is none
         (["--contiguous"], {"contiguous": True}),
         (["-k"], {"survives_node_loss": True}),
         (["--no-kill=off"], {"survives_node_loss": False}),
@@ -139,6 +144,69 @@ def test_of_every_option_it_is_told_what_becomes_of_it(name: str) -> None:
     assert (row.handling, row.words) == (handling, meaning)
     assert (row in made.refusals) is (handling == REFUSED)
     assert (row in made.notices) is (handling == IGNORED)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "nodes", "gpus", "tasks"),
+    [
+        ("-G 8 --gpus-per-node=4", 2, 4, None),
+        ("-G 16 --gres=gpu:h100:8", 2, 8, None),
+        ("--gpus=16 --ntasks-per-node=8 --gpus-per-task=1", 2, 8, 16),
+        ("-n 16 --gpus-per-node=8 --gpus-per-task=1", 2, 8, 16),
+        ("-n 15 --gpus-per-node=8 --gpus-per-task=1", 2, 8, 15),
+        ("-n 16 --gpus-per-node=8 --tres-per-task=gres/gpu:2", 4, 8, 16),
+        ("-n 16 --gpus-per-node=8 --ntasks-per-gpu=2", 1, 8, 16),
+        ("-n 32 --gpus-per-node=8 --ntasks-per-gpu=2", 2, 8, 32),
+        ("-G 16 --gpus-per-node=8 --ntasks-per-gpu=1", 2, 8, 16),
+        ("-n 16 --gres=gpu:8", 1, 8, 16),  # of how many GPUs a task has nothing is said
+        ("-N 2 -G 16 --gpus-per-node=8", 2, 8, None),
+        ("-w a,b -G 16", 2, 8, None),
+    ],
+)
+def test_nodes_are_as_many_as_follows_from_all_gpus_and_those_of_a_node(
+    arguments: str, nodes: int, gpus: int, tasks: int | None
+) -> None:
+    made = request(*arguments.split())
+    assert (made.nodes, made.most_nodes, made.gpus_per_node, made.ntasks) == (nodes, nodes, gpus, tasks)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("-G 16", "one node with 16 GPUs is asked for, as -N is not given; write -N 2 for 2 nodes of 8"),
+        ("-n 16 --gpus-per-task=1", "one node with 16 GPUs is asked for"),
+        ("-n 16 --ntasks-per-gpu=1", "one node with 16 GPUs is asked for"),
+        ("-G 12", "one node with 12 GPUs is asked for, as -N is not given; write -N, and --gpus-per-node"),
+        ("-G 8", None),
+        ("--gpus-per-node=16", None),
+        ("-N 1 -G 16", None),
+        ("-w a -G 16", None),
+        ("-G 16 --gpus-per-node=8", None),
+    ],
+)
+def test_that_more_gpus_than_a_node_mostly_has_are_sought_on_one_is_said(arguments: str, words: str | None) -> None:
+    told = [row.words for row in batch(*arguments.split()).notices]
+    assert [row.startswith(words or "") for row in told] == [True] * (words is not None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("--segment=4", ["--segment 4: its nodes are sought in as few racks as may be, and not in segments"]),
+        ("--switches=2", ["--switches 2: one rack is preferred"]),
+        ("--switches=1@10:00", ["--switches 1@10:00: one rack is preferred"]),
+        ("--switches=1", []),
+        ("--contiguous --switches=1", ["--switches 1: has no effect beside --contiguous"]),
+        ("--switches=1 --segment=4", ["--segment 4: has no effect beside --switches"]),
+        ("--signal=R:USR1@60", ["--signal R:USR1@60: R: has no effect"]),
+        ("--signal=BR:USR1@60", ["--signal BR:USR1@60: R: has no effect"]),
+        ("--signal=B:USR1@60", []),
+    ],
+)
+def test_what_of_a_value_is_not_kept_is_said(arguments: str, told: list[str]) -> None:
+    made = batch(*arguments.split()).notices
+    assert len(made) == len(told)
+    assert all(row.sentence.startswith(words) for row, words in zip(made, told, strict=True))
 
 
 HOLD_ANYWAY = {"verbose", "version", "help", "usage"}

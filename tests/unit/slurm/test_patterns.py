@@ -57,5 +57,6 @@ def test_files_of_tasks_are_named_where_the_task_is(pattern: str, of_srun: str, 
     assert is_per_task(pattern) is own
 
 
-def test_without_an_array_its_number_is_the_jobs() -> None:
-    assert file_name("%A_%a", OF_SRUN) == "123_0"
+def test_without_an_array_its_number_is_the_jobs_and_its_index_none() -> None:
+    """As Slurm has it: NO_VAL, of four bytes."""
+    assert file_name("%A_%a %b %12a", OF_SRUN) == "123_4294967294 4 4294967294"

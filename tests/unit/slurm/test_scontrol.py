@@ -125,3 +125,17 @@ def test_the_configuration_has_what_clients_read() -> None:
     assert {name.strip(): value.strip() for name, value in rows.items()}.items() >= {
         "ClusterName": "main", "MinJobAge": "300 sec", "MaxJobTime": "1-00:00:00",
     }.items()  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "row"), [({}, "Requeue=1 "), ({"no-requeue": ""}, "Requeue=0 ")])
+def test_a_job_that_must_not_run_twice_is_shown_as_such(said: dict[str, str], row: str) -> None:
+    assert f"\n   {row}" in show_job(JOB._replace(said=said), "RUNNING", "x", ("", "", ""), 0)
+
+
+@pytest.mark.parametrize(
+    ("array", "row"),
+    [("0-9%2", " ArrayTaskThrottle=2 "), ("[0-9%2]", " ArrayTaskThrottle=2 "), ("0-9", ""), ("0-9%x", ""), ("", "")],
+)
+def test_how_many_tasks_of_its_array_run_at_once_is_shown_where_that_was_said(array: str, row: str) -> None:
+    [first, *_] = show_job(JOB._replace(said={"array": array}), "RUNNING", "x", ("", "", ""), 0).splitlines()
+    assert first == f"JobId=123 ArrayJobId=120 ArrayTaskId=3{row or ' '}JobName=train"

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import time
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import datetime
 
 from lockstep.api.base.durations import DURATION_REMEDY, format_duration, parse_duration
 from lockstep.api.base.times import to_rfc3339
 from lockstep.cli.client import Json
 from lockstep.cli.errors import UsageError
 from lockstep.slurm import times
+from lockstep.slurm.submission import moments
 
 _CONDITIONS = {"after": "Started", "afterany": "Finished", "afterok": "Succeeded", "afternotok": "Failed"}
-_CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
-_FROM_NOW = re.compile(r"now(?:\+(?P<count>\d+)(?P<unit>seconds?|minutes?|hours?|days?|weeks?)?|\+(?P<duration>\S+))?")
-_UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+_FROM_NOW = "now+"
 
 
 def time_limit(flag: str, text: str) -> str:
@@ -29,21 +28,17 @@ def time_limit(flag: str, text: str) -> str:
         raise UsageError(f"{flag} {text}: {DURATION_REMEDY}", "or as Slurm does: 90, 1:30:00, 2-12:00") from error
 
 
-_MOMENTS = "write 2026-12-01T08:00 (local time), 2026-12-01T08:00:00Z, 18:00 or now+2h"
+_MOMENTS = "write 2026-12-01T08:00 (local time), 2026-12-01T08:00:00Z, 18:00, tomorrow or now+2h"
 
 
 def moment(flag: str, text: str, now: float, *, is_past: bool = False, remedy: str = _MOMENTS) -> str:
-    """A moment in RFC 3339, from: RFC 3339; a date, with or without a time, here; HH:MM, the next such, or the last one
-    where ``is_past``; now+2h or now+2hours. Raises UsageError."""
-    from_now = _FROM_NOW.fullmatch(text)
+    """A moment in RFC 3339, from: what Slurm takes for one, in local time; RFC 3339; now+2h. A clock alone is the next
+    such, or the last one where ``is_past``. Raises UsageError."""
+    with suppress(ValueError):
+        return to_rfc3339(moments.moment(text, now, is_past=is_past))
     try:
-        if from_now is not None:
-            return to_rfc3339(now + _seconds_from_now(flag, text, from_now))
-        if _CLOCK.fullmatch(text):
-            clock = datetime.strptime(text, "%H:%M:%S" if text.count(":") == 2 else "%H:%M").time()  # noqa: DTZ007
-            today = datetime.combine(datetime.fromtimestamp(now).astimezone().date(), clock)
-            days = (_unix(today) <= now) - is_past
-            return to_rfc3339(_unix(today + timedelta(days=days)))
+        if text.startswith(_FROM_NOW):
+            return to_rfc3339(now + _duration(flag, text))
         return to_rfc3339(_unix(datetime.fromisoformat(text)))
     except (ValueError, OverflowError, OSError) as error:
         raise UsageError(f"{flag} {text} is no time", remedy) from error
@@ -91,14 +86,11 @@ def _named(part: str, rest: str, condition: str) -> list[Json]:
     return [{"name": name, "condition": condition} for name in names]
 
 
-def _seconds_from_now(flag: str, text: str, found: re.Match[str]) -> float:
-    if found["duration"] is not None:
-        try:
-            return parse_duration(found["duration"])
-        except ValueError as error:
-            raise UsageError(f"{flag} {text}: {DURATION_REMEDY}", "e.g. now+90m or now+2hours") from error
-    unit = (found["unit"] or "seconds").removesuffix("s")
-    return int(found["count"] or 0) * _UNITS[unit]
+def _duration(flag: str, text: str) -> float:
+    try:
+        return parse_duration(text.removeprefix(_FROM_NOW))
+    except ValueError as error:
+        raise UsageError(f"{flag} {text}: {DURATION_REMEDY}", "e.g. now+90m or now+2hours") from error
 
 
 def _unix(moment: datetime) -> float:

@@ -4,6 +4,8 @@ volumes, environment, image and checkpoint claim of its own, and only where the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta, timezone
 from hashlib import sha256
 from typing import Any
 
@@ -19,6 +21,7 @@ from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.worker_report import JobAsk
 from lockstep.core.pods.pod_template import merged, section
 from lockstep.slurm.getopt import OptionError
+from lockstep.slurm.submission import moments
 from lockstep.slurm.submission.batch import OptionOutcome, batches
 from lockstep.slurm.submission.directives import ScriptError, check_script, directives, wrapped
 
@@ -42,6 +45,8 @@ class _Body(Struct):
     command: str = ""  # path of the script's file, from that directory
     environment: dict[str, str] = {}
     variables: dict[str, str] = {}  # that --export names
+    now: float = 0.0  # unix s, by the clock of its node; 0: an older worker, which does not tell
+    utc_offset: int = 0  # seconds that its zone is east of UTC then
 
 
 _bodies = msgspec.json.Decoder(_Body)
@@ -177,18 +182,27 @@ def _made(run: RunView, body: _Body, jobs: Mapping[int, NumberedJob]) -> WantedR
             raise ValueError(f"there is no job {number} in namespace {run.namespace}")
         return found
 
-    made = wanted(request, rows, submitted, Surroundings(like_own, _moment, job, _unread), components)
+    def moment(option: str, text: str) -> str:
+        return _moment(text, body)
+
+    made = wanted(request, rows, submitted, Surroundings(like_own, moment, job, _unread), components)
     if made.refusals:
         raise SubmissionRefusedError("; ".join(row.sentence for row in made.refusals))
     made.manifest["spec"].pop("queue", None)
     return made
 
 
-def _moment(option: str, text: str) -> str:
-    try:
+def _moment(text: str, body: _Body) -> str:
+    """By the clock of who asks: the same however often it is told."""
+    with suppress(ValueError):
         return times.to_rfc3339(times.to_unix(text))
+    try:
+        if not body.now:
+            raise ValueError(text)
+        zone = timezone(timedelta(seconds=body.utc_offset))
+        return times.to_rfc3339(moments.moment(text, body.now, zone))
     except ValueError:
-        raise ValueError(f"{text} {_OUTSIDE}, or is a time such as 2026-12-01T08:00:00Z") from None
+        raise ValueError(f"{text} is no time; write now+1hour, 16:00, tomorrow or 2026-12-01T08:00:00Z") from None
 
 
 def _unread(path: str) -> str:

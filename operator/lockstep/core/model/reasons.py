@@ -140,6 +140,7 @@ class StopReason(AnyReason):
     STOPPED_BY_RULE = "StoppedByRule"
     RULE_LIMIT = "RuleLimit"
     MAX_RESTARTS = "MaxRestarts"
+    NOT_REQUEUED = "NotRequeued"
     NOTHING_TO_GO_BACK_TO = "NothingToGoBackTo"
     NO_VALID_CHECKPOINT = "NoValidCheckpoint"
     UNKNOWN_SAVES = "UnknownSaves"

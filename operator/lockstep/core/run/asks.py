@@ -21,6 +21,7 @@ from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, 
 from lockstep.core.model.run_queue import queue_of
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.worker_report import JobAsk
+from lockstep.core.run.requeueing import may_be_requeued
 from lockstep.core.run.stop_record import end_save_of_stop, turn_stop
 from lockstep.core.run.stopping import OUT_OF_SHARE, REQUEUES, begin_stop
 
@@ -30,6 +31,8 @@ MOST_KEPT = 8
 """Answers that status keeps. A worker asks for four things at a time, and forgets what is answered."""
 
 
+DISABLED = "Requested operation is presently disabled"
+"""What Slurm says of a requeue that --no-requeue forbids."""
 _MOST_LETTERS = 512  # as the API has it
 
 
@@ -87,6 +90,8 @@ def _obeyed(plan: PlanBuilder, ask: JobAsk) -> str:
 
 
 def _requeue(plan: PlanBuilder) -> str:
+    if not may_be_requeued(plan.run.spec):
+        return DISABLED
     stop = plan.status.stop
     if stop is None:
         begin_stop(plan, StopReason.REQUEUED, "the job asked for it")

@@ -14,13 +14,15 @@ from lockstep.core.failures.ranks import goes_on_without
 from lockstep.core.model.kept_nodes import is_kept
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import ActionWord, AttemptEnd
+from lockstep.core.model.reasons import ActionWord, AttemptEnd, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.save_signal import longest_wait_for_save
 from lockstep.core.model.snapshot import NodeView
 from lockstep.core.run.attempt_end import next_attempt
 from lockstep.core.run.kueue_follow import swapped_out
 from lockstep.core.run.replacement import replace
+from lockstep.core.run.requeueing import ends_instead
+from lockstep.core.run.stopping import stop_after_save
 
 
 def leave_drained_nodes(plan: PlanBuilder) -> None:
@@ -32,6 +34,9 @@ def leave_drained_nodes(plan: PlanBuilder) -> None:
     drained = _drained(plan)
     at_work = [loss for loss in drained if plan.phase is Phase.RUNNING and _is_needed(plan, loss.slot)]
     idle = [loss for loss in drained if loss not in at_work]
+    if at_work and ends_instead(plan):
+        stop_after_save(plan, StopReason.NODES_LOST, at_work[0].message)
+        return
     if at_work and not _ensure_saved(plan):
         at_work = []
     if at_work:

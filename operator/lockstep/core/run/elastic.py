@@ -45,6 +45,7 @@ from lockstep.core.model.worker_report import CheckpointReport, Verdict
 from lockstep.core.model.world_size import world_size
 from lockstep.core.run.attempt_end import next_attempt
 from lockstep.core.run.launching import Stage, stages_of_ranks
+from lockstep.core.run.requeueing import may_be_requeued
 from lockstep.core.run.resume_point import start_candidates
 from lockstep.core.run.spares import is_ready, rack_of
 
@@ -235,6 +236,8 @@ def _end_attempt(plan: PlanBuilder, why: str) -> None:
 def _cannot_take_along(state: RunState, size: int) -> str:
     """Why a gang that trains would lose its work when it changes to ``size`` ranks, by what one rank sees in the tier
     that the gang saves to for it."""
+    if not may_be_requeued(state.spec):
+        return "by --no-requeue its script does not run twice"
     if state.spec.checkpoint is None:
         return "the run names no checkpoint tier, so it would start at step 0"
     first = state.report(state.ranked_slots()[0])

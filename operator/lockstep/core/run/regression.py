@@ -31,6 +31,7 @@ from lockstep.core.model.totals_record import count_as_begun
 from lockstep.core.model.worker_report import WorkerReport
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.plain_pods import plain_reports
+from lockstep.core.run.requeueing import or_end
 from lockstep.core.run.stopping import stop_after_save
 
 LONGEST_HOLD = 600.0
@@ -83,7 +84,7 @@ def end_long_hold(plan: PlanBuilder) -> bool:
         _count_as_past(plan)
         plan.event(EventReason.STATUS_REBUILT, words, action=ActionWord.REBUILD_STATUS, warning=True)
         return False
-    stop_after_save(plan, StopReason.REQUEUED, words)
+    stop_after_save(plan, *or_end(plan, StopReason.REQUEUED, words, unknown=True))
     return True
 
 

@@ -30,6 +30,7 @@ from lockstep.core.run.backoff import backoff
 from lockstep.core.run.debug_hold import held_until, hold_for_debugging
 from lockstep.core.run.fencing import keep_fence
 from lockstep.core.run.progress_record import record_saved_step
+from lockstep.core.run.requeueing import or_end
 from lockstep.core.run.stop_record import end_save_of_stop, forget_stop, record_stop, turn_stop
 from lockstep.core.run.way_back import way_back
 
@@ -42,7 +43,7 @@ REQUEUES = (
     StopReason.RESERVATION_LOST,
 )
 """Reasons of stops after which the run queues again."""
-OUT_OF_SHARE = (StopReason.TIME_LIMIT, StopReason.BUDGET_SPENT)
+OUT_OF_SHARE = (StopReason.TIME_LIMIT, StopReason.BUDGET_SPENT, StopReason.NOT_REQUEUED)
 """Reasons of ends after which no pod is waited for any longer than it takes to end."""
 LONGEST_WAIT = 4
 """Times ``excluded_shortly_seconds``, for a gang whose pods kubelet after kubelet refuses."""
@@ -52,7 +53,9 @@ _AT_REST = (WorkerPhase.EXITED, WorkerPhase.READY, WorkerPhase.PREPARING)
 
 
 def begin_stop(plan: PlanBuilder, reason: StopReason, message: str) -> None:
-    """Write that the run stops. ``reason`` other than those above is why the run fails."""
+    """Write that the run stops. ``reason`` other than those above is why the run fails. One that may not queue again
+    ends where others would."""
+    reason, message = or_end(plan, reason, message)
     deadline = plan.stamp + plan.tunables.deadlines.stop
     plan.status = record_stop(plan.status, reason, message, plan.stamp, deadline)
     plan.event(EventReason.STOPPING, f"{reason}: {message}", action=ActionWord.STOP, warning=_is_failure(reason))
@@ -64,6 +67,7 @@ def stop_after_save(plan: PlanBuilder, reason: StopReason, message: str, *, with
     The save is awaited for ``within`` seconds (None: the grace period of the spec, within bounds), and not at all where
     no program asks for saves, which the event then says.
     """
+    reason, message = or_end(plan, reason, message)
     until = plan.stamp + (longest_wait_for_save(plan.spec, plan.tunables) if within is None else within)
     if plan.phase is not Phase.RUNNING or not ask_for_save(plan, reason, until):
         begin_stop(plan, reason, message + why_without_save(plan))

@@ -24,6 +24,7 @@ _FLAGS: Mapping[str, str] = {
     StopReason.COMMAND_NOT_FOUND: "-- COMMAND",
     StopReason.COMMAND_NOT_EXECUTABLE: "-- COMMAND",
     StopReason.PYTHON_NOT_FOUND: "--image IMAGE",
+    StopReason.NOT_REQUEUED: "",
     StopReason.UNKNOWN_SAVES: "-f FILE",
     StopReason.PREVIOUS_SAVES: "",
     StopReason.NO_VALID_CHECKPOINT: "",

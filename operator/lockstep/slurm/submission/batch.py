@@ -16,6 +16,8 @@ from lockstep.slurm.signals import Notice, notice
 from lockstep.slurm.sizes import cpus_of, gpus_of, mebibytes, node_count, plural
 from lockstep.slurm.submission.dependencies import Dependencies, dependencies
 from lockstep.slurm.submission.directives import Directives
+from lockstep.slurm.submission.kept import not_kept
+from lockstep.slurm.submission.node_counts import MOST_OF_ONE, nodes_by_gpus, words_for_many
 from lockstep.slurm.submission.options import ENVIRONMENT, HANDLING, OPTIONS, known
 
 _TASKS = ("ntasks", "ntasks-per-node", "ntasks-per-gpu", "ntasks-per-tres", "gpus")
@@ -163,6 +165,8 @@ def request_of(
         except ValueError as error:
             rows.append(OptionOutcome(f"--{name}", value or "", REFUSED, str(error)))
     request = replace(BatchRequest(), **said, said=tuple((n, v or "") for n, v in last.items()))  # type: ignore[arg-type]
+    for name, lost in not_kept(dict(request.said), request.switches, request.switches_wait, request.notice):
+        rows.append(OptionOutcome(f"--{name}", request.as_typed(name), IGNORED, lost))
     return _completed(request, rows), rows
 
 
@@ -204,6 +208,9 @@ def _completed(request: BatchRequest, rows: List[OptionOutcome]) -> BatchRequest
     request = _with_nodes(_with_tasks_by_gpus(_with_cpus(request, rows)), rows)
     request = _with_gpus(request, rows)
     request = _with_tasks_per_gpu(request, rows) if request.ntasks_per_gpu else request
+    by_node = request.nodes_said or request.nodelist or any(map(request.as_typed, ("gpus-per-node", "gres")))
+    if not by_node and request.nodes == 1 and (request.gpus_per_node or 0) > MOST_OF_ONE:
+        rows.append(OptionOutcome("--nodes", "", IGNORED, words_for_many(request.gpus_per_node or 0)))
     per_node, total = request.ntasks_per_node, request.ntasks
     if per_node is not None and total is None:
         request = replace(request, ntasks=per_node * request.nodes)
@@ -278,6 +285,7 @@ def _with_tasks_per_gpu(request: BatchRequest, rows: List[OptionOutcome]) -> Bat
 def _with_nodes(request: BatchRequest, rows: List[OptionOutcome]) -> BatchRequest:
     total, per_node = request.ntasks, request.ntasks_per_node
     named = len(set(request.nodelist))
+    by_gpus = nodes_by_gpus(dict(request.said), total, per_node, request.ntasks_per_gpu)
     if request.nodes_said:
         if total is not None and total < request.nodes:
             words = f"can't run {total} processes on {request.nodes} nodes, setting nnodes to {total}"
@@ -294,6 +302,11 @@ def _with_nodes(request: BatchRequest, rows: List[OptionOutcome]) -> BatchReques
         )
     elif named:
         nodes = named
+    elif by_gpus is not None:
+        nodes = by_gpus
+        if nodes > 1:
+            words = f"{plural(nodes, 'node')}, by the GPUs in all and of each"
+            rows.append(OptionOutcome("--nodes", "", MAPPED, words))
     elif total is not None and total > 1:
         nodes = 1
         rows.append(
@@ -356,6 +369,11 @@ def _hosts(name: str, value: str, reader: Optional[Reader]) -> Tuple[str, ...]:
         except OSError as error:
             raise ValueError(f"cannot read {value}: {error.strerror}") from None
     return tuple(expand(value))
+
+
+def _array(value: str) -> Mapping[str, object]:
+    """Brackets around it, or around a part of it, say nothing."""
+    return {"array": re.sub(r"(?<![^,])\[|(?<=[0-9])\]", "", value)}
 
 
 def _nodes(value: str) -> Mapping[str, object]:
@@ -431,7 +449,7 @@ def _memory(value: str) -> Mapping[str, object]:
 
 
 _TEXTS: Mapping[str, str] = {
-    "job-name": "job_name", "begin": "begin", "deadline": "deadline", "array": "array", "qos": "qos",
+    "job-name": "job_name", "begin": "begin", "deadline": "deadline", "qos": "qos",
     "account": "account", "reservation": "reservation", "comment": "comment", "mail-user": "mail_user",
     "chdir": "chdir", "output": "output", "error": "error", "input": "input", "export": "export",
     "export-file": "export_file", "container-image": "image", "container-mounts": "mounts",
@@ -443,6 +461,7 @@ _FLAGS: Mapping[str, Mapping[str, object]] = {
     "parsable": {"parsable": True}, "quiet": {"quiet": True},
 }  # fmt: skip
 _MEANINGS: Mapping[str, Callable[[str], Mapping[str, object]]] = {
+    "array": _array,
     "nodes": _nodes,
     "ntasks": _count("ntasks", 10_000_000),
     "ntasks-per-node": _count("ntasks_per_node", MOST_TASKS_OF_NODE),

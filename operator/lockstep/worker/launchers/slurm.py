@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
 from lockstep.slurm import signals
 from lockstep.slurm.environment import SlurmJob, batch_environment, job_of
-from lockstep.slurm.patterns import Names, file_name
+from lockstep.slurm.patterns import NO_VAL, Names, file_name
 from lockstep.worker.errors import open_plain
 from lockstep.worker.settings import JSON
 
@@ -130,7 +130,7 @@ def batch_files(batch: StartedBatch) -> BatchFiles:
     job = batch.job
     array = job.array
     names = Names(
-        job.id, array.job if array else 0, array.task if array else 0, None, job.name, job.restarts, job.user,
+        job.id, array.job if array else 0, array.task if array else NO_VAL, None, job.name, job.restarts, job.user,
         job.nodes[0], 0, 0,
     )  # fmt: skip
 

@@ -230,7 +230,7 @@ def _sink(pattern: str, step: Step, job: SlurmJob, place: Place, total: int) -> 
 def _names(job: SlurmJob, place: Place) -> patterns.Names:
     array = job.array
     return patterns.Names(
-        job.id, array.job if array else 0, array.task if array else 0, place.step, job.name, job.restarts
+        job.id, array.job if array else 0, array.task if array else patterns.NO_VAL, place.step, job.name, job.restarts
     )
 
 

@@ -170,13 +170,35 @@ def test_a_name_is_that_of_the_request_and_fits() -> None:
     assert mark_of(long, ask()) == "uid-first/a-1"
 
 
+CLOCK = {"now": 1_795_000_000.5, "utc_offset": 3600}  # 2026-11-18T12:06:40 there
+
+
+@pytest.mark.parametrize(
+    ("begin", "made"),
+    [
+        ("now+1hour", "2026-11-18T12:06:40Z"),
+        ("16:00", "2026-11-18T15:00:00Z"),
+        ("tomorrow", "2026-11-18T23:00:00Z"),
+        ("2026-12-01T08:00:00", "2026-12-01T07:00:00Z"),
+        ("2026-12-01T08:00:00Z", "2026-12-01T08:00:00Z"),
+    ],
+)
+@pytest.mark.parametrize("in_script", [False, True])
+def test_it_may_begin_at_a_moment_by_the_clock_of_its_parents_node(begin: str, made: str, in_script: bool) -> None:
+    said = {"script": f"#!/bin/sh\n#SBATCH -b {begin}\n"} if in_script else {"options": ["-b", begin]}
+    assert manifest_of(parent(), ask(**said, **CLOCK), JOBS)["spec"]["notBefore"] == made
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another queue": ({"options": ["-p", "urgent"]}, "a job submits to its own queue, research"),
     "an array": ({"options": ["-a", "0-3"]}, "--array is for submissions from outside"),
     "a wait": ({"options": ["-W"]}, "--wait is for"),
     "a dry run": ({"options": ["--test-only"]}, "--test-only is for"),
     "a job of nobody": ({"options": ["-d", "afterok:99"]}, "there is no job 99 in namespace team"),
-    "a moment of a shell": ({"options": ["-b", "now+1hour"]}, "2026-12-01T08:00:00Z"),
+    "a moment that is none": ({"options": ["-b", "soon"], **CLOCK}, "soon is no time; write now+1hour"),
+    "a moment without a clock, of an older worker": ({"options": ["-b", "now+1hour"]}, "2026-12-01T08:00:00Z"),
+    "a moment by no clock": ({"options": ["-b", "16:00"], "now": 1e300}, "is no time"),
+    "a moment in no zone": ({"options": ["-b", "16:00"], **CLOCK, "utc_offset": 10**9}, "is no time"),
     "a file": ({"options": ["--export-file=x"]}, "cannot read it"),
     "an option that is none": ({"options": ["--foo"]}, "unrecognized option '--foo'"),
     "an option that is refused": ({"options": ["--uid=0"]}, "--uid 0"),

@@ -440,6 +440,9 @@ def test_sbatch_asks_the_operator_for_another_job(gang: SlurmGang) -> None:
     operator = Operator(gang, {"ok": True, "words": "", "jobId": 124})
     ran = gang.run("sbatch --dependency=afterok:123 -o next.out next.sh a 'b c'", SBATCH_PARTITION="gpu")
     assert (ran.stdout, ran.returncode) == ("Submitted batch job 124\n", 0), ran.stderr
+    clock = [operator.asked["body"].pop(name) for name in ("now", "utc_offset")]
+    assert clock[0] == pytest.approx(time.time(), abs=600)
+    assert clock[1] == time.localtime(clock[0]).tm_gmtoff
     assert operator.asked == {
         "kind": "submit",
         "body": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from typing import Dict, List, Mapping, NoReturn, Sequence
 
 from lockstep.slurm import scontrol
@@ -62,7 +63,9 @@ def body_of(found: Sequence[Found], words: List[str], environ: Mapping[str, str]
     """
     own: Dict[str, str] = {name: value for name, value in environ.items() if name.startswith("SBATCH_")}
     options = [f"--{name}" if value is None else f"--{name}={value}" for name, value in found]
-    body: JSON = {"options": options, "directory": os.getcwd(), "environment": own}
+    now = time.time()
+    clock = {"now": now, "utc_offset": time.localtime(now).tm_gmtoff}  # by which --begin is read
+    body: JSON = {"options": options, "directory": os.getcwd(), "environment": own, **clock}
     if any(name == "wrap" for name, _ in found):
         if words:
             raise OptionError("sbatch: fatal: Script arguments not permitted with --wrap option\n")
