@@ -201,7 +201,7 @@ def _moment(text: str, body: _Body) -> str:
             raise ValueError(text)
         zone = timezone(timedelta(seconds=body.utc_offset))
         return times.to_rfc3339(moments.moment(text, body.now, zone))
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError(f"{text} is no time; write now+1hour, 16:00, tomorrow or 2026-12-01T08:00:00Z") from None
 
 
