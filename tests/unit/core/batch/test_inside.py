@@ -199,7 +199,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a moment without a clock, of an older worker": ({"options": ["-b", "now+1hour"]}, "2026-12-01T08:00:00Z"),
     "a moment by no clock": ({"options": ["-b", "16:00"], "now": 1e300}, "is no time"),
     "a moment in no zone": ({"options": ["-b", "16:00"], **CLOCK, "utc_offset": 10**9}, "is no time"),
-    "a moment in no zone that any number has": ({"options": ["-b", "16:00"], **CLOCK, "utc_offset": 10**18}, "is no time"),
+    "a moment beyond all zones": ({"options": ["-b", "16:00"], **CLOCK, "utc_offset": 10**18}, "is no time"),
     "a file": ({"options": ["--export-file=x"]}, "cannot read it"),
     "an option that is none": ({"options": ["--foo"]}, "unrecognized option '--foo'"),
     "an option that is refused": ({"options": ["--uid=0"]}, "--uid 0"),
