@@ -58,6 +58,8 @@ NOISE = [
     "comm_traces/iteration_10/rank_0",
     "xla/module_0.jit_step.hlo.pb",
     "train.bin",
+    "train.npy",
+    "val.zip",
     "meta.pkl",
     *(SMALL := ("small.npy", "train.pt", "config.pt", "meta.safetensors")),
 ]
@@ -70,6 +72,9 @@ SAVES = {
     "last/weights.bin": "last",
     "lightning_logs/version_0/checkpoints/model.pth": "lightning_logs",
     "traced_model.pt": "traced_model.pt",
+    "train.pth.tar": "train.pth.tar",
+    "val.best.pt": "val.best.pt",
+    "train.epoch=3.ckpt": "train.epoch=3.ckpt",
 }
 # Larger than what says something of a program, and of no suffix that is known.
 LARGE = {
@@ -87,6 +92,7 @@ LARGE = {
     "last/config.pth": "last",
     "meta.safetensors": "meta.safetensors",
     "core.pt": "core.pt",
+    "train.h5": "train.h5",
     "step_30/state.npy": "step_30",
 }
 

@@ -13,15 +13,17 @@ _TENSORS = re.compile(
     r"|\.data-\d+-of-\d+$|^(?:checkpoint|ckpt|step|model)[-_]?\d+$",
     re.IGNORECASE,
 )
+# What a save and what describes a program may both be called: the suffix tells, and of weights the size.
+_EITHER = r"(?:config|meta|train|val|valid|validation|test|dataset)\."
+_WEIGHTS = r"(?:pt|pth|ckpt|safetensors|msgpack|keras|gguf|h5|hdf5|pdparams|pdopt|distcp)"
 _DESCRIPTIONS = re.compile(
     r"^(?:training_args|args|hparams|tokenizer|vocab)\.[a-z]+$"
-    r"|^(?:config|meta|train|val|valid|validation|test|dataset)\.(?:bin|pkl|npz|h5|hdf5)$"  # of data
+    rf"|^{_EITHER}(?!{_WEIGHTS}$)[a-z]+$"
     r"|(?:sentencepiece|spiece|spm|bpe)[\w.-]*\.model$"
     r"|^events\.|tfevents|^(?:logs?|stdout|stderr)$",
     re.IGNORECASE,
 )
-# Of a save as often as not: their size has to tell, whatever the suffix.
-_EITHER = re.compile(r"^(?:config|meta|train|val|valid|validation|test|dataset)\.", re.IGNORECASE)
+_BY_SIZE = re.compile(rf"^{_EITHER}{_WEIGHTS}$", re.IGNORECASE)
 _IN_PASSING = re.compile(
     r"(?:^|[._-])(?:tmp|temp|cached?|incomplete|memory_snapshot|profil(?:e|er|ing)|traces?)(?:[._-]|\d|$)"
     r"|\.part(?:ial)?(?:[._-]|$)|(?:^|[._-])pred(?:iction)?s?[._-]|xplane",
@@ -57,7 +59,7 @@ def is_tensors(name: str) -> bool:
 
 def is_a_save_by_name(name: str) -> bool:
     """The name alone says so: it is called as tensors are, and not as what describes a program is as well."""
-    return is_tensors(name) and not _EITHER.search(name)
+    return is_tensors(name) and not _BY_SIZE.search(name)
 
 
 def is_looked_into(directory: str) -> bool:
