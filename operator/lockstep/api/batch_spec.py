@@ -66,7 +66,8 @@ class BatchSpec(SpecModel):
     gid: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
     """Their group's, SLURM_JOB_GID."""
     options: Annotated[dict[str, Option], Field(max_length=128)] = Field(default_factory=dict)
-    """Options as they were typed, without their dashes; SLURM_* repeat some of them. They ask for nothing."""
+    """Options as they were typed, without their dashes; SLURM_* repeat some of them. They ask for nothing, but for
+    ``no-requeue``: once the script has begun, nothing but a person has it run again."""
     ntasks: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     """Tasks of a step that says none, where the submission said how many; SLURM_NTASKS."""
     memory_mib: Annotated[int, Field(ge=1, le=2**40)] | None = Field(default=None, alias="memoryMiB")

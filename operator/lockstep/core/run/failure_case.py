@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from lockstep.api.base.changes import changed
+from lockstep.api.recovery_spec import RecoverySpec
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import last_trained
 from lockstep.core.failures.actions import SAME_STEP, Case
@@ -13,6 +15,7 @@ from lockstep.core.model.quarantine import Save
 from lockstep.core.model.reasons import AttemptCause
 from lockstep.core.model.run_state import RunState
 from lockstep.core.run.backoff import allowed_without_progress
+from lockstep.core.run.requeueing import may_be_requeued
 from lockstep.core.run.roll_back import saved_step, trusted_steps
 
 MAY_LEAVE_ITS_NODE = frozenset({AttemptCause.STRAGGLER, AttemptCause.NAN, AttemptCause.LOSS_SPIKE})
@@ -30,7 +33,7 @@ def case_of(state: RunState, cause: Cause, lost: Sequence[Loss], attempt: int | 
     node = state.snapshot.nodes.get(cause.node)
     return Case(
         now=state.now,
-        recovery=state.spec.recovery,
+        recovery=_recovery(state),
         nodes=state.world,
         run=state.run.name,
         checkpoints=state.spec.checkpoint is not None,
@@ -59,6 +62,12 @@ def case_of(state: RunState, cause: Cause, lost: Sequence[Loss], attempt: int | 
         diverged_step=_first_bad_step(state, number, cause.kind),
         alike_before=_diverged_alike(state, number) if cause.kind in (AttemptCause.NAN, AttemptCause.LOSS_SPIKE) else 0,
     )
+
+
+def _recovery(state: RunState) -> RecoverySpec:
+    """A script that must not run twice is not started again, whatever else the spec says."""
+    recovery = state.spec.recovery
+    return recovery if may_be_requeued(state.run.spec) else changed(recovery, max_restarts=0)
 
 
 def _diverged_alike(state: RunState, attempt: int) -> int:

@@ -80,11 +80,12 @@ def end_long_hold(plan: PlanBuilder) -> bool:
     if not plan.reached(max(held.last_transition_time + LONGEST_HOLD, heard)):
         return False
     words = f"status was behind for {LONGEST_HOLD / 60:.0f} minutes ({held.message}); it queues again"
-    if not is_in_the_way:
+    reason, message = or_end(plan, StopReason.REQUEUED, words, unknown=True)
+    if not is_in_the_way and reason is StopReason.REQUEUED:
         _count_as_past(plan)
         plan.event(EventReason.STATUS_REBUILT, words, action=ActionWord.REBUILD_STATUS, warning=True)
         return False
-    stop_after_save(plan, *or_end(plan, StopReason.REQUEUED, words, unknown=True))
+    stop_after_save(plan, reason, message)
     return True
 
 

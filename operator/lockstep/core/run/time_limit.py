@@ -15,6 +15,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import Recorded, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.pods.gang import own_grace, termination_grace
+from lockstep.core.run.requeueing import ends_instead
 from lockstep.core.run.stopping import begin_stop, stop_after_save, why_without_save
 from lockstep.core.run.time_left import limit_of, time_is_over
 
@@ -69,7 +70,8 @@ def grace_of_ranks(state: RunState) -> int:
 
 def then_at_its_limit(state: RunState) -> tuple[StopReason, str]:
     """What becomes of the run then. It is no end for good where nobody can read whether it is to be one."""
-    if state.spec.on_time_limit.action == "Requeue" or state.run.spec_error:
+    again = state.spec.on_time_limit.action == "Requeue" or state.run.spec_error
+    if again and not ends_instead(state):
         return StopReason.REQUEUED, "it queues again"
     return StopReason.TIME_LIMIT, "it ends"
 

@@ -11,6 +11,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import StopReason
 from lockstep.core.model.worker_report import JobAsk
 from lockstep.core.run.asks import obey_asks
+from lockstep.core.run.regression import LONGEST_HOLD
 from lockstep.core.run.requeueing import may_be_requeued, or_end
 from lockstep.core.run.stopping import REQUEUES, begin_stop, stop_after_save
 from support import elastic_gangs
@@ -144,3 +145,33 @@ def test_a_gang_that_is_smaller_than_it_may_be_grows_only_if_its_script_may_run_
         w.train("llama", 5)
         w.pass_time(30, step=10)
     assert w.status("llama").attempt == attempt
+
+
+def test_a_lost_node_ends_it_whatever_else_its_spec_says_of_restarts() -> None:
+    w = running(2, spare=1, **ONCE)
+    w.fail_node(w.status("one").assignment.nodes[1])
+    w.settle()
+    assert ended(w) == StopReason.MAX_RESTARTS
+
+
+@pytest.mark.parametrize("why", ["its action is to queue again", "its spec cannot be read"])
+def test_its_time_limit_ends_it(why: str) -> None:
+    w = running(2, timeLimit="2m", **({"onTimeLimit": {"action": "Requeue"}} if "action" in why else {}), **ONCE)
+    if "read" in why:
+        w.runs["one"] = replace(w.runs["one"], spec_error="spec.podTemplate: is nested too deeply", generation=2)
+    w.pass_time(300, 10)
+    w.runs["one"] = replace(w.runs["one"], spec_error="", generation=3)
+    assert ended(w) == StopReason.TIME_LIMIT
+
+
+def test_one_whose_status_is_gone_and_of_which_failed_pods_are_left_ends() -> None:
+    w = running(2, **ONCE)
+    for rank in (0, 1):
+        w.fail_pod("one", rank)
+    w.reports.clear()
+    w.workers.clear()
+    w.wipe_status("one")
+    w.pass_time(2 * LONGEST_HOLD, 30)
+    assert all(pod.incarnation == 1 for pod in w.pods.values())
+    assert w.status("one").state == "Failed"
+    assert not_none(find(w.status("one"), "Finished")).reason == StopReason.NOT_REQUEUED
