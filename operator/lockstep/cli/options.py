@@ -17,6 +17,8 @@ from lockstep.api.base.durations import parse_duration
 from lockstep.cli import client
 from lockstep.cli.errors import UsageError
 
+_EMPTY_IN_KUBECTL = ("namespace", "context", "kubeconfig", "selector")
+
 
 def flag(shown: str, words: str | None = None, **bounds: Any) -> Any:
     """An option, named as in ``--namespace -n NAME``, and its help in words."""
@@ -27,13 +29,11 @@ def flag(shown: str, words: str | None = None, **bounds: Any) -> Any:
 
 def _not_empty(context: typer.Context, parameter: typer.CallbackParam, given: Any) -> Any:
     """What a flag was given. Raises UsageError on nothing, as a variable of the shell that is not set leaves it: to
-    take that for no flag would make another run than was meant."""
+    take that for no flag would make another run than was meant. kubectl's own flags are as in kubectl."""
     source = context.get_parameter_source(parameter.name or "")
-    if (
-        source is not None
-        and source.name == "COMMANDLINE"
-        and (given == "" or (isinstance(given, list) and "" in given))
-    ):
+    is_typed = source is not None and source.name == "COMMANDLINE"
+    values = given if isinstance(given, list) else [given]
+    if is_typed and "" in values and parameter.name not in _EMPTY_IN_KUBECTL:
         raise UsageError(f"{max(parameter.opts, key=len)} is empty", "give it a value, or leave it out")
     return given
 

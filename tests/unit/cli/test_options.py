@@ -67,8 +67,7 @@ def test_a_duration_that_is_none_is_refused_by_its_flag() -> None:
         ["submit", "run.yaml", "--code", ""],
         ["submit", "run.yaml", "--env", "A=1", "--env", ""],
         ["retry", "llama", "--name", ""],
-        ["cancel", "-l", ""],
-        ["queue", "-n", ""],
+        ["queue", "-q", ""],
     ],
 )
 def test_a_flag_without_a_value_as_of_a_variable_that_is_not_set_is_refused(
@@ -78,3 +77,9 @@ def test_a_flag_without_a_value_as_of_a_variable_that_is_not_set_is_refused(
         main(words)
     assert ended.value.code == 2
     assert " is empty\n  give it a value, or leave it out" in capsys.readouterr().err
+
+
+def test_flags_of_kubectl_may_be_empty_as_they_may_there(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["cancel", "-n", "", "--context", "", "-l", ""])
+    assert "is empty" not in capsys.readouterr().err

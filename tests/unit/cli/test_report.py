@@ -286,6 +286,9 @@ def test_since_is_in_the_past() -> None:
     for minutes in (-1, 1):
         clock = time.strftime("%H:%M", time.localtime(NOW + minutes * 60))
         assert 0 <= NOW - begin_of(clock, NOW) < DAY, "the last such"
+    for days in (-2, 2):
+        day = time.strftime("%m/%d", time.localtime(NOW + days * DAY))
+        assert 0 <= NOW - begin_of(day, NOW) < 367 * DAY, "the last such"
     for text in ("now+2h", "2999-01-01"):
         with pytest.raises(UsageError, match="is in the future"):
             begin_of(text, NOW)

@@ -94,6 +94,7 @@ def test_what_the_api_server_has_against_one_of_several_comes_before_any_is_crea
     with pytest.raises(CliError, match="there is a run run-1 in namespace team already"):
         submitted(server, monkeypatch, several(tmp_path / "runs.yaml", "", "", ""))
     assert not server.created
+    submit.refuse_any_wrong(server, read_manifests(str(tmp_path / "runs.yaml")), is_question=True)
 
 
 def test_two_of_one_name_in_a_manifest_are_refused_unless_they_are_for_two_namespaces(

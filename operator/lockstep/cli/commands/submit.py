@@ -91,7 +91,7 @@ def submit(
         note(f"queue {queue} adds {', '.join(added)}")
     if creates:
         submit.name_user(cluster, wanted)
-    submit.refuse_any_wrong(cluster, wanted, packed, look_up=not creation.no_wait)
+    submit.refuse_any_wrong(cluster, wanted, packed, look_up=not creation.no_wait, is_question=test_only)
     created = []
     for manifest in submit.each_in_its_namespace(cluster, wanted):
         if packed is not None and packed.to is not None and creates and not test_only:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,7 +153,7 @@ class Creation:
     def check(self, flags: Flags, schedule: Schedule) -> None:
         """Raise UsageError where flags contradict each other or mean nothing, before any cluster is asked."""
         flags.fields()
-        schedule.fields(now=0.0)
+        schedule.fields(time.time())
         if self.wait and self.no_wait:
             raise UsageError("--wait stays until the end, --no-wait not at all: leave one of them out")
         if self.test_only and (self.wait or self.dry_run != "none"):

@@ -52,10 +52,15 @@ def name_user(cluster: Cluster, manifests: Sequence[Json]) -> None:
 
 
 def refuse_any_wrong(
-    cluster: Cluster, manifests: Sequence[Json], packed: Packed | None = None, *, look_up: bool = True
+    cluster: Cluster,
+    manifests: Sequence[Json],
+    packed: Packed | None = None,
+    *,
+    look_up: bool = True,
+    is_question: bool = False,
 ) -> None:
     """Before any is created, raise CliError with all that is wrong with each: in itself, by its name, and to the API
-    server."""
+    server, unless it is but a question, which has a name of its own."""
     refusals, seen = list[CliError](), set[tuple[str, str]]()
     for manifest in each_in_its_namespace(cluster, manifests):
         name = manifest["metadata"].get("name")
@@ -65,7 +70,7 @@ def refuse_any_wrong(
             seen.add((cluster.namespace, str(name)))
             refuse_taken(cluster, manifest)
             refuse_wrong(cluster, manifest, look_up=look_up, made=code.made_for(manifest, packed))
-            if len(manifests) > 1:
+            if len(manifests) > 1 and not is_question:
                 create(cluster, manifest, dry_run=True)
         except (Unreachable, NoApiServer):
             raise

@@ -25,8 +25,8 @@ _DAY = timedelta(days=1)
 
 
 def moment(text: str, now: float, zone: Optional[tzinfo] = None, *, is_past: bool = False) -> float:
-    """Unix seconds: of a clock the next such, or the last one where ``is_past``; of a date its midnight. ``zone``: that
-    of this machine when left out.
+    """Unix seconds: of a clock, or of a day without its year, the next such, or the last one where ``is_past``; of any
+    other date its midnight. ``zone``: that of this machine when left out.
 
     Raises ValueError, also on what names a zone of its own.
     """
@@ -67,8 +67,8 @@ def _moment(text: str, now: float, zone: Optional[tzinfo], is_past: bool) -> flo
     made = (day or here).replace(hour=hour, minute=minute, second=second, microsecond=0)
     if day is None:
         made += ((made.timestamp() <= now) - is_past) * _DAY
-    elif made.timestamp() <= now and yearless:
-        made = made.replace(year=made.year + 1)
+    elif yearless:
+        made = made.replace(year=made.year + (made.timestamp() <= now) - is_past)
     return made.timestamp()
 
 
