@@ -43,7 +43,16 @@ def test_an_image_that_a_script_chooses_among_several_is_refused_with_the_remedy
         hoisted(f"{head}\nsrun --container-image={word} x")
 
 
-@pytest.mark.parametrize("head", ["I=a:1\nI=a:1", "I=a:1\nI='a:1'; export I=\"a:1\"", "I=${I:-a:1}\nexport I=a:1"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        "I=a:1\nI=a:1",
+        "I=a:1\nI='a:1'; export I=\"a:1\"",
+        "I=${I:-a:1}\nexport I=a:1",
+        'usage() { echo "usage (I=b:2)"; }\nI=a:1',
+        "die() { printf '{ I=b:2 }; I=c'; }; I=a:1",
+    ],
+)
 def test_an_image_that_a_script_says_twice_is_known(head: str) -> None:
     assert hoisted(f"{head}\nsrun --container-image=$I x") == "a:1"
 

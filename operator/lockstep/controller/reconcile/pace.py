@@ -19,7 +19,7 @@ Excess = Literal["Writes", "Pods", "Refused", "Events", "Processor"]
 
 WRITES_A_MINUTE, WRITES_AT_ONCE = 20, 60
 """Of status. A launch takes about six, a recovery as many. More where progress is to be written so often that it would
-take a third of them. What it waits for is told only while it has half of the latter left."""
+take a third of them. What it waits for is told only while it has 30 of the latter left."""
 PODS_A_MINUTE, PODS_AT_ONCE = 2, 6
 """Times the pods of its gang."""
 REFUSED_A_MINUTE, REFUSED_AT_ONCE = 6, 18

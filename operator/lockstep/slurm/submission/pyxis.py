@@ -14,7 +14,8 @@ MOST_OF_ALL = 16 * MOST_CHARACTERS  # in those of one script
 IMAGE, MOUNTS = "container-image", "container-mounts"
 _VALUE = r"((?:(?<=[=\s:,])\"[^\"\n]*\"|(?<=[=\s:,])'[^'\n]*'|\$\([^)\n]*\)?|[^\s\\;|&)\"'])+)"
 _ASSIGNMENT = re.compile(
-    r"(?:^|[;&|(){]|\b(?:then|else|do)\b)[^\S\n]*(?:export\s+|readonly\s+|declare\s+)?"
+    r"\"[^\"\n]*\"|'[^'\n]*'"  # what is quoted assigns nothing
+    r"|(?:^|[;&|(){]|\b(?:then|else|do)\b)[^\S\n]*(?:export\s+|readonly\s+|declare\s+)?"
     r"([A-Za-z_]\w*)=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;]*)",
     re.MULTILINE,
 )
@@ -67,7 +68,7 @@ def _assigned(joined: str) -> Dict[str, str]:
     """Variables by name. One that is given several values stands for itself: which of them counts, and when, only the
     running script knows."""
     known: Dict[str, str] = {}
-    for name, value in _ASSIGNMENT.findall(joined):
+    for name, value in filter(lambda found: found[0], _ASSIGNMENT.findall(joined)):
         own = _OWN_DEFAULT.fullmatch(value)
         value = own[2] if own and own[1] == name else value
         if value.strip("\"'") != known.setdefault(name, value).strip("\"'"):
