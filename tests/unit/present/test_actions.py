@@ -9,7 +9,8 @@ import pytest
 
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
-from lockstep.api.checkpoint_status import QuarantinedCheckpoint, SavedCheckpoint
+from lockstep.api.checkpoint_status import QuarantinedCheckpoint, SavedCheckpoint, UnrecognisedSave
+from lockstep.api.run_status import ProgressStatus
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.actions import DONE, Deed, Stakes, costs, open_to, patch
@@ -54,6 +55,7 @@ def saved(tier: str, step: int) -> SavedCheckpoint:
     return SavedCheckpoint(tier=tier, step=step, path=f"/x/a2/step-{step}")
 
 
+UNKNOWN = (UnrecognisedSave(tier="shared", path="/x/a2"),)
 BAD = (QuarantinedCheckpoint(tier="shared", step=400, reason="it failed"),)
 
 
@@ -150,6 +152,43 @@ def test_a_checkpoint_newer_than_the_last_step_costs_nothing() -> None:
         RUNNING, status=changed(RUNNING.status, checkpoint=changed(RUNNING.status.checkpoint, latest=latest))
     )
     assert "Where that fails, no step is lost." in " ".join(costs(Deed.CANCEL, ahead, Stakes()))
+
+
+def silent(*own: SavedCheckpoint, run: RunView = RUNNING, **checkpoint: Any) -> RunView:
+    """Its program reports no step."""
+    saves = changed(run.status.checkpoint, latest=own, resume=None, **checkpoint)
+    return replace(run, status=changed(run.status, progress=ProgressStatus(), checkpoint=saves))
+
+
+NO_START = parse_run(sample_runs.recovering() | {"status": sample_runs.recovering()["status"] | {"progress": {}}})
+AT_NOW = Stakes(listens=True, now=sample_runs.NOW)
+FAILS = "Where that fails, what it did since it "
+
+
+@pytest.mark.parametrize(
+    ("run", "stakes", "said"),
+    [
+        (silent(), AT_NOW, FAILS + "started (10m ago) is lost, as no checkpoint of it is known; it has reported no"),
+        (silent(saved("shared", 400)), AT_NOW, FAILS + "saved step 400 is lost; it has reported no step."),
+        (silent(saved("local", 410)), AT_NOW, FAILS + "started (10m ago) is lost, as it has none in a shared tier;"),
+        (silent(saved("shared", 400), quarantined=BAD), AT_NOW, "since the newest checkpoint before step 400, or its"),
+        (silent(unrecognised=UNKNOWN), AT_NOW, FAILS + "started (10m ago), or last saved, is lost; it has reported"),
+        (silent(run=UNSAVED), AT_NOW, "It does not save before it stops: what it did since it started (10m ago) is"),
+        (silent(), Stakes(step=0, listens=True), "Where that fails, no step is lost."),  # heard, and not yet in status
+        (silent(), Stakes(), FAILS + "started is lost"),
+        (NO_START, AT_NOW, "no step is lost."),  # nothing has run since
+    ],
+)
+def test_what_a_run_did_that_reports_no_step_is_not_called_nothing(run: RunView, stakes: Stakes, said: str) -> None:
+    told = " ".join(costs(Deed.CANCEL, run, stakes))
+    assert said in told
+    if "reported" in said:
+        assert "no step is" not in told
+
+
+def test_who_suspends_a_run_that_reports_no_step_is_told_that_it_repeats_what_it_did() -> None:
+    words = "what it did since it saved step 410 is to be repeated when it goes on; it has reported no step."
+    assert words in " ".join(costs(Deed.SUSPEND, silent(saved("local", 410)), AT_NOW))
 
 
 @pytest.mark.parametrize(("vacant", "held"), [((), 4), ((2,), 3)])
