@@ -13,7 +13,15 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.test_only import is_test_only
 from lockstep.core.model.tiers import LOCAL, SHARED
-from lockstep.core.run.way_back import begun_at, has_unknown, newest_trusted, on_disks_alone, passed_over
+from lockstep.core.run.way_back import (
+    begins,
+    begun_at,
+    has_unknown,
+    newest_trusted,
+    on_disks_alone,
+    passed_over,
+    retry_of,
+)
 from lockstep.present.amounts import ago, duration, plural
 from lockstep.present.runs import current_phase, nodes_held, queue_of
 
@@ -105,7 +113,7 @@ def costs(action: Deed, run: RunView, stakes: Stakes) -> Iterator[str]:
         case Deed.CANCEL:
             yield from _loses(run, stakes, "lost", SHARED)
             yield from _gives_back(nodes, stakes)
-            yield f"A cancelled run never goes on. {_what_stays(run)}"
+            yield f"A cancelled run never goes on. {_what_stays(run)}{_way_back(run)}"
 
 
 def _loses(run: RunView, stakes: Stakes, fate: str, *tiers: str) -> Iterator[str]:
@@ -208,9 +216,19 @@ def _what_stays(run: RunView) -> str:
         return f"Step {local} is on its nodes' own disks, which no other run can start from."
     if not checkpoint:
         return "It has no checkpoints that another run could start from."
+    if not (run.status.checkpoint.latest or run.status.checkpoint.previous_saves or has_unknown(run.status, SHARED)):
+        return "It has saved nothing so far that another run could start from."
     if checkpoint.shared is None:
         return "Its checkpoints are on its nodes' own disks, which no other run can start from."
     return "Its checkpoints stay, and another run may start from them."
+
+
+def _way_back(run: RunView) -> str:
+    """What the page offers once it has ended, and the command for the same."""
+    if run.spec is None or run.spec_error or is_test_only(run):
+        return ""
+    command = " ".join(filter(None, (retry_of(run), begins(run, run.status)[1])))
+    return f" Retry ({command}) makes a new run of it."
 
 
 def _seconds(seconds: float) -> str:

@@ -70,6 +70,12 @@ def passing_over(run: RunView, *, began: SavedCheckpoint | None, **checkpoint: A
     )
 
 
+def silent(*own: SavedCheckpoint, run: RunView = RUNNING, **checkpoint: Any) -> RunView:
+    """Its program reports no step."""
+    saves = changed(run.status.checkpoint, latest=own, resume=None, **checkpoint)
+    return replace(run, status=changed(run.status, progress=ProgressStatus(), checkpoint=saves))
+
+
 NEWER_ON_DISKS = with_saves(saved("shared", 400), saved("local", 410))
 ONLY_ON_DISKS = with_saves(saved("local", 410))
 NO_SHARED_TIER = with_spec(sample_runs.running(), checkpoint={"local": {"storage": "nvme"}})
@@ -121,9 +127,16 @@ def test_only_what_makes_sense_is_offered(run: RunView, words: str) -> None:
         (
             RUNNING,
             Stakes(),
-            "A cancelled run never goes on. Its checkpoints stay, and another run may start from them.",
+            "on. Its checkpoints stay, and another run may start from them. Retry (lockstep retry llama) makes a new",
         ),
-        (UNSAVED, Stakes(), "It has no checkpoints that another run could start from."),
+        (UNSAVED, Stakes(), "on. It has no checkpoints that another run could start from. Retry (lockstep"),
+        (
+            parse_run(sample_runs.pending()),
+            Stakes(),
+            "on. It has saved nothing so far that another run could start from.",
+        ),
+        (with_saves(), Stakes(), "on. It has saved nothing so far that another run could start from. Retry"),
+        (silent(unrecognised=UNKNOWN), Stakes(), "Its checkpoints stay, and another run may start from them."),
         (on_from_another(), Stakes(), "fails, 112 steps since step 300 are lost."),
         (
             on_from_another(RUNNING, saved("local", 410), from_disks=True),
@@ -131,7 +144,12 @@ def test_only_what_makes_sense_is_offered(run: RunView, words: str) -> None:
             "112 steps since step 300 are lost.",
         ),
         (NEWER_ON_DISKS, Stakes(), "12 steps since step 400 are lost."),
-        (NEWER_ON_DISKS, Stakes(), "on. Step 410 is on its nodes' own disks, which no other run can start from."),
+        (
+            NEWER_ON_DISKS,
+            Stakes(),
+            "on. Step 410 is on its nodes' own disks, which no other run can start from. Retry (lockstep retry llama)",
+        ),
+        (ONLY_ON_DISKS, Stakes(), "Retry (lockstep retry llama --fresh) makes a new run of it."),
         (ONLY_ON_DISKS, Stakes(), "all 412 steps of it are lost, as it has none in a shared tier."),
         (NO_SHARED_TIER, Stakes(), "Its checkpoints are on its nodes' own disks, which no other run can start from."),
         (
@@ -146,18 +164,17 @@ def test_cancelling_says_what_is_lost_and_who_takes_the_nodes(run: RunView, stak
     assert said in " ".join(costs(Deed.CANCEL, run, stakes))
 
 
+def test_what_was_to_run_never_is_not_said_to_be_retried() -> None:
+    asked = replace(parse_run(sample_runs.pending()), annotations={names.ANNOTATION_TEST_ONLY: "true"})
+    assert "Retry" not in " ".join(costs(Deed.CANCEL, asked, Stakes()))
+
+
 def test_a_checkpoint_newer_than_the_last_step_costs_nothing() -> None:
     latest = tuple(changed(saved, step=420) for saved in RUNNING.status.checkpoint.latest)
     ahead = replace(
         RUNNING, status=changed(RUNNING.status, checkpoint=changed(RUNNING.status.checkpoint, latest=latest))
     )
     assert "Where that fails, no step is lost." in " ".join(costs(Deed.CANCEL, ahead, Stakes()))
-
-
-def silent(*own: SavedCheckpoint, run: RunView = RUNNING, **checkpoint: Any) -> RunView:
-    """Its program reports no step."""
-    saves = changed(run.status.checkpoint, latest=own, resume=None, **checkpoint)
-    return replace(run, status=changed(run.status, progress=ProgressStatus(), checkpoint=saves))
 
 
 NO_START = parse_run(sample_runs.recovering() | {"status": sample_runs.recovering()["status"] | {"progress": {}}})
