@@ -9,6 +9,7 @@ from lockstep.controller.web.losses import Point
 from lockstep.controller.web.run import curve
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.worker_report import WorkerReport
+from lockstep.present.amounts import zone_named
 from lockstep.present.runs import completion, nodes_of, state_of
 
 MOST_RUNS = 4
@@ -28,6 +29,7 @@ def compare(sides: Sequence[Side], now: float) -> dict[str, Any]:
     return {"runs": [_side(side, now) for side in sides]}
 
 
+@zone_named()
 def _side(side: Side, now: float) -> dict[str, Any]:
     run = side.run
     state, reason = state_of(run)
