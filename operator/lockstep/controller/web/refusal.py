@@ -28,8 +28,8 @@ def of_api(error: KubeError, right: str, role: str, namespace: str) -> RefusalEr
     """What the API server answered to the viewer's own token. ``right``: what was tried needs it, ``role`` has it."""
     match error:
         case ApiError(status=401):  # it was good for this page a moment ago
-            words = "this token opens the page alone; sign in with one that the API server takes, as lockstep ui does"
-            return RefusalError(403, words)
+            remedy = "sign in with one that the API server takes, as lockstep ui does"
+            return RefusalError(403, f"this token is for the page alone, or has expired; {remedy}")
         case ApiError(status=403) if error.lacks_right:
             return RefusalError(403, f"you may not {right} in namespace {namespace}; ask for the role {role} there")
         case ApiError(status=429):

@@ -55,7 +55,7 @@ async def test_who_may_not_change_runs_is_refused_by_the_api_server(site: Visite
 async def test_a_token_for_the_page_alone_changes_nothing_and_stays_signed_in(site: Visited) -> None:
     site.api.may = {}
     status, words = await site.act("cancel")
-    assert (status, "opens the page alone" in words) == (403, True)  # 401 would sign the viewer out
+    assert (status, "is for the page alone, or has expired" in words) == (403, True)  # 401 would sign the viewer out
 
 
 @pytest.mark.parametrize(
