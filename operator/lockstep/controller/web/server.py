@@ -36,6 +36,7 @@ from lockstep.controller.workers.connections import Connections
 from lockstep.controller.workers.trust import Post
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.snapshot import RunView
+from lockstep.present.going_on import NEWEST
 
 log = logging.getLogger("lockstep.controller.web")
 
@@ -207,6 +208,8 @@ class WebPage:
         runs, reports = (*self._sources.runs(),), self._sources.reports(found.uid)
         next_name, now = retry.free_name(found, self._sources.run), self._clock.now()
         begin = retry.asked_about(request.query)
+        if not next_name:  # of what has not ended it tells nothing, and would make one question many
+            begin = NEWEST
 
         def offer() -> dict[str, Any]:
             seen = (each for each in runs if sight.sees(each.namespace))

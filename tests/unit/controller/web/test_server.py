@@ -248,6 +248,17 @@ async def test_however_many_look_the_map_is_made_once(site: Site, monkeypatch: p
     assert len(made) == 1
 
 
+async def test_where_a_retry_would_begin_is_no_question_about_a_run_that_goes_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    monkeypatch.setattr(server.deeds, "offered", lambda *given, **more: made.append(given[0].name) or [])
+    for name in ("llama-70b", "gpt2-debug"):
+        for step in range(3):
+            assert (await site.get(f"ui/api/runs/research/{name}/actions?step={step}", ADMIN))[0] == 200
+    assert made == ["llama-70b"] + ["gpt2-debug"] * 3
+
+
 async def test_who_asks_too_often_is_told_when_to_come_again(site: Site) -> None:
     answers = [await site.get("ui/api/me", TENANT) for _ in range(int(BURST) + 1)]
     assert [status for status, _, _ in answers] == [200] * int(BURST) + [429]
