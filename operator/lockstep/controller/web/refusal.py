@@ -7,6 +7,7 @@ from aiohttp import web
 
 from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome
 from lockstep.controller.web.strangers import TooManyStrangersError
+from lockstep.controller.web.threads import BusyError
 from lockstep.controller.workers.trust import ReviewUnavailableError, UnauthenticatedError
 
 log = logging.getLogger("lockstep.controller.web")
@@ -52,6 +53,8 @@ def answer(request: web.Request, error: Exception) -> web.Response:
             status, message, wait = 401, str(error), 0.0
         case TooManyStrangersError():
             status, message, wait = 429, str(error), error.seconds
+        case BusyError():
+            status, message, wait = 503, str(error), error.seconds
         case ReviewUnavailableError():
             status, message, wait = 503, str(error), 5.0
         case web.HTTPException():

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from lockstep.controller.web import fleet, server
+from lockstep.controller.web import fleet, server, threads
 from lockstep.controller.web.server import BURST, SHARED_SECONDS, WebPage
 from lockstep.controller.web.strangers import EACH_BURST
 from lockstep.controller.workers.listener import Listener
@@ -266,6 +266,14 @@ async def test_who_asks_too_often_is_told_when_to_come_again(site: Site) -> None
     assert (await site.get("ui/api/me", ADMIN))[0] == 200
     await site.clock.advance(5)
     assert (await site.get("ui/api/me", TENANT))[0] == 200
+
+
+async def test_who_asks_while_very_many_answers_are_waited_for_is_told_when_to_come_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "MOST_WAITING", 0)
+    status, said, body = await site.get("ui/api/fleet", ADMIN)
+    assert (status, int(said["Retry-After"]) >= 1, "busy" in body["message"]) == (503, True, True)
 
 
 async def test_strangers_are_told_apart_by_their_connection_and_not_by_what_they_say(site: Site) -> None:
