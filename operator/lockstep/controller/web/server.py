@@ -186,17 +186,24 @@ class WebPage:
         keys = list(dict.fromkeys(request.query.getall("run", [])))
         if not 1 <= len(keys) <= compare.MOST_RUNS:
             raise RefusalError(400, f"name up to {compare.MOST_RUNS} runs as run=NAMESPACE/NAME")
-        found = []
+        found, missing, refused = list[RunView](), list[Mapping[str, Any]](), list[RefusalError]()
         for key in keys:
             namespace, _, name = key.partition("/")
-            await self._admit_into(viewer, namespace, names.RUNS)
-            run = self._sources.run(namespace, name)
-            if run is None:
-                raise RefusalError(404, f"there is no run {name[:63]} in namespace {namespace}")
-            found.append(compare.Side(run, self._sources.reports(run.uid), self.losses.points(run.uid)))
-        question = ("compare", tuple(side.run.uid for side in found))
-        now = self._clock.now()
-        return self._reply(request, await self._shared(question, lambda: compare.compare(found, now)))
+            try:
+                await self._admit_into(viewer, namespace, names.RUNS)
+                found.append(self._found(namespace, name))
+            except RefusalError as error:  # the others can be compared all the same
+                refused.append(error)
+                missing.append({"run": key, "status": error.status, "message": str(error)})
+        if not found:
+            raise refused[0]
+        # Each by itself, so that in whatever company it is one answer; what is left is to put them together.
+        sides = [orjson.Fragment(side.body) for side in await asyncio.gather(*map(self._side, found))]
+        return self._reply(request, await asyncio.to_thread(_encoded, {"runs": sides, "missing": missing}))
+
+    async def _side(self, run: RunView) -> _Answer:
+        facts, now = compare.Facts(run, self._sources.reports(run.uid), self.losses.points(run.uid)), self._clock.now()
+        return await self._shared(("side", run.uid), lambda: compare.side(facts, now))
 
     # -- by the viewer's own token --------------------------------------------------------------
 
@@ -274,10 +281,13 @@ class WebPage:
     async def _admit_to_run(self, request: web.Request) -> tuple[Viewer, RunView]:
         """Who asks for one run, and the run."""
         viewer, namespace, name = await self._admit_to(request, names.RUNS)
+        return viewer, self._found(namespace, name)
+
+    def _found(self, namespace: str, name: str) -> RunView:
         found = self._sources.run(namespace, name)
         if found is None:
             raise RefusalError(404, f"there is no run {name[:63]} in namespace {namespace}")
-        return viewer, found
+        return found
 
     async def _sight(self, viewer: Viewer) -> Sight:
         async def find_out() -> Sight:

@@ -31,8 +31,8 @@ def test_runs_that_are_compared_are_done_when_their_own_pages_say() -> None:
     ends = replace(OWN, status=changed(OWN.status, progress=progress))
     words = paged(ends)["completion"]
     assert words.startswith("in ")
-    sides = [compare.Side(each, {}, ()) for each in (ends, OWN)]
-    assert [side["completion"] for side in compare.compare(sides, NOW)["runs"]] == [words, ""]
+    sides = [compare.side(compare.Facts(each, {}, ()), NOW) for each in (ends, OWN)]
+    assert [side["completion"] for side in sides] == [words, ""]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_time_of_the_operators_clock_has_its_zone(zone: str, words: str, monke
         progress = changed(OWN.status.progress, total_steps=1000, expected_end=NOW + 7800)
         ends = replace(OWN, status=changed(OWN.status, progress=progress))
         told = paged(ends)
-        [side] = compare.compare([compare.Side(ends, {}, ())], NOW)["runs"]
+        side = compare.side(compare.Facts(ends, {}, ()), NOW)
         assert all(words in said for said in (told["completion"], side["completion"], " ".join(told["sentences"])))
         assert "UTC" not in completion(ends, NOW)  # in a terminal it is the reader's own
     finally:

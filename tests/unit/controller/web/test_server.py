@@ -1,6 +1,7 @@
 """The web page over HTTP: what is served, to whom, and what turns a request away. Only the reviews are a fake."""
 
 import asyncio
+import itertools
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -11,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from lockstep.controller.web import fleet, server, threads
+from lockstep.controller.web import compare, fleet, server, threads
 from lockstep.controller.web.server import BURST, SHARED_SECONDS, WebPage
 from lockstep.controller.web.strangers import EACH_BURST
 from lockstep.controller.workers.listener import Listener
@@ -196,8 +197,8 @@ async def test_what_one_viewer_is_answered_is_never_another_viewers_answer(site:
     ("asked", "status"),
     [
         ("run=research/llama-70b&run=research/vision-l", 200),
-        ("run=research/llama-70b&run=products/moe-16x", 403),
-        ("run=research/llama-70b&run=products/none", 403),  # whether there is one or not
+        ("run=products/moe-16x", 403),
+        ("run=products/moe-16x&run=research/none", 403),
         ("run=research/none", 404),
         ("run=llama-70b", 403),
         ("run=/llama-70b", 403),
@@ -206,11 +207,34 @@ async def test_what_one_viewer_is_answered_is_never_another_viewers_answer(site:
         ("&".join(f"run=research/r{i}" for i in range(5)), 400),
     ],
 )
-async def test_runs_are_compared_by_who_may_read_all_of_them(site: Site, asked: str, status: int) -> None:
+async def test_runs_are_compared_by_who_may_read_them(site: Site, asked: str, status: int) -> None:
     got, _, body = await site.get(f"ui/api/compare?{asked}", TENANT)
     assert got == status
     if status == 200:
         assert [run["name"] for run in body["runs"]] == ["llama-70b", "vision-l"]
+        assert body["missing"] == []
+
+
+async def test_a_run_that_is_gone_or_may_not_be_read_is_missing_beside_those_that_are_compared(site: Site) -> None:
+    one, none = "run=research/llama-70b", "run=research/none"
+    status, _, body = await site.get(f"ui/api/compare?run=products/moe-16x&{one}&{none}", TENANT)
+    assert (status, [run["name"] for run in body["runs"]]) == (200, ["llama-70b"])
+    told = [(each["run"], each["status"]) for each in body["missing"]]
+    assert told == [("products/moe-16x", 403), ("research/none", 404)]
+    assert "role view" in body["missing"][0]["message"]
+    absent = (await site.get(f"ui/api/compare?run=products/none&{one}", TENANT))[2]["missing"][0]
+    assert absent["message"] == body["missing"][0]["message"]  # whether there is one or not
+
+
+async def test_each_run_is_made_ready_once_however_it_is_compared(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    real = compare.side
+    monkeypatch.setattr(compare, "side", lambda facts, now: made.append(facts.run.name) or real(facts, now))
+    names = ("llama-70b", "vision-l", "ablation-lr")
+    for asked in itertools.permutations(names):
+        _, _, body = await site.get("ui/api/compare?" + "&".join(f"run=research/{name}" for name in asked), TENANT)
+        assert [run["name"] for run in body["runs"]] == [*asked]
+    assert sorted(made) == sorted(names)
 
 
 async def test_a_namespace_that_may_not_be_read_answers_the_same_whatever_is_in_it(site: Site) -> None:
