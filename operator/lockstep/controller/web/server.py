@@ -21,7 +21,7 @@ from aiohttp import web
 from lockstep.api.base import names
 from lockstep.controller.kube.caller import CallerApi
 from lockstep.controller.runtime.clock import Clock, SystemClock
-from lockstep.controller.runtime.ratelimit import RateLimit
+from lockstep.controller.runtime.ratelimit import RateLimit, block
 from lockstep.controller.web import array, assets, compare, deeds, fleet, logs, queue, refusal, retry, stacks
 from lockstep.controller.web import run as one_run
 from lockstep.controller.web.access import Door, Sight, Viewer
@@ -48,7 +48,8 @@ SHARED_SECONDS = 2.0
 MOST_ANSWERS = 64
 MOST_VIEWERS = 1024
 MOST_CONNECTIONS = 1024
-"""Of one address: that of a proxy stands for many people."""
+"""Of one address: that of a proxy stands for many people. Of IPv6 a /64 is one: a machine has as many as it likes."""
+ALL_CONNECTIONS = 4096
 PER_SECOND, BURST = 5.0, 40.0
 """Requests of one viewer."""
 SEND_SECONDS = 10.0
@@ -91,7 +92,7 @@ class WebPage:
         self._pace = RateLimit(clock, per_second=PER_SECOND, burst=BURST)
         self.losses = Losses(sources.runs, sources.reports, clock)
         self._assets = assets.load()
-        self.connections = Connections(clock, per_sender=MOST_CONNECTIONS)
+        self.connections = Connections(clock, per_sender=MOST_CONNECTIONS, proven=ALL_CONNECTIONS, peers=block)
         """Of whoever serves the application: any request proves whose one is."""
         self._sights: Memo[Sight] = Memo(clock, most=MOST_VIEWERS, seconds=lambda _: SHARED_SECONDS)
         self._fleet: Memo[fleet.Fleet] = Memo(clock, most=1, seconds=lambda _: SHARED_SECONDS)
@@ -332,15 +333,15 @@ class WebPage:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        sender = request.remote or ""
-        if self.connections.prove(sender, request.protocol, sender):
+        address = request.remote or ""
+        if self.connections.prove(address, request.protocol, block(address)):
             try:
                 response = await handler(request)
             except Exception as error:
                 response = refusal.answer(request, error)
         else:
             response = refusal.answer(
-                request, RefusalError(429, "too many connections from one address", retry_after=5)
+                request, RefusalError(429, "too many connections from your address, or from all", retry_after=5)
             )
             response.force_close()
         if response.prepared:  # a stream, which has seen to itself

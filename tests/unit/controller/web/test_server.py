@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
 from lockstep.controller.web import compare, fleet, server, threads
 from lockstep.controller.web.server import BURST, SHARED_SECONDS, WebPage
@@ -369,3 +371,24 @@ async def test_one_address_has_room_for_many_people_and_not_for_any_number(
     assert (await site.get("ui/api/me", ADMIN))[0] == 200
     async with aiohttp.ClientSession() as another, another.get(f"{site.url}/ui/api/me", headers=ADMIN) as answer:
         assert answer.status == 429
+
+
+async def test_one_machine_does_not_hold_any_number_of_connections_by_its_many_addresses(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = site.page.connections
+    monkeypatch.setattr(book, "_per_sender", 2)
+
+    async def comes_from(address: str) -> int:
+        transport = Mock(get_extra_info=lambda name, default=None: (address, 1) if name == "peername" else default)
+        request = make_mocked_request("GET", "/ui/", transport=transport)
+        handshake = asyncio.create_task(asyncio.sleep(0))
+        book.open(address, request.protocol, handshake)
+        await handshake
+        return (await site.page._guard(request, site.page._asset)).status
+
+    assert [await comes_from(f"2001:db8::{i}") for i in range(3)] == [200, 200, 429]
+    assert [await comes_from(address) for address in ("2001:db8:0:1::1", "192.0.2.1")] == [200, 200]
+    monkeypatch.setattr(book, "_proven_room", 4)
+    assert await comes_from("192.0.2.2") == 200
+    assert (len(book), book.cut) == (4 + 1, 1)  # one was refused, and is on its way out
