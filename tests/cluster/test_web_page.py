@@ -168,7 +168,7 @@ def test_runs_are_changed_and_logs_read_by_who_may_and_by_no_right_of_the_operat
         kubectl("-n", namespace, "create", "rolebinding", "editor", "--clusterrole=lockstep-edit", account)
         page_alone = page.visitor(namespace, ["lockstep-web"])
         status, words = page_alone.get(f"{address}/actions/suspend", {"uid": uid})
-        assert (status, "opens the page alone" in words["message"]) == (403, True)
+        assert (status, "is for the page alone" in words["message"]) == (403, True)
         assert page_alone.get(f"{address}/ranks/0/log")[0] == 403
         assert reader.get(f"{address}/ranks/0/log")[0] != 403  # simulated pods have none
         assert not site.cluster.api.get(run.path)["spec"].get("suspend")

@@ -52,9 +52,9 @@ class Visited:
         async with self.session.get(f"{self.url}/{path}", headers={"X-Lockstep-Token": token}) as answer:
             return answer.status, await answer.json()
 
-    def follow(self, rank: int | str = 0, token: str = "admin") -> Any:
+    def follow(self, rank: int | str = 0, token: str = "admin", run: str = RUN) -> Any:
         """A log as it comes."""
-        return self.session.get(f"{self.url}/{RUN}/ranks/{rank}/log", headers={"X-Lockstep-Token": token})
+        return self.session.get(f"{self.url}/{run}/ranks/{rank}/log", headers={"X-Lockstep-Token": token})
 
 
 @asynccontextmanager

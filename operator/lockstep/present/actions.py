@@ -13,8 +13,16 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.test_only import is_test_only
 from lockstep.core.model.tiers import LOCAL, SHARED
-from lockstep.core.run.way_back import begun_at, newest_trusted, on_disks_alone, passed_over
-from lockstep.present.amounts import duration, plural
+from lockstep.core.run.way_back import (
+    begins,
+    begun_at,
+    has_unknown,
+    newest_trusted,
+    on_disks_alone,
+    passed_over,
+    retry_of,
+)
+from lockstep.present.amounts import ago, duration, plural
 from lockstep.present.runs import current_phase, nodes_held, queue_of
 
 _NAMED = 3
@@ -34,13 +42,14 @@ class Deed(StrEnum):
 class Stakes:
     """What status does not say. ``listens``: a process asks for saves; None: not known. ``step_seconds`` and
     ``block_seconds``: of a step and a save; 0: not measured. ``waiting``: who waits for nodes of it, as far as whoever
-    asks may know; ``step``: the newest one that was heard of."""
+    asks may know; ``step``: the newest one that was heard of; None: of none. ``now``: 0: no ages are told."""
 
-    step: int = 0
+    step: int | None = None
     listens: bool | None = None
     step_seconds: float = 0.0
     block_seconds: float = 0.0
     waiting: Sequence[str] = ()
+    now: float = 0.0
 
 
 def open_to(run: RunView) -> tuple[Deed, ...]:
@@ -104,25 +113,27 @@ def costs(action: Deed, run: RunView, stakes: Stakes) -> Iterator[str]:
         case Deed.CANCEL:
             yield from _loses(run, stakes, "lost", SHARED)
             yield from _gives_back(nodes, stakes)
-            yield f"A cancelled run never goes on. {_what_stays(run)}"
+            yield f"A cancelled run never goes on. {_what_stays(run)}{_way_back(run)}"
 
 
 def _loses(run: RunView, stakes: Stakes, fate: str, *tiers: str) -> Iterator[str]:
     """Its steps since the newest checkpoint that counts, one in ``tiers``, and whether it saves before it stops."""
     phase = current_phase(run)
     trains = phase in (Phase.RUNNING, Phase.LAUNCHING, Phase.RECOVERING, Phase.STOPPING)
-    reached = max(stakes.step, run.status.progress.step) if trains else newest_trusted(run, LOCAL, SHARED) or 0
+    reached = max(stakes.step or 0, run.status.progress.step) if trains else newest_trusted(run, LOCAL, SHARED) or 0
     saved, wrong = newest_trusted(run, *tiers), passed_over(run.status, *tiers)
     since = saved if saved is not None else begun_at(run)
     steps = max(0, reached - (since or 0))
     took = f" (about {duration(steps * stakes.step_seconds)})" if steps and stakes.step_seconds else ""
     verb = "is" if steps == 1 else "are"
-    if not steps:
+    why = "it has none in a shared tier" if run.status.checkpoint.latest else "no checkpoint of it is known"
+    if trains and stakes.step is None and run.status.progress.time is None and _has_begun(run, phase):
+        what = f"what it did since {_last_kept(run, stakes.now, why, fate, *tiers)}; it has reported no step"
+    elif not steps:
         what = f"no step is {fate}"
     elif saved is None and wrong is not None:
         what = f"its steps since the newest checkpoint before step {wrong.step}, or its start, are {fate}"
     elif since is None:
-        why = "it has none in a shared tier" if run.status.checkpoint.latest else "no checkpoint of it is known"
         what = f"all {plural(steps, 'step')} of it{took} {verb} {fate}, as {why}"
     else:
         what = f"{plural(steps, 'step')} since step {since}{took} {verb} {fate}"
@@ -138,6 +149,32 @@ def _loses(run: RunView, stakes: Stakes, fate: str, *tiers: str) -> Iterator[str
         yield f"All ranks are asked to save first. Where that fails, {what}."
     else:
         yield f"{'No process of it asks for saves' if saves else 'It does not save before it stops'}: {what}."
+
+
+def _has_begun(run: RunView, phase: Phase) -> bool:
+    """Something has run that may be lost: between two attempts what went before is lost already."""
+    return phase in (Phase.RUNNING, Phase.STOPPING) or _started(run) is not None
+
+
+def _started(run: RunView) -> float | None:
+    """When the attempt began that goes on."""
+    last = run.status.attempts[-1] if run.status.attempts else None
+    goes_on = last is not None and last.number == run.status.attempt and last.ended_at is None
+    return last.started_at if last is not None and goes_on else None
+
+
+def _last_kept(run: RunView, now: float, why: str, fate: str, *tiers: str) -> str:
+    """From when on, what becomes of it, and ``why``: of a run whose program tells no steps nothing can be counted."""
+    saved, wrong = newest_trusted(run, *tiers), passed_over(run.status, *tiers)
+    if saved is not None:
+        return f"it saved step {saved} is {fate}"
+    if wrong is not None:
+        return f"the newest checkpoint before step {wrong.step}, or its start, is {fate}"
+    started = _started(run)
+    age = f" ({ago(started, now)})" if started is not None and now else ""
+    if any(has_unknown(run.status, tier) for tier in tiers):
+        return f"it started{age}, or last saved, is {fate}"
+    return f"it started{age} is {fate}, as {why}"
 
 
 def _gives_back(nodes: int, stakes: Stakes) -> Iterator[str]:
@@ -179,9 +216,19 @@ def _what_stays(run: RunView) -> str:
         return f"Step {local} is on its nodes' own disks, which no other run can start from."
     if not checkpoint:
         return "It has no checkpoints that another run could start from."
+    if not (run.status.checkpoint.latest or run.status.checkpoint.previous_saves or has_unknown(run.status, SHARED)):
+        return "It has saved nothing so far that another run could start from."
     if checkpoint.shared is None:
         return "Its checkpoints are on its nodes' own disks, which no other run can start from."
     return "Its checkpoints stay, and another run may start from them."
+
+
+def _way_back(run: RunView) -> str:
+    """What the page offers once it has ended, and the command for the same."""
+    if run.spec is None or run.spec_error or is_test_only(run):
+        return ""
+    command = " ".join(filter(None, (retry_of(run), begins(run, run.status)[1])))
+    return f" Retry ({command}) makes a new run of it."
 
 
 def _seconds(seconds: float) -> str:

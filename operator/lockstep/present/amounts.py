@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from lockstep.core.model.plural import plural as plural
 
 NONE = "-"
 """Stands where there is nothing to say."""
+_zone_is_named = ContextVar("_zone_is_named", default=False)
 
 
 def duration(seconds: float) -> str:
@@ -40,5 +44,22 @@ def moment(at: float, now: float) -> str:
 
 
 def local_time(at: float) -> str:
-    """As squeue writes times."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
+    """As squeue writes times; with its zone inside ``zone_named``."""
+    local = time.localtime(at)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", local) + (f" {_zone(local.tm_gmtoff)}" if _zone_is_named.get() else "")
+
+
+@contextmanager
+def zone_named() -> Iterator[None]:
+    """Have local times tell their zone, as ``UTC+5:30``, for whoever may read them elsewhere than this process runs."""
+    before = _zone_is_named.set(True)
+    try:
+        yield
+    finally:
+        _zone_is_named.reset(before)
+
+
+def _zone(seconds_ahead: int) -> str:
+    hours, minutes = divmod(abs(seconds_ahead) // 60, 60)
+    sign = "-" if seconds_ahead < 0 else "+"
+    return "UTC" + (f"{sign}{hours}{f':{minutes:02}' if minutes else ''}" if seconds_ahead else "")

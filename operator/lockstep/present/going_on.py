@@ -127,6 +127,12 @@ def _repeats(run: RunView, saved: int | None, begin: Beginning) -> str:
     begun = begun_at(run) or 0
     if begin.fresh:
         saved, begun = None, 0
+    if run.status.progress.time is None and not run.status.progress.step and run.status.attempts:
+        # Nobody can count what its program did not tell; it may be days.
+        since = f" since step {saved}" if saved is not None else ""
+        if not since and not begin.fresh and has_unknown(run.status, SHARED):
+            since = " since it last saved"
+        return f"Whatever it did{since} is lost, to be repeated: it reported no step."
     steps = max(0, run.status.progress.step - (begun if saved is None else saved))
     if not steps:
         return "No step is lost."

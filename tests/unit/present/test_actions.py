@@ -9,7 +9,8 @@ import pytest
 
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
-from lockstep.api.checkpoint_status import QuarantinedCheckpoint, SavedCheckpoint
+from lockstep.api.checkpoint_status import QuarantinedCheckpoint, SavedCheckpoint, UnrecognisedSave
+from lockstep.api.run_status import ProgressStatus
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.actions import DONE, Deed, Stakes, costs, open_to, patch
@@ -54,6 +55,7 @@ def saved(tier: str, step: int) -> SavedCheckpoint:
     return SavedCheckpoint(tier=tier, step=step, path=f"/x/a2/step-{step}")
 
 
+UNKNOWN = (UnrecognisedSave(tier="shared", path="/x/a2"),)
 BAD = (QuarantinedCheckpoint(tier="shared", step=400, reason="it failed"),)
 
 
@@ -66,6 +68,12 @@ def passing_over(run: RunView, *, began: SavedCheckpoint | None, **checkpoint: A
     return replace(
         run, status=changed(run.status, checkpoint=changed(run.status.checkpoint, resume=began, **checkpoint))
     )
+
+
+def silent(*own: SavedCheckpoint, run: RunView = RUNNING, **checkpoint: Any) -> RunView:
+    """Its program reports no step."""
+    saves = changed(run.status.checkpoint, latest=own, resume=None, **checkpoint)
+    return replace(run, status=changed(run.status, progress=ProgressStatus(), checkpoint=saves))
 
 
 NEWER_ON_DISKS = with_saves(saved("shared", 400), saved("local", 410))
@@ -119,9 +127,16 @@ def test_only_what_makes_sense_is_offered(run: RunView, words: str) -> None:
         (
             RUNNING,
             Stakes(),
-            "A cancelled run never goes on. Its checkpoints stay, and another run may start from them.",
+            "on. Its checkpoints stay, and another run may start from them. Retry (lockstep retry llama) makes a new",
         ),
-        (UNSAVED, Stakes(), "It has no checkpoints that another run could start from."),
+        (UNSAVED, Stakes(), "on. It has no checkpoints that another run could start from. Retry (lockstep"),
+        (
+            parse_run(sample_runs.pending()),
+            Stakes(),
+            "on. It has saved nothing so far that another run could start from.",
+        ),
+        (with_saves(), Stakes(), "on. It has saved nothing so far that another run could start from. Retry"),
+        (silent(unrecognised=UNKNOWN), Stakes(), "Its checkpoints stay, and another run may start from them."),
         (on_from_another(), Stakes(), "fails, 112 steps since step 300 are lost."),
         (
             on_from_another(RUNNING, saved("local", 410), from_disks=True),
@@ -129,7 +144,12 @@ def test_only_what_makes_sense_is_offered(run: RunView, words: str) -> None:
             "112 steps since step 300 are lost.",
         ),
         (NEWER_ON_DISKS, Stakes(), "12 steps since step 400 are lost."),
-        (NEWER_ON_DISKS, Stakes(), "on. Step 410 is on its nodes' own disks, which no other run can start from."),
+        (
+            NEWER_ON_DISKS,
+            Stakes(),
+            "on. Step 410 is on its nodes' own disks, which no other run can start from. Retry (lockstep retry llama)",
+        ),
+        (ONLY_ON_DISKS, Stakes(), "Retry (lockstep retry llama --fresh) makes a new run of it."),
         (ONLY_ON_DISKS, Stakes(), "all 412 steps of it are lost, as it has none in a shared tier."),
         (NO_SHARED_TIER, Stakes(), "Its checkpoints are on its nodes' own disks, which no other run can start from."),
         (
@@ -144,12 +164,48 @@ def test_cancelling_says_what_is_lost_and_who_takes_the_nodes(run: RunView, stak
     assert said in " ".join(costs(Deed.CANCEL, run, stakes))
 
 
+def test_what_was_to_run_never_is_not_said_to_be_retried() -> None:
+    asked = replace(parse_run(sample_runs.pending()), annotations={names.ANNOTATION_TEST_ONLY: "true"})
+    assert "Retry" not in " ".join(costs(Deed.CANCEL, asked, Stakes()))
+
+
 def test_a_checkpoint_newer_than_the_last_step_costs_nothing() -> None:
     latest = tuple(changed(saved, step=420) for saved in RUNNING.status.checkpoint.latest)
     ahead = replace(
         RUNNING, status=changed(RUNNING.status, checkpoint=changed(RUNNING.status.checkpoint, latest=latest))
     )
     assert "Where that fails, no step is lost." in " ".join(costs(Deed.CANCEL, ahead, Stakes()))
+
+
+NO_START = parse_run(sample_runs.recovering() | {"status": sample_runs.recovering()["status"] | {"progress": {}}})
+AT_NOW = Stakes(listens=True, now=sample_runs.NOW)
+FAILS = "Where that fails, what it did since it "
+
+
+@pytest.mark.parametrize(
+    ("run", "stakes", "said"),
+    [
+        (silent(), AT_NOW, FAILS + "started (10m ago) is lost, as no checkpoint of it is known; it has reported no"),
+        (silent(saved("shared", 400)), AT_NOW, FAILS + "saved step 400 is lost; it has reported no step."),
+        (silent(saved("local", 410)), AT_NOW, FAILS + "started (10m ago) is lost, as it has none in a shared tier;"),
+        (silent(saved("shared", 400), quarantined=BAD), AT_NOW, "since the newest checkpoint before step 400, or its"),
+        (silent(unrecognised=UNKNOWN), AT_NOW, FAILS + "started (10m ago), or last saved, is lost; it has reported"),
+        (silent(run=UNSAVED), AT_NOW, "It does not save before it stops: what it did since it started (10m ago) is"),
+        (silent(), Stakes(step=0, listens=True), "Where that fails, no step is lost."),  # heard, and not yet in status
+        (silent(), Stakes(), FAILS + "started is lost"),
+        (NO_START, AT_NOW, "no step is lost."),  # nothing has run since
+    ],
+)
+def test_what_a_run_did_that_reports_no_step_is_not_called_nothing(run: RunView, stakes: Stakes, said: str) -> None:
+    told = " ".join(costs(Deed.CANCEL, run, stakes))
+    assert said in told
+    if "reported" in said:
+        assert "no step is" not in told
+
+
+def test_who_suspends_a_run_that_reports_no_step_is_told_that_it_repeats_what_it_did() -> None:
+    words = "what it did since it saved step 410 is to be repeated when it goes on; it has reported no step."
+    assert words in " ".join(costs(Deed.SUSPEND, silent(saved("local", 410)), AT_NOW))
 
 
 @pytest.mark.parametrize(("vacant", "held"), [((), 4), ((2,), 3)])

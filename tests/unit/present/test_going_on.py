@@ -11,7 +11,7 @@ from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.run.way_back import begins
 from lockstep.present import code_maps, going_on
-from lockstep.present.going_on import Beginning, CannotGoOnError
+from lockstep.present.going_on import NEWEST, Beginning, CannotGoOnError
 from support import sample_runs
 
 NOW = sample_runs.NOW
@@ -70,6 +70,36 @@ def test_the_new_run_has_the_next_name_that_is_free(name: str, taken: str, next_
 )
 def test_before_a_retry_it_is_said_from_where_it_goes_on_and_what_is_lost(run: RunView, said: str) -> None:
     assert said in " ".join(going_on.preview(run, "llama-r2", NOW))
+
+
+SAVED_400 = "Whatever it did since step 400 is lost, to be repeated: it reported no step."
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "begin", "said"),
+    [
+        (None, NEWEST, SAVED_400),
+        (None, Beginning(step=300), "Whatever it did since step 300 is lost, to be repeated: it"),
+        (None, Beginning(fresh=True), "Whatever it did is lost, to be repeated: it"),
+        ({}, NEWEST, "Whatever it did is lost, to be repeated: it"),
+        (
+            {"unrecognised": [{"tier": "shared", "path": "/x/a2"}]},
+            NEWEST,
+            "Whatever it did since it last saved is lost",
+        ),
+    ],
+)
+def test_what_a_run_did_that_reported_no_step_is_not_called_nothing(
+    checkpoint: dict[str, Any] | None, begin: Beginning, said: str
+) -> None:
+    told = " ".join(going_on.preview(ended(checkpoint=checkpoint, progress={}), "llama-r2", NOW, begin))
+    assert said in told
+    assert "No step is lost" not in told
+
+
+def test_a_run_that_never_began_lost_nothing() -> None:
+    run = ended(checkpoint={}, progress={}, attempts=[], attempt=0)
+    assert "No step is lost." in " ".join(going_on.preview(run, "llama-r2", NOW))
 
 
 def test_what_was_cancelled_is_not_said_to_need_mending() -> None:

@@ -9,27 +9,25 @@ from lockstep.controller.web.losses import Point
 from lockstep.controller.web.run import curve
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.worker_report import WorkerReport
+from lockstep.present.amounts import zone_named
 from lockstep.present.runs import completion, nodes_of, state_of
 
 MOST_RUNS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """One of them."""
+class Facts:
+    """What one of them is made from."""
 
     run: RunView
     reports: Mapping[int, WorkerReport]
     losses: Sequence[Point]
 
 
-def compare(sides: Sequence[Side], now: float) -> dict[str, Any]:
-    """For somebody who may read all of them."""
-    return {"runs": [_side(side, now) for side in sides]}
-
-
-def _side(side: Side, now: float) -> dict[str, Any]:
-    run = side.run
+@zone_named()
+def side(facts: Facts, now: float) -> dict[str, Any]:
+    """One of them, for somebody who may read it."""
+    run = facts.run
     state, reason = state_of(run)
     return {
         "namespace": run.namespace,
@@ -40,7 +38,7 @@ def _side(side: Side, now: float) -> dict[str, Any]:
         "nodes": nodes_of(run),
         "attempt": run.status.attempt,
         "progress": run.status.progress.dump(),
-        "measured": measured.measured(run, side.reports),
+        "measured": measured.measured(run, facts.reports),
         "completion": completion(run, now),
-        "losses": curve(side.losses),
+        "losses": curve(facts.losses),
     }

@@ -79,11 +79,12 @@ def offered(
         if run.key in each.status.queue.blocked_by and current_phase(each) is Phase.PENDING and each.uid != run.uid
     ]
     stakes = Stakes(
-        step=max(steps, default=0),
+        step=max(steps, default=None),
         listens=any(each.listens for each in own) if own else None,
         step_seconds=measured.measured(run, reports).get("stepSeconds", 0.0),
         block_seconds=max((each.timing.save_block for each in own), default=0.0),
         waiting=[each.key for each in sorted(behind, key=lambda each: (each.status.queue.position, each.key))],
+        now=now,
     )
     return [{"action": each, "words": [*actions.costs(each, run, stakes)]} for each in actions.open_to(run)]
 

@@ -27,6 +27,8 @@ from lockstep.present.runs import current_phase, state_of
 TAIL_LINES = 1000
 """That were written before somebody looks."""
 STREAMS_OF_ONE = 4
+STREAMS_OF_NAMESPACE = 32
+"""Of all who follow runs of one: whoever may make service accounts there is as many viewers as they like."""
 STREAMS = 128
 """Of all viewers together."""
 BYTES_PER_SECOND, BURST = 256 * 1024.0, 4 * 1024 * 1024.0
@@ -43,7 +45,8 @@ class Logs:
     def __init__(self, api: CallerApi, clock: Clock) -> None:
         self._api = api
         self._clock = clock
-        self._open: Counter[str] = Counter()
+        self._open: Counter[str] = Counter()  # by viewer
+        self._of_namespace: Counter[str] = Counter()
         self._pace = RateLimit(clock, per_second=BYTES_PER_SECOND, burst=BURST)
 
     def __len__(self) -> int:
@@ -56,7 +59,7 @@ class Logs:
         """Pass the log on until it ends. Raises RefusalError as long as nothing was sent."""
         path = PODS.path(run.namespace, pod_of(run, rank_of(request, run)), "log")
         query = {"container": names.CONTAINER_NAME, "follow": "true", "tailLines": str(TAIL_LINES)}
-        with self._counted(viewer.key):
+        with self._counted(viewer.key, run.namespace):
             response = web.StreamResponse(headers={**headers, "Cache-Control": "no-store", "X-Accel-Buffering": "no"})
             response.content_type, response.charset = "text/plain", "utf-8"
             try:
@@ -80,19 +83,25 @@ class Logs:
         return response
 
     @contextmanager
-    def _counted(self, viewer: str) -> Iterator[None]:
+    def _counted(self, viewer: str, namespace: str) -> Iterator[None]:
         if self._open[viewer] >= STREAMS_OF_ONE:
             words = f"you follow {STREAMS_OF_ONE} logs already; close one, or use lockstep logs -f"
             raise RefusalError(429, words, retry_after=10)
+        if self._of_namespace[namespace] >= STREAMS_OF_NAMESPACE:
+            words = f"too many logs of namespace {namespace} are followed here; use lockstep logs -f"
+            raise RefusalError(429, words, retry_after=30)
         if len(self) >= STREAMS:
             raise RefusalError(429, "too many logs are followed here; use lockstep logs -f", retry_after=30)
-        self._open[viewer] += 1
+        counted = (self._open, viewer), (self._of_namespace, namespace)
+        for book, whose in counted:
+            book[whose] += 1
         try:
             yield
         finally:
-            self._open[viewer] -= 1
-            if not self._open[viewer]:
-                del self._open[viewer]
+            for book, whose in counted:
+                book[whose] -= 1
+                if not book[whose]:
+                    del book[whose]
 
 
 def rank_of(request: web.Request, run: RunView) -> int:

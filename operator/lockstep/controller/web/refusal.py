@@ -7,6 +7,7 @@ from aiohttp import web
 
 from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome
 from lockstep.controller.web.strangers import TooManyStrangersError
+from lockstep.controller.web.threads import BusyError
 from lockstep.controller.workers.trust import ReviewUnavailableError, UnauthenticatedError
 
 log = logging.getLogger("lockstep.controller.web")
@@ -28,8 +29,8 @@ def of_api(error: KubeError, right: str, role: str, namespace: str) -> RefusalEr
     """What the API server answered to the viewer's own token. ``right``: what was tried needs it, ``role`` has it."""
     match error:
         case ApiError(status=401):  # it was good for this page a moment ago
-            words = "this token opens the page alone; sign in with one that the API server takes, as lockstep ui does"
-            return RefusalError(403, words)
+            remedy = "sign in with one that the API server takes, as lockstep ui does"
+            return RefusalError(403, f"this token is for the page alone, or has expired; {remedy}")
         case ApiError(status=403) if error.lacks_right:
             return RefusalError(403, f"you may not {right} in namespace {namespace}; ask for the role {role} there")
         case ApiError(status=429):
@@ -52,6 +53,8 @@ def answer(request: web.Request, error: Exception) -> web.Response:
             status, message, wait = 401, str(error), 0.0
         case TooManyStrangersError():
             status, message, wait = 429, str(error), error.seconds
+        case BusyError():
+            status, message, wait = 503, str(error), error.seconds
         case ReviewUnavailableError():
             status, message, wait = 503, str(error), 5.0
         case web.HTTPException():

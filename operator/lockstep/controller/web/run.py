@@ -20,6 +20,7 @@ from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.worker_report import CheckpointReport, WorkerReport
 from lockstep.present import explanation
+from lockstep.present.amounts import zone_named
 from lockstep.present.runs import completion, current_phase, nodes_of, pace, queue_of, ranked_nodes, state_of
 
 NEWEST_SAVES = 6
@@ -38,6 +39,7 @@ class RunFacts:
     now: float
 
 
+@zone_named()
 def run(facts: RunFacts) -> dict[str, Any]:
     """Everything that somebody who may read the run is shown of it."""
     view, status = _legible(facts.run), facts.run.status

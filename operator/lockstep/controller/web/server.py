@@ -21,7 +21,7 @@ from aiohttp import web
 from lockstep.api.base import names
 from lockstep.controller.kube.caller import CallerApi
 from lockstep.controller.runtime.clock import Clock, SystemClock
-from lockstep.controller.runtime.ratelimit import RateLimit
+from lockstep.controller.runtime.ratelimit import RateLimit, block
 from lockstep.controller.web import array, assets, compare, deeds, fleet, logs, queue, refusal, retry, stacks
 from lockstep.controller.web import run as one_run
 from lockstep.controller.web.access import Door, Sight, Viewer
@@ -36,6 +36,7 @@ from lockstep.controller.workers.connections import Connections
 from lockstep.controller.workers.trust import Post
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.snapshot import RunView
+from lockstep.present.going_on import NEWEST
 
 log = logging.getLogger("lockstep.controller.web")
 
@@ -47,7 +48,8 @@ SHARED_SECONDS = 2.0
 MOST_ANSWERS = 64
 MOST_VIEWERS = 1024
 MOST_CONNECTIONS = 1024
-"""Of one address: that of a proxy stands for many people."""
+"""Of one address: that of a proxy stands for many people. Of IPv6 a /64 is one: a machine has as many as it likes."""
+ALL_CONNECTIONS = 4096
 PER_SECOND, BURST = 5.0, 40.0
 """Requests of one viewer."""
 SEND_SECONDS = 10.0
@@ -90,7 +92,7 @@ class WebPage:
         self._pace = RateLimit(clock, per_second=PER_SECOND, burst=BURST)
         self.losses = Losses(sources.runs, sources.reports, clock)
         self._assets = assets.load()
-        self.connections = Connections(clock, per_sender=MOST_CONNECTIONS)
+        self.connections = Connections(clock, per_sender=MOST_CONNECTIONS, proven=ALL_CONNECTIONS, peers=block)
         """Of whoever serves the application: any request proves whose one is."""
         self._sights: Memo[Sight] = Memo(clock, most=MOST_VIEWERS, seconds=lambda _: SHARED_SECONDS)
         self._fleet: Memo[fleet.Fleet] = Memo(clock, most=1, seconds=lambda _: SHARED_SECONDS)
@@ -185,17 +187,24 @@ class WebPage:
         keys = list(dict.fromkeys(request.query.getall("run", [])))
         if not 1 <= len(keys) <= compare.MOST_RUNS:
             raise RefusalError(400, f"name up to {compare.MOST_RUNS} runs as run=NAMESPACE/NAME")
-        found = []
+        found, missing, refused = list[RunView](), list[Mapping[str, Any]](), list[RefusalError]()
         for key in keys:
             namespace, _, name = key.partition("/")
-            await self._admit_into(viewer, namespace, names.RUNS)
-            run = self._sources.run(namespace, name)
-            if run is None:
-                raise RefusalError(404, f"there is no run {name[:63]} in namespace {namespace}")
-            found.append(compare.Side(run, self._sources.reports(run.uid), self.losses.points(run.uid)))
-        question = ("compare", tuple(side.run.uid for side in found))
-        now = self._clock.now()
-        return self._reply(request, await self._shared(question, lambda: compare.compare(found, now)))
+            try:
+                await self._admit_into(viewer, namespace, names.RUNS)
+                found.append(self._found(namespace, name))
+            except RefusalError as error:  # the others can be compared all the same
+                refused.append(error)
+                missing.append({"run": key, "status": error.status, "message": str(error)})
+        if not found:
+            raise refused[0]
+        # Each by itself, so that in whatever company it is one answer; what is left is to put them together.
+        sides = [orjson.Fragment(side.body) for side in await asyncio.gather(*map(self._side, found))]
+        return self._reply(request, await asyncio.to_thread(_encoded, {"runs": sides, "missing": missing}))
+
+    async def _side(self, run: RunView) -> _Answer:
+        facts, now = compare.Facts(run, self._sources.reports(run.uid), self.losses.points(run.uid)), self._clock.now()
+        return await self._shared(("side", run.uid), lambda: compare.side(facts, now))
 
     # -- by the viewer's own token --------------------------------------------------------------
 
@@ -207,6 +216,8 @@ class WebPage:
         runs, reports = (*self._sources.runs(),), self._sources.reports(found.uid)
         next_name, now = retry.free_name(found, self._sources.run), self._clock.now()
         begin = retry.asked_about(request.query)
+        if not next_name:  # of what has not ended it tells nothing, and would make one question many
+            begin = NEWEST
 
         def offer() -> dict[str, Any]:
             seen = (each for each in runs if sight.sees(each.namespace))
@@ -271,10 +282,13 @@ class WebPage:
     async def _admit_to_run(self, request: web.Request) -> tuple[Viewer, RunView]:
         """Who asks for one run, and the run."""
         viewer, namespace, name = await self._admit_to(request, names.RUNS)
+        return viewer, self._found(namespace, name)
+
+    def _found(self, namespace: str, name: str) -> RunView:
         found = self._sources.run(namespace, name)
         if found is None:
             raise RefusalError(404, f"there is no run {name[:63]} in namespace {namespace}")
-        return viewer, found
+        return found
 
     async def _sight(self, viewer: Viewer) -> Sight:
         async def find_out() -> Sight:
@@ -319,15 +333,15 @@ class WebPage:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        sender = request.remote or ""
-        if self.connections.prove(sender, request.protocol, sender):
+        address = request.remote or ""
+        if self.connections.prove(address, request.protocol, block(address)):
             try:
                 response = await handler(request)
             except Exception as error:
                 response = refusal.answer(request, error)
         else:
             response = refusal.answer(
-                request, RefusalError(429, "too many connections from one address", retry_after=5)
+                request, RefusalError(429, "too many connections from your address, or from all", retry_after=5)
             )
             response.force_close()
         if response.prepared:  # a stream, which has seen to itself

@@ -8,7 +8,7 @@ beside it.
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,7 +51,11 @@ class _Connection:
 
 
 class Connections:
-    """The open connections of one listener. Everything happens on the event loop's thread."""
+    """The open connections of one listener. Everything happens on the event loop's thread.
+
+    ``proven``: of all senders together, where there may be any number of those; None: no limit. Who holds most gives up
+    its oldest then. ``peers``: the one that an address counts as, where one machine may have many.
+    """
 
     def __init__(
         self,
@@ -61,6 +65,8 @@ class Connections:
         unproven_bytes: int = UNPROVEN_BYTES,
         per_sender: int = PER_SENDER,
         prove_seconds: float = PROVE_SECONDS,
+        proven: int | None = None,
+        peers: Callable[[str], str] = str,
     ) -> None:
         self.cut = 0
         """Connections closed because there was no room or nobody said who it is."""
@@ -72,6 +78,8 @@ class Connections:
         self._bytes_of: Counter[str] = Counter()  # by peer, of unproven connections
         self._per_sender = per_sender
         self._prove_seconds = prove_seconds
+        self._proven_room = proven
+        self._peer = peers
         self._unproven: dict[str, dict[int, _Connection]] = {}  # by peer and identity of the handler, oldest first
         self._count = 0
         self._swept_at = 0.0
@@ -83,6 +91,7 @@ class Connections:
 
     def open(self, peer: str, handler: Handler, handshake: "asyncio.Task[None]") -> None:
         """Take in a connection that ``peer`` opened; may cost another one its place."""
+        peer = self._peer(peer)
         connection = _Connection(peer, self._clock.monotonic(), handler, handshake)
         self._unproven.setdefault(peer, {})[id(handler)] = connection
         self._count += 1
@@ -101,14 +110,18 @@ class Connections:
             known = self._proven[sender] = {key: each for key, each in known.items() if not each.is_closed}
         if len(known) >= self._per_sender:
             return False
-        connection = self._unproven.get(peer, {}).get(id(handler))
-        if connection is not None:  # else it proves a second sender, and stays the first one's
-            self._forget(connection)
-            self._proven.setdefault(sender, {})[id(handler)] = connection
+        connection = self._unproven.get(self._peer(peer), {}).get(id(handler))
+        if connection is None:
+            return True  # it proves a second sender, and stays the first one's
+        if not self._has_room(sender):
+            return False
+        self._forget(connection)
+        self._proven.setdefault(sender, {})[id(handler)] = connection
         return True
 
     def receive(self, peer: str, handler: Handler, size: int) -> bool:
         """So many bytes came on this connection. False: there is no room for them, and it was cut off."""
+        peer = self._peer(peer)
         connection = self._unproven.get(peer, {}).get(id(handler))
         if connection is None:
             return True  # its sender is known, and has limits of its own
@@ -122,7 +135,7 @@ class Connections:
 
     def close(self, peer: str, handler: Handler) -> None:
         """This connection is over: what came on it is held no more."""
-        connection = self._unproven.get(peer, {}).get(id(handler))
+        connection = self._unproven.get(self._peer(peer), {}).get(id(handler))
         if connection is not None:
             self._forget(connection)
 
@@ -131,6 +144,21 @@ class Connections:
         while True:
             await self._clock.sleep(SWEEP_SECONDS)
             self._sweep()
+
+    def _has_room(self, sender: str) -> bool:
+        """There is room for one more of this sender, or was made: by whoever holds more than it then will."""
+        if self._proven_room is None or len(self) - self._count < self._proven_room:
+            return True
+        if self._clock.monotonic() >= self._swept_at + SWEEP_SECONDS:
+            self._sweep()
+            if len(self) - self._count < self._proven_room:
+                return True
+        most = max(self._proven, key=lambda each: len(self._proven[each]))
+        if len(self._proven[most]) <= len(self._proven.get(sender, ())) + 1:
+            return False
+        self.cut += 1
+        self._proven[most].pop(next(iter(self._proven[most]))).cut()
+        return True
 
     def _sweep(self) -> None:
         self._swept_at = self._clock.monotonic()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.base.changes import changed
+from lockstep.api.run_status import ProgressStatus
 from lockstep.controller.web import deeds
 from support.web_visitor import RUN, UID, Visited, visited
 
@@ -54,7 +55,7 @@ async def test_who_may_not_change_runs_is_refused_by_the_api_server(site: Visite
 async def test_a_token_for_the_page_alone_changes_nothing_and_stays_signed_in(site: Visited) -> None:
     site.api.may = {}
     status, words = await site.act("cancel")
-    assert (status, "opens the page alone" in words) == (403, True)  # 401 would sign the viewer out
+    assert (status, "is for the page alone, or has expired" in words) == (403, True)  # 401 would sign the viewer out
 
 
 @pytest.mark.parametrize(
@@ -142,3 +143,13 @@ async def test_who_takes_the_nodes_is_told_as_far_as_one_may_see_them(site: Visi
     for token, named in (("admin", True), ("editor", False)):
         _, body = await site.get("ui/api/runs/products/search-ranker/actions", token)
         assert ("llama-405b" in str(body)) is named
+
+
+async def test_what_is_told_of_a_run_that_reports_no_step_is_since_when(site: Visited) -> None:
+    run = site.cluster.runs[0]
+    status = changed(run.status, progress=ProgressStatus())
+    site.cluster.runs[0] = replace(run, status=status)
+    site.cluster.reports[UID] = {slot: replace(each, progress=None) for slot, each in site.cluster.reports[UID].items()}
+    _, body = await site.get(f"{RUN}/actions")
+    [words] = [" ".join(each["words"]) for each in body["actions"] if each["action"] == "cancel"]
+    assert ("what it did since it saved step" in words, "no step is lost" in words) == (True, False)

@@ -161,6 +161,19 @@ async def test_one_viewer_follows_no_more_than_a_few_logs_and_whoever_leaves_mak
         stream.close()
 
 
+async def test_one_namespace_takes_not_all_streams_by_however_many_accounts(
+    site: Visited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "STREAMS_OF_NAMESPACE", 2)
+    streams = [await site.follow(rank) for rank in range(2)]
+    async with site.follow(token="tenant") as answer:  # who follows none so far
+        assert (answer.status, "namespace research" in await answer.text()) == (429, True)
+    streams.append(await site.follow(run="ui/api/runs/products/search-ranker"))
+    assert [stream.status for stream in streams] == [200, 200, 200]
+    for stream in streams:
+        stream.close()
+
+
 async def test_a_log_comes_no_faster_than_its_bytes_are_allowed(site: Visited, monkeypatch: pytest.MonkeyPatch) -> None:
     line = "x" * 1023
     site.api.lines = [line] * int(logs.BURST // 1024 + 2048)  # two MiB beyond what comes at once

@@ -1,5 +1,6 @@
 """What the page of a run is told, at every moment of its life."""
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from lockstep.api.run_status import ExitsStatus
 from lockstep.controller.web import compare, run
 from lockstep.controller.web.losses import Point
 from lockstep.core.model.worker_report import StepEnd, TimingReport, Verdict, WorkerPhase
+from lockstep.present.runs import completion
 from support import sample_runs, web_site
 from support.manual_clock import ManualClock
 from support.web_answers import NOW, OWN, paged
@@ -29,8 +31,32 @@ def test_runs_that_are_compared_are_done_when_their_own_pages_say() -> None:
     ends = replace(OWN, status=changed(OWN.status, progress=progress))
     words = paged(ends)["completion"]
     assert words.startswith("in ")
-    sides = [compare.Side(each, {}, ()) for each in (ends, OWN)]
-    assert [side["completion"] for side in compare.compare(sides, NOW)["runs"]] == [words, ""]
+    sides = [compare.side(compare.Facts(each, {}, ()), NOW) for each in (ends, OWN)]
+    assert [side["completion"] for side in sides] == [words, ""]
+
+
+@pytest.mark.parametrize(
+    ("zone", "words"),
+    [
+        ("UTC", "T13:16:40 UTC)"),
+        ("JST-9", "T22:16:40 UTC+9)"),
+        ("IST-5:30", "T18:46:40 UTC+5:30)"),
+        ("AST4", " UTC-4)"),
+    ],
+)
+def test_a_time_of_the_operators_clock_has_its_zone(zone: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        progress = changed(OWN.status.progress, total_steps=1000, expected_end=NOW + 7800)
+        ends = replace(OWN, status=changed(OWN.status, progress=progress))
+        told = paged(ends)
+        side = compare.side(compare.Facts(ends, {}, ()), NOW)
+        assert all(words in said for said in (told["completion"], side["completion"], " ".join(told["sentences"])))
+        assert "UTC" not in completion(ends, NOW)  # in a terminal it is the reader's own
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_each_attempt_comes_with_what_its_time_went_to_and_what_it_lost() -> None:

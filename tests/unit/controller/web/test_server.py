@@ -1,17 +1,20 @@
 """The web page over HTTP: what is served, to whom, and what turns a request away. Only the reviews are a fake."""
 
 import asyncio
+import itertools
 import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
-from lockstep.controller.web import fleet, server
+from lockstep.controller.web import compare, fleet, server, threads
 from lockstep.controller.web.server import BURST, SHARED_SECONDS, WebPage
 from lockstep.controller.web.strangers import EACH_BURST
 from lockstep.controller.workers.listener import Listener
@@ -196,8 +199,8 @@ async def test_what_one_viewer_is_answered_is_never_another_viewers_answer(site:
     ("asked", "status"),
     [
         ("run=research/llama-70b&run=research/vision-l", 200),
-        ("run=research/llama-70b&run=products/moe-16x", 403),
-        ("run=research/llama-70b&run=products/none", 403),  # whether there is one or not
+        ("run=products/moe-16x", 403),
+        ("run=products/moe-16x&run=research/none", 403),
         ("run=research/none", 404),
         ("run=llama-70b", 403),
         ("run=/llama-70b", 403),
@@ -206,11 +209,34 @@ async def test_what_one_viewer_is_answered_is_never_another_viewers_answer(site:
         ("&".join(f"run=research/r{i}" for i in range(5)), 400),
     ],
 )
-async def test_runs_are_compared_by_who_may_read_all_of_them(site: Site, asked: str, status: int) -> None:
+async def test_runs_are_compared_by_who_may_read_them(site: Site, asked: str, status: int) -> None:
     got, _, body = await site.get(f"ui/api/compare?{asked}", TENANT)
     assert got == status
     if status == 200:
         assert [run["name"] for run in body["runs"]] == ["llama-70b", "vision-l"]
+        assert body["missing"] == []
+
+
+async def test_a_run_that_is_gone_or_may_not_be_read_is_missing_beside_those_that_are_compared(site: Site) -> None:
+    one, none = "run=research/llama-70b", "run=research/none"
+    status, _, body = await site.get(f"ui/api/compare?run=products/moe-16x&{one}&{none}", TENANT)
+    assert (status, [run["name"] for run in body["runs"]]) == (200, ["llama-70b"])
+    told = [(each["run"], each["status"]) for each in body["missing"]]
+    assert told == [("products/moe-16x", 403), ("research/none", 404)]
+    assert "role view" in body["missing"][0]["message"]
+    absent = (await site.get(f"ui/api/compare?run=products/none&{one}", TENANT))[2]["missing"][0]
+    assert absent["message"] == body["missing"][0]["message"]  # whether there is one or not
+
+
+async def test_each_run_is_made_ready_once_however_it_is_compared(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    real = compare.side
+    monkeypatch.setattr(compare, "side", lambda facts, now: made.append(facts.run.name) or real(facts, now))
+    names = ("llama-70b", "vision-l", "ablation-lr")
+    for asked in itertools.permutations(names):
+        _, _, body = await site.get("ui/api/compare?" + "&".join(f"run=research/{name}" for name in asked), TENANT)
+        assert [run["name"] for run in body["runs"]] == [*asked]
+    assert sorted(made) == sorted(names)
 
 
 async def test_a_namespace_that_may_not_be_read_answers_the_same_whatever_is_in_it(site: Site) -> None:
@@ -248,6 +274,17 @@ async def test_however_many_look_the_map_is_made_once(site: Site, monkeypatch: p
     assert len(made) == 1
 
 
+async def test_where_a_retry_would_begin_is_no_question_about_a_run_that_goes_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    monkeypatch.setattr(server.deeds, "offered", lambda *given, **more: made.append(given[0].name) or [])
+    for name in ("llama-70b", "gpt2-debug"):
+        for step in range(3):
+            assert (await site.get(f"ui/api/runs/research/{name}/actions?step={step}", ADMIN))[0] == 200
+    assert made == ["llama-70b"] + ["gpt2-debug"] * 3
+
+
 async def test_who_asks_too_often_is_told_when_to_come_again(site: Site) -> None:
     answers = [await site.get("ui/api/me", TENANT) for _ in range(int(BURST) + 1)]
     assert [status for status, _, _ in answers] == [200] * int(BURST) + [429]
@@ -255,6 +292,14 @@ async def test_who_asks_too_often_is_told_when_to_come_again(site: Site) -> None
     assert (await site.get("ui/api/me", ADMIN))[0] == 200
     await site.clock.advance(5)
     assert (await site.get("ui/api/me", TENANT))[0] == 200
+
+
+async def test_who_asks_while_very_many_answers_are_waited_for_is_told_when_to_come_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "MOST_WAITING", 0)
+    status, said, body = await site.get("ui/api/fleet", ADMIN)
+    assert (status, int(said["Retry-After"]) >= 1, "busy" in body["message"]) == (503, True, True)
 
 
 async def test_strangers_are_told_apart_by_their_connection_and_not_by_what_they_say(site: Site) -> None:
@@ -326,3 +371,24 @@ async def test_one_address_has_room_for_many_people_and_not_for_any_number(
     assert (await site.get("ui/api/me", ADMIN))[0] == 200
     async with aiohttp.ClientSession() as another, another.get(f"{site.url}/ui/api/me", headers=ADMIN) as answer:
         assert answer.status == 429
+
+
+async def test_one_machine_does_not_hold_any_number_of_connections_by_its_many_addresses(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = site.page.connections
+    monkeypatch.setattr(book, "_per_sender", 2)
+
+    async def comes_from(address: str) -> int:
+        transport = Mock(get_extra_info=lambda name, default=None: (address, 1) if name == "peername" else default)
+        request = make_mocked_request("GET", "/ui/", transport=transport)
+        handshake = asyncio.create_task(asyncio.sleep(0))
+        book.open(address, request.protocol, handshake)
+        await handshake
+        return (await site.page._guard(request, site.page._asset)).status
+
+    assert [await comes_from(f"2001:db8::{i}") for i in range(3)] == [200, 200, 429]
+    assert [await comes_from(address) for address in ("2001:db8:0:1::1", "192.0.2.1")] == [200, 200]
+    monkeypatch.setattr(book, "_proven_room", 4)
+    assert await comes_from("192.0.2.2") == 200
+    assert (len(book), book.cut) == (4 + 1, 1)  # one was refused, and is on its way out

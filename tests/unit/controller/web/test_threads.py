@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from lockstep.controller.web.threads import LONGEST_REST, REST, WorkerThreads
+from lockstep.controller.web.threads import LONGEST_REST, MOST_WAITING, REST, BusyError, WorkerThreads
 from support.manual_clock import ManualClock
 
 
@@ -46,6 +46,18 @@ async def test_nobody_waits_for_what_was_made_long_ago() -> None:
     await bench.ask(1)
     await bench.clock.advance(LONGEST_REST)
     assert await bench.ask(2) == 2
+
+
+async def test_who_asks_while_very_many_wait_is_told_when_to_come_again() -> None:
+    bench = Bench()
+    bench.cost = 0.0  # nothing to rest from
+    asked = [bench.ask(number) for number in range(MOST_WAITING)]
+    late = bench.ask(-1)
+    assert await asyncio.gather(*asked) == [*range(MOST_WAITING)]
+    with pytest.raises(BusyError) as refused:
+        await late
+    assert refused.value.seconds > 0
+    assert await bench.ask(1) == 1
 
 
 async def test_it_rests_from_what_failed_as_well() -> None:

@@ -12,6 +12,7 @@ import uvloop
 from aiohttp import web
 
 from lockstep.controller.runtime.clock import SystemClock
+from lockstep.controller.runtime.ratelimit import block
 from lockstep.controller.workers import listener
 from lockstep.controller.workers.connections import PROVE_SECONDS, SWEEP_SECONDS, Connections
 from lockstep.controller.workers.listener import Listener
@@ -120,6 +121,32 @@ async def test_a_sender_has_only_so_many_until_it_closes_one(door: Door) -> None
     assert door.book.prove("10.0.0.1", mine[0], "pod")
     mine[0].transport = None
     assert door.book.prove("10.0.0.1", mine[3], "pod")
+
+
+async def test_where_all_that_are_known_are_too_many_who_has_most_gives_up_its_oldest(door: Door) -> None:
+    door.book = Connections(door.clock, per_sender=3, proven=4)
+    flood = [await door.open("10.0.0.66") for _ in range(3)]
+    assert all(door.book.prove("10.0.0.66", each, "flood") for each in flood)
+    others = {name: await door.open(name) for name in ("10.0.0.1", "10.0.0.2", "10.0.0.3")}
+    assert all(door.book.prove(name, each, name) for name, each in others.items())
+    assert [each.is_open for each in flood] == [False, False, True]
+    assert all(each.is_open for each in others.values())
+    late = await door.open("10.0.0.4")
+    assert not door.book.prove("10.0.0.4", late, "10.0.0.4")  # nobody has more than it would
+    others["10.0.0.1"].transport = None
+    await door.clock.advance(SWEEP_SECONDS)
+    assert door.book.prove("10.0.0.4", late, "10.0.0.4")
+
+
+async def test_addresses_that_one_machine_can_have_are_one_peer_where_that_is_asked(door: Door) -> None:
+    door.book = Connections(door.clock, unproven=4, peers=block)
+    others = [await door.open("2001:db8:0:2::1"), await door.open("192.0.2.1")]
+    flood = [await door.open(f"2001:db8:0:1::{i}") for i in range(100)]
+    assert all(each.is_open for each in others)
+    assert [each.is_open for each in flood].count(True) == 2
+    assert door.book.receive("2001:db8:0:1::63", flood[-1], 10)
+    assert door.book.prove("2001:db8:0:1::63", flood[-1], "2001:db8:0:1::/64")
+    assert door.book.unproven_bytes == 0
 
 
 async def test_a_stranger_that_says_nothing_is_cut_off_in_time_and_others_are_not(door: Door) -> None:
