@@ -12,20 +12,22 @@ import * as queue from "./queue.js";
 import * as run from "./run.js";
 
 const POLL_SECONDS = 5;
+const AGES_SECONDS = 30; // after which what was so long ago is said anew, though nothing else has changed
 const main = document.getElementById("main");
-const state = { page: null, heardAt: 0, problem: "", generation: 0, timer: 0, abort: null };
+const state = { page: null, heardAt: 0, problem: "", drawnAt: 0, generation: 0, timer: 0, abort: null };
 
-// A page: what it asks, and how it is drawn. `draw` gets the answer and the element to draw in.
+// A page: what it asks, and how it is drawn. `draw` gets the answer, the element to draw in, and whether it is the
+// first time; `ages`: it tells how long ago something was.
 function pageOf(hash) {
   const [name, ...rest] = hash.replace(/^#\/?/, "").split("/").map(decoded);
-  if (name === "queue") return { key: "queue", title: "Queue", path: "queues", draw: queue.draw };
+  if (name === "queue") return { key: "queue", title: "Queue", path: "queues", draw: queue.draw, ages: true };
   if (name === "runs" && rest.length === 2) {
     const path = `runs/${rest.map(encodeURIComponent).join("/")}`;
-    return { key: "run", title: `${rest[1]} (${rest[0]})`, path, draw: run.draw };
+    return { key: "run", title: `${rest[1]} (${rest[0]})`, path, draw: run.draw, ages: true };
   }
   if (name === "arrays" && rest.length === 2) {
     const path = `arrays/${rest.map(encodeURIComponent).join("/")}`;
-    return { key: "array", title: `${rest[1]} (${rest[0]})`, path, draw: array.draw };
+    return { key: "array", title: `${rest[1]} (${rest[0]})`, path, draw: array.draw, ages: true };
   }
   if (name === "logs" && rest.length === 3) {
     const path = `runs/${rest.slice(0, 2).map(encodeURIComponent).join("/")}/ranks/${encodeURIComponent(rest[2])}`;
@@ -53,11 +55,12 @@ function go() {
   state.generation += 1;
   state.heardAt = 0;
   state.problem = "";
+  state.drawnAt = 0;
   document.title = `${state.page.title} · Lockstep`;
   drawNavigation();
   show(main, h("p", { class: "hint" }, "Loading …"));
   main.dataset.ready = "";
-  void poll(state.generation, true);
+  void poll(state.generation);
 }
 
 // `lockstep ui` hands the token over behind the #, which no server ever sees; nor does the history keep it.
@@ -68,7 +71,7 @@ function takeTokenFromAddress() {
   history.replaceState(null, "", "#/fleet");
 }
 
-async function poll(generation, first) {
+async function poll(generation) {
   clearTimeout(state.timer);
   state.abort?.abort();
   state.abort = new AbortController();
@@ -78,7 +81,7 @@ async function poll(generation, first) {
     if (generation !== state.generation) return;
     state.heardAt = now();
     state.problem = "";
-    if (changed || first) state.page.draw(main, body, first);
+    drawPage(body, changed);
     main.dataset.ready = state.page.key;
     void drawWho();
   } catch (error) {
@@ -91,7 +94,15 @@ async function poll(generation, first) {
     if (!state.heardAt) show(main, h("p", { class: "notice", role: "alert" }, `${state.problem}.`));
   }
   drawFreshness();
-  if (document.visibilityState === "visible") state.timer = setTimeout(() => poll(generation, false), wait * 1000);
+  if (document.visibilityState === "visible") state.timer = setTimeout(() => poll(generation), wait * 1000);
+}
+
+function drawPage(body, changed) {
+  const first = !state.drawnAt;
+  const aged = state.page.ages && performance.now() - state.drawnAt >= AGES_SECONDS * 1000;
+  if (!first && !changed && !aged) return;
+  state.drawnAt = performance.now();
+  state.page.draw(main, body, first);
 }
 
 function signIn(problem) {
@@ -169,7 +180,7 @@ addEventListener("hashchange", () => {
   scrollTo(0, 0);
 });
 document.addEventListener("visibilitychange", () => {
-  if (document.visibilityState === "visible" && main.dataset.ready !== "signin") void poll(state.generation, false);
+  if (document.visibilityState === "visible" && main.dataset.ready !== "signin") void poll(state.generation);
 });
 addEventListener("keydown", (event) => {
   const typing = event.target instanceof HTMLInputElement;
