@@ -13,21 +13,22 @@ import * as run from "./run.js";
 
 const POLL_SECONDS = 5;
 const AGES_SECONDS = 30; // after which what was so long ago is said anew, though nothing else has changed
+const HELD = "not drawn anew while text is selected";
 const main = document.getElementById("main");
-const state = { page: null, heardAt: 0, problem: "", drawnAt: 0, generation: 0, timer: 0, abort: null };
+const state = { page: null, heardAt: 0, problem: "", drawnAt: 0, news: false, held: false, generation: 0, timer: 0, abort: null };
 
 // A page: what it asks, and how it is drawn. `draw` gets the answer, the element to draw in, and whether it is the
-// first time; `ages`: it tells how long ago something was.
+// first time; `ages`: it tells how long ago something was; `holds`: it is drawn in whole, and so not while text is selected.
 function pageOf(hash) {
   const [name, ...rest] = hash.replace(/^#\/?/, "").split("/").map(decoded);
-  if (name === "queue") return { key: "queue", title: "Queue", path: "queues", draw: queue.draw, ages: true };
+  if (name === "queue") return { key: "queue", title: "Queue", path: "queues", draw: queue.draw, ages: true, holds: true };
   if (name === "runs" && rest.length === 2) {
     const path = `runs/${rest.map(encodeURIComponent).join("/")}`;
-    return { key: "run", title: `${rest[1]} (${rest[0]})`, path, draw: run.draw, ages: true };
+    return { key: "run", title: `${rest[1]} (${rest[0]})`, path, draw: run.draw, ages: true, holds: true };
   }
   if (name === "arrays" && rest.length === 2) {
     const path = `arrays/${rest.map(encodeURIComponent).join("/")}`;
-    return { key: "array", title: `${rest[1]} (${rest[0]})`, path, draw: array.draw, ages: true };
+    return { key: "array", title: `${rest[1]} (${rest[0]})`, path, draw: array.draw, ages: true, holds: true };
   }
   if (name === "logs" && rest.length === 3) {
     const path = `runs/${rest.slice(0, 2).map(encodeURIComponent).join("/")}/ranks/${encodeURIComponent(rest[2])}`;
@@ -35,7 +36,7 @@ function pageOf(hash) {
   }
   if (name === "compare" && rest.length) {
     const path = `compare?${new URLSearchParams(rest.join("/").split(",").map((run) => ["run", run]))}`;
-    return { key: "compare", title: "Compare", path, draw: compare.draw };
+    return { key: "compare", title: "Compare", path, draw: compare.draw, holds: true };
   }
   return { key: "fleet", title: "Fleet", path: "fleet", draw: fleet.draw };
 }
@@ -56,6 +57,7 @@ function go() {
   state.heardAt = 0;
   state.problem = "";
   state.drawnAt = 0;
+  state.held = false;
   document.title = `${state.page.title} · Lockstep`;
   drawNavigation();
   show(main, h("p", { class: "hint" }, "Loading …"));
@@ -100,9 +102,18 @@ async function poll(generation) {
 function drawPage(body, changed) {
   const first = !state.drawnAt;
   const aged = state.page.ages && performance.now() - state.drawnAt >= AGES_SECONDS * 1000;
-  if (!first && !changed && !aged) return;
+  state.news ||= first || changed;
+  state.held = !first && state.news && Boolean(state.page.holds) && selected();
+  if (state.held || (!state.news && (!aged || selected()))) return;
+  state.news = false;
   state.drawnAt = performance.now();
   state.page.draw(main, body, first);
+}
+
+// Somebody is about to copy what stands here.
+function selected() {
+  const selection = getSelection();
+  return !selection.isCollapsed && selection.containsNode(main, true);
 }
 
 function signIn(problem) {
@@ -167,9 +178,9 @@ function drawFreshness() {
   const role = server.role === "Standby" ? "a standby answers, which hears no workers; " : "";
   const age = state.heardAt ? now() - state.heardAt : 0;
   const old = state.heardAt && age > 3 * POLL_SECONDS ? `as of ${duration(age)} ago; ` : "";
-  const text = state.problem ? `${old}${state.problem}` : `${role}${old}${state.heardAt ? "live" : ""}`;
+  const text = state.problem ? `${old}${state.problem}` : `${role}${old}${state.held ? HELD : state.heardAt ? "live" : ""}`;
   const place = document.getElementById("freshness");
-  place.className = state.problem || old ? "stale" : "";
+  place.className = state.problem || old || state.held ? "stale" : "";
   if (place.textContent !== text) place.textContent = text;
 }
 
