@@ -39,3 +39,17 @@ async def test_what_is_selected_stays_until_it_is_let_go(desk: Desk) -> None:
     await tab.evaluate("getSelection().removeAllRanges()")
     await tab.until("document.querySelector('main').innerText.includes('SomethingElse')")
     assert "selected" not in await tab.evaluate(said)
+
+
+async def test_a_table_stays_where_it_was_moved_to(desk: Desk) -> None:
+    tab = desk.tab
+    await desk.enter("admin", "runs/research/llama-70b")
+    await tab.evaluate(
+        "{ const sheet = new CSSStyleSheet(); sheet.replaceSync('.scroll { width: 150px }');"
+        " document.adoptedStyleSheets = [sheet]; }"
+    )
+    table = "document.querySelector('table[aria-label=Attempts]').parentElement"
+    await tab.evaluate(f"window.table = {table}; window.table.scrollLeft = 40")
+    assert await tab.evaluate("window.table.scrollLeft") == 40
+    await tab.until(f"window.table !== {table}")
+    assert await tab.evaluate(f"{table}.scrollLeft") == 40
