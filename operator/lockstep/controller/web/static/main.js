@@ -18,13 +18,14 @@ const main = document.getElementById("main");
 const state = { page: null, heardAt: 0, problem: "", drawnAt: 0, news: false, held: false, generation: 0, timer: 0, abort: null };
 
 // A page: what it asks, and how it is drawn. `draw` gets the answer, the element to draw in, and whether it is the
-// first time; `ages`: it tells how long ago something was; `holds`: it is drawn in whole, and so not while text is selected.
+// first time; `ages`: it tells how long ago something was; `holds`: it is drawn in whole, and so not while text is selected;
+// `heed` is told of every answer, `leave` that another page follows.
 function pageOf(hash) {
   const [name, ...rest] = hash.replace(/^#\/?/, "").split("/").map(decoded);
   if (name === "queue") return { key: "queue", title: "Queue", path: "queues", draw: queue.draw, ages: true, holds: true };
   if (name === "runs" && rest.length === 2) {
     const path = `runs/${rest.map(encodeURIComponent).join("/")}`;
-    return { key: "run", title: `${rest[1]} (${rest[0]})`, path, draw: run.draw, ages: true, holds: true };
+    return { key: "run", title: `${rest[1]} (${rest[0]})`, path, draw: run.draw, heed: deeds.heed, leave: deeds.leave, ages: true, holds: true };
   }
   if (name === "arrays" && rest.length === 2) {
     const path = `arrays/${rest.map(encodeURIComponent).join("/")}`;
@@ -84,6 +85,7 @@ async function poll(generation) {
     state.heardAt = now();
     state.problem = "";
     drawPage(body, changed);
+    state.page.heed?.(body);
     main.dataset.ready = state.page.key;
     void drawWho();
   } catch (error) {
