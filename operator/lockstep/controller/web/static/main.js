@@ -1,6 +1,6 @@
 // The frame: who looks, which page, and how fresh it is.
 
-import { Refusal, Unanswered, ask, now, server, token } from "./api.js";
+import { Refusal, Unanswered, ask, fetched, now, server, token } from "./api.js";
 import { h, show } from "./dom.js";
 import { duration } from "./format.js";
 import * as array from "./array.js";
@@ -166,13 +166,16 @@ function drawNavigation() {
 // Once, after the first answer: as whom the API server knows this token.
 async function drawWho() {
   const who = document.getElementById("who");
-  if (who.hasChildNodes()) return;
-  const leave = token.get() && h("button", { type: "button", onclick: signOut }, "Sign out");
-  show(who, h("span", { class: "name" }, ""), leave);
+  if (!who.hasChildNodes()) {
+    show(who, h("span", { class: "name" }), token.get() && h("button", { type: "button", onclick: signOut }, "Sign out"));
+  }
+  const name = who.firstChild; // that of this viewer, also where somebody else has come once it is known
+  if (name.dataset.asked) return;
+  name.dataset.asked = "yes";
   try {
-    who.firstChild.textContent = (await ask("me")).body.name;
+    name.textContent = (await fetched("me")).name;
   } catch {
-    who.firstChild.textContent = ""; // the page itself says what is wrong
+    delete name.dataset.asked; // with the next answer again; the page itself says what is wrong
   }
 }
 
