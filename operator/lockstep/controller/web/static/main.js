@@ -51,7 +51,8 @@ function decoded(part) {
 }
 
 function go() {
-  takeTokenFromAddress();
+  const handed = takeTokenFromAddress();
+  if (handed) return choose(handed);
   state.page?.leave?.();
   state.page = pageOf(location.hash);
   state.generation += 1;
@@ -66,12 +67,51 @@ function go() {
   void poll(state.generation);
 }
 
-// `lockstep ui` hands the token over behind the #, which no server ever sees; nor does the history keep it.
+// `lockstep ui` hands the token over behind the #, which no server ever sees; nor does the history keep it. The token is
+// returned where this tab has another already: anybody can make a link that signs one in as somebody else.
 function takeTokenFromAddress() {
   const found = /^#token=(.+)$/.exec(location.hash);
-  if (!found) return;
-  token.keep(decoded(found[1]));
+  if (!found) return "";
   history.replaceState(null, "", "#/fleet");
+  const handed = decoded(found[1]);
+  if (token.get() && token.get() !== handed) return handed;
+  token.keep(handed);
+  return "";
+}
+
+// Nothing is asked with either token until somebody has chosen.
+function choose(handed) {
+  halt();
+  const chosen = (text) => {
+    if (text) {
+      token.forget();
+      token.keep(text);
+      show(document.getElementById("who"));
+    }
+    go();
+  };
+  const stay = h("button", { type: "button", "data-choice": "stay", onclick: () => chosen("") }, "Stay as I am");
+  show(
+    main,
+    h("div", { class: "signin" },
+      h("h1", {}, "Sign in as somebody else?"),
+      h("p", {}, "This address brings another token than this tab has. Take it if you have opened it yourself, as by lockstep ui; by a link of others you would act as who made it."),
+      stay,
+      h("button", { type: "button", "data-choice": "use", onclick: () => chosen(handed) }, "Take the other token"),
+    ),
+  );
+  show(document.getElementById("freshness"));
+  main.dataset.ready = "choice";
+  stay.focus();
+}
+
+// The page that is shown ends; what is under way for it is neither drawn nor kept.
+function halt() {
+  clearTimeout(state.timer);
+  state.generation += 1;
+  state.abort?.abort();
+  state.page?.leave?.();
+  deeds.forget();
 }
 
 async function poll(generation) {
@@ -119,9 +159,7 @@ function selected() {
 }
 
 function signIn(problem) {
-  clearTimeout(state.timer);
-  state.page?.leave?.();
-  deeds.forget();
+  halt();
   const input = h("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true });
   const enter = (event) => {
     event.preventDefault();
@@ -147,10 +185,7 @@ function signIn(problem) {
   input.focus();
 }
 
-// What is under way is not for whoever comes next: it is neither drawn nor kept.
 function signOut() {
-  state.generation += 1;
-  state.abort?.abort();
   token.forget();
   signIn("");
 }
@@ -196,7 +231,7 @@ addEventListener("hashchange", () => {
   scrollTo(0, 0);
 });
 document.addEventListener("visibilitychange", () => {
-  if (document.visibilityState === "visible" && main.dataset.ready !== "signin") void poll(state.generation);
+  if (document.visibilityState === "visible" && !["signin", "choice"].includes(main.dataset.ready)) void poll(state.generation);
 });
 addEventListener("keydown", (event) => {
   const typing = event.target instanceof HTMLInputElement;
