@@ -65,6 +65,18 @@ async def test_whatever_numbers_a_run_reports_its_chart_is_drawn(
     assert 0 < labels < 20
 
 
+async def test_a_value_that_stands_alone_is_drawn_as_a_point(desk: Desk) -> None:
+    await desk.enter()
+    alone = {"name": "", "step": [1, 2, 3, 4, 5], "value": [2.0, None, 1.5, 1.4, 1.3], "attempt": [1, 1, 1, 1, 2]}
+    kinds = "[...chart.querySelectorAll('.line')].map((each) => each.tagName)"
+    drawn = f"{{ const chart = curves([{json.dumps(alone)}], 'any', 'Loss'); return {kinds}; }}"
+    assert await desk.tab.evaluate(f"import('/ui/losses.js').then(({{ curves }}) => {drawn})") == [
+        "circle",
+        "path",
+        "circle",
+    ]
+
+
 async def test_a_loss_is_told_in_four_digits(desk: Desk) -> None:
     see_loss(desk, 99_999, "8.712142118838528e-12")
     await desk.enter("admin", "runs/research/llama-70b")
