@@ -112,6 +112,12 @@ async def test_runs_are_compared_by_their_address(desk: Desk) -> None:
     await tab.until("location.hash === '#/compare/research/vision-l'")
 
 
+async def test_a_run_that_reports_no_step_is_compared_without_one(desk: Desk) -> None:
+    await desk.enter("admin", "compare/research/llama-405b")
+    cells = "[...document.querySelectorAll('.compared tbody td')].map(each => each.innerText)"
+    assert (await desk.tab.evaluate(cells))[3] == ""
+
+
 async def test_each_attempt_is_shaded_by_what_its_time_went_to(desk: Desk) -> None:
     await desk.enter("admin", "runs/research/llama-70b")
     parts = await desk.tab.evaluate(

@@ -33,7 +33,7 @@ function row(run, index, all) {
   return {
     kind: "",
     cells: [
-      h("span", { class: `stroke s${index}`, "aria-hidden": "true" }), runLink(run), badge(run.state), count(progress.step ?? 0), figure(progress.loss),
+      h("span", { class: `stroke s${index}`, "aria-hidden": "true" }), runLink(run), badge(run.state), progress.step ? count(progress.step) : "", figure(progress.loss),
       measured.stepSeconds ? figure(1 / measured.stepSeconds) : "", allDone(run), run.nodes, run.attempt || "",
       others.length > 0 && h("a", { href: addressOf(others), "data-key": `without ${name(run)}` }, "leave out"),
     ],
