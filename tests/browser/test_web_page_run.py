@@ -58,3 +58,10 @@ async def test_a_time_of_day_says_of_which_zone(desk: Desk) -> None:
     await desk.enter("admin", "runs/research/llama-70b")
     shown = await desk.tab.evaluate("document.querySelector('.ends span').innerText")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC([+-]\d+(:\d+)?)?", shown), shown
+
+
+async def test_sizes_are_told_in_the_unit_that_fits(desk: Desk) -> None:
+    await desk.enter()
+    sizes = "[0, 1023, 2 ** 20 - 1, 1100 * 2 ** 30, 3 * 2 ** 50].map(bytes)"
+    told = await desk.tab.evaluate(f"import('/ui/format.js').then(({{ bytes }}) => {sizes})")
+    assert told == ["", "1023 B", "1.0 MiB", "1.1 TiB", "3.0 PiB"]
