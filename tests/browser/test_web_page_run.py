@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from harness import browser
+from lockstep.api.base.changes import changed
 from support.web_desk import Desk
 
 pytestmark = pytest.mark.skipif(browser.program() is None, reason=browser.MISSING)
@@ -58,6 +60,20 @@ async def test_a_time_of_day_says_of_which_zone(desk: Desk) -> None:
     await desk.enter("admin", "runs/research/llama-70b")
     shown = await desk.tab.evaluate("document.querySelector('.ends span').innerText")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC([+-]\d+(:\d+)?)?", shown), shown
+
+
+async def test_a_standby_says_so_of_a_run_that_trains_and_of_ended_ranks_only_where_none_runs(desk: Desk) -> None:
+    index, run = next((i, run) for i, run in enumerate(desk.cluster.runs) if run.name == "llama-70b")
+    status = changed(run.status, exits=changed(run.status.exits, attempt=4, succeeded="0-2"))
+    status = changed(status, resolved=changed(status.resolved, gpu_type=""))
+    desk.cluster.runs[index] = replace(run, status=status)
+    desk.cluster.reports[run.uid] = {}
+    desk.cluster.leads = False
+    await desk.enter("admin", "runs/research/llama-70b")
+    text = await desk.tab.text()
+    assert "A standby answers" in text
+    assert "Last known" not in text
+    assert "8 a node" in await desk.tab.evaluate("document.querySelector('.facts').textContent")
 
 
 async def test_sizes_are_told_in_the_unit_that_fits(desk: Desk) -> None:
