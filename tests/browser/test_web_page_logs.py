@@ -108,6 +108,19 @@ async def test_a_hidden_tab_follows_no_log(desk: Desk) -> None:
     await tab.until("document.querySelector('.log').textContent === 'written meanwhile'")
 
 
+async def test_of_a_run_that_was_deleted_no_log_is_asked_for(desk: Desk) -> None:
+    tab, api, run = desk.tab, desk.cluster.api, desk.cluster.runs[0]
+    await desk.enter("admin", "logs/research/llama-70b/0")
+    await streams(desk, 1)
+    desk.cluster.runs.remove(run)
+    await tab.until("document.querySelector('#freshness').textContent.includes('there is no run')")
+    await streams(desk, 0)
+    assert "step 2" in await tab.evaluate("document.querySelector('.log').textContent")
+    desk.cluster.runs.append(run)
+    await streams(desk, 1)
+    assert len(api.asked) == 2
+
+
 async def test_a_rank_that_was_rubbed_out_is_not_gone_to(desk: Desk) -> None:
     await desk.enter("admin", "logs/research/llama-70b/1")
     rank = "document.querySelector('input[type=number]')"

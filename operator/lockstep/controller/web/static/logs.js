@@ -24,16 +24,14 @@ export function draw(root, body, first) {
   show(view.aside, stacks(body));
   if (!body.mayRead) return say("You may not get pods/log in this namespace; ask for the role view there.", true);
   view.ended = body.ended;
-  view.body = body;
   const told = [phase, body.state, body.attempt, body.ended].join();
   if (view.told !== told) view.wake(); // it may be there now, or have its end
   view.told = told;
-  heed(body);
 }
 
-// Follow the log, unless that is done already.
-function heed(body) {
-  if (document.visibilityState === "hidden") return;
+// The rank was heard of: its log is followed, unless that is done already or nobody looks.
+export function heed(body) {
+  if (!view || !body.mayRead || document.visibilityState === "hidden") return;
   if (view.pod === body.pod && (body.ended || !view.over)) return;
   view.over = false;
   view.pod = body.pod;
@@ -42,14 +40,13 @@ function heed(body) {
   void follow(view, `${runPath(body)}/ranks/${body.rank}/log`, view.abort.signal);
 }
 
-// Nobody reads in a hidden tab, and a viewer may follow few logs at once.
-document.addEventListener("visibilitychange", () => {
-  if (!view?.body) return;
-  if (document.visibilityState === "visible") return heed(view.body);
-  if (view.over) return;
+// Nobody reads, and a viewer may follow few logs at once; or there is no such run any more.
+export function rest() {
+  if (!view || view.over) return;
   view.abort?.abort();
   view.pod = "";
-});
+  say("", false);
+}
 
 export function leave() {
   view?.abort?.abort();
@@ -69,7 +66,7 @@ function begin(root, body) {
     location.hash = `#/logs/${encodeURIComponent(body.namespace)}/${encodeURIComponent(body.name)}/${rank}`;
   };
   const rank = h("input", { type: "number", min: 0, required: true, value: body.rank, "aria-label": "Rank", onchange: () => rank.validity.valid && to(rank.valueAsNumber) });
-  view = { body: null, text, filter, lines: [], part: "", pod: "", dropped: 0, ended: false, over: false, timer: 0, abort: null, earlier: new Map(), told: "", wake: () => {}, title: h("div", { class: "title" }), facts: h("dl", { class: "facts" }), aside: h("div", {}), said: h("p", { class: "hint", role: "status" }) };
+  view = { text, filter, lines: [], part: "", pod: "", dropped: 0, ended: false, over: false, timer: 0, abort: null, earlier: new Map(), told: "", wake: () => {}, title: h("div", { class: "title" }), facts: h("dl", { class: "facts" }), aside: h("div", {}), said: h("p", { class: "hint", role: "status" }) };
   view.again = h("button", { type: "button", class: "small", hidden: true, onclick: () => view?.wake() }, "Ask now");
   Object.assign(view, { rank, world: h("span", { class: "hint" }) });
   const tools = h("div", { class: "tools deeds" }, h("label", {}, "Rank ", rank), view.world, filter);

@@ -19,7 +19,7 @@ const state = { page: null, heardAt: 0, problem: "", drawnAt: 0, news: false, he
 
 // A page: what it asks, and how it is drawn. `draw` gets the answer, the element to draw in, and whether it is the
 // first time; `ages`: it tells how long ago something was; `holds`: it is drawn in whole, and so not while text is selected;
-// `heed` is told of every answer, `leave` that another page follows.
+// `heed` is told of every answer, `rest` that nobody looks or there is no such thing, `leave` that another page follows.
 function pageOf(hash) {
   const [name, ...rest] = hash.replace(/^#\/?/, "").split("/").map(decoded);
   if (name === "queue") return { key: "queue", title: "Queue", path: "queues", draw: queue.draw, ages: true, holds: true };
@@ -33,7 +33,7 @@ function pageOf(hash) {
   }
   if (name === "logs" && rest.length === 3) {
     const path = `runs/${rest.slice(0, 2).map(encodeURIComponent).join("/")}/ranks/${encodeURIComponent(rest[2])}`;
-    return { key: "logs", title: `Log of ${rest[1]} (${rest[0]})`, path, draw: logs.draw, leave: logs.leave };
+    return { key: "logs", title: `Log of ${rest[1]} (${rest[0]})`, path, draw: logs.draw, heed: logs.heed, rest: logs.rest, leave: logs.leave };
   }
   if (name === "compare" && rest.length) {
     const path = `compare?${new URLSearchParams(rest.join("/").split(",").map((run) => ["run", run]))}`;
@@ -131,6 +131,7 @@ async function poll(generation) {
   } catch (error) {
     if (generation !== state.generation || error.name === "AbortError") return;
     if (error instanceof Refusal && error.status === 401) return signIn(token.get() ? error.message : "");
+    if (error.status === 404) state.page.rest?.();
     if (!(error instanceof Refusal || error instanceof Unanswered)) console.error(error); // a defect of this page
     state.problem = error instanceof Refusal ? error.message
       : error instanceof Unanswered ? "no answer from the operator" : "this page cannot show the answer, which is a defect of it";
@@ -231,7 +232,8 @@ addEventListener("hashchange", () => {
   scrollTo(0, 0);
 });
 document.addEventListener("visibilitychange", () => {
-  if (document.visibilityState === "visible" && !["signin", "choice"].includes(main.dataset.ready)) void poll(state.generation);
+  if (document.visibilityState === "hidden") state.page?.rest?.();
+  else if (!["signin", "choice"].includes(main.dataset.ready)) void poll(state.generation);
 });
 addEventListener("keydown", (event) => {
   const typing = event.target instanceof HTMLInputElement;
