@@ -65,6 +65,18 @@ async def test_whatever_numbers_a_run_reports_its_chart_is_drawn(
     assert 0 < labels < 20
 
 
+async def test_a_value_that_stands_alone_is_drawn_as_a_point(desk: Desk) -> None:
+    await desk.enter()
+    alone = {"name": "", "step": [1, 2, 3, 4, 5], "value": [2.0, None, 1.5, 1.4, 1.3], "attempt": [1, 1, 1, 1, 2]}
+    kinds = "[...chart.querySelectorAll('.line')].map((each) => each.tagName)"
+    drawn = f"{{ const chart = curves([{json.dumps(alone)}], 'any', 'Loss'); return {kinds}; }}"
+    assert await desk.tab.evaluate(f"import('/ui/losses.js').then(({{ curves }}) => {drawn})") == [
+        "circle",
+        "path",
+        "circle",
+    ]
+
+
 async def test_a_loss_is_told_in_four_digits(desk: Desk) -> None:
     see_loss(desk, 99_999, "8.712142118838528e-12")
     await desk.enter("admin", "runs/research/llama-70b")
@@ -98,6 +110,21 @@ async def test_runs_are_compared_by_their_address(desk: Desk) -> None:
     assert re.fullmatch(r"step [\d,]+, research/llama-70b [\d.]+; research/vision-l [\d.]+", read), read
     await tab.evaluate("document.querySelector('[data-key^=without]').click()")
     await tab.until("location.hash === '#/compare/research/vision-l'")
+
+
+async def test_a_compared_run_that_is_gone_is_named_and_may_be_left_out(desk: Desk) -> None:
+    tab = desk.tab
+    await desk.enter("admin", "compare/research/llama-70b,research/gone")
+    await tab.until("document.querySelectorAll('.compared tbody tr').length === 1")
+    assert "research/gone: " in await tab.evaluate("document.querySelector('.compared').innerText")
+    await tab.evaluate("document.querySelector('[data-key=\"without research/gone\"]').click()")
+    await tab.until("location.hash === '#/compare/research/llama-70b'")
+
+
+async def test_a_run_that_reports_no_step_is_compared_without_one(desk: Desk) -> None:
+    await desk.enter("admin", "compare/research/llama-405b")
+    cells = "[...document.querySelectorAll('.compared tbody td')].map(each => each.innerText)"
+    assert (await desk.tab.evaluate(cells))[3] == ""
 
 
 async def test_each_attempt_is_shaded_by_what_its_time_went_to(desk: Desk) -> None:

@@ -127,3 +127,74 @@ async def test_a_run_that_cannot_be_gone_on_from_by_itself_says_what_to_type(des
     told = await tab.until("document.querySelector('dialog[open]')?.innerText")
     assert "lockstep retry gpt2-debug --fresh" in told
     assert await tab.evaluate("document.querySelectorAll('dialog button').length") == 1
+
+
+async def test_buttons_come_once_the_operator_answers_again(desk: Desk) -> None:
+    tab = desk.tab
+    await desk.enter("admin")
+    refuse = """
+      const fetched = window.fetch;
+      window.refused = 0;
+      window.fetch = async (url, ...rest) => {
+        if (!url.endsWith('/actions') && !url.endsWith('/actions?')) return fetched(url, ...rest);
+        if (window.well) return fetched(url, ...rest);
+        window.refused += 1;
+        return new Response('{"message": "not yet"}', {status: 503});
+      };
+    """
+    await tab.evaluate(refuse)
+    await desk.turn_to("runs/research/gpt2-debug")
+    await tab.until("window.refused > 0")
+    await tab.evaluate("window.well = true")
+    await tab.until(f"{BUTTONS}.join() === 'retry'")
+
+
+async def test_what_was_done_to_a_run_is_said_on_no_other(desk: Desk) -> None:
+    tab = desk.tab
+    await desk.enter("admin", "runs/research/llama-70b")
+    slow = """
+      const fetched = window.fetch;
+      window.fetch = async (url, options) => {
+        if (options.method === 'POST') await new Promise((done) => { window.arrive = done; });
+        return fetched(url, options);
+      };
+    """
+    await tab.evaluate(slow)
+    await press(desk, "checkpoint")
+    await tab.evaluate("[...document.querySelectorAll('dialog button')].at(-1).click()")
+    await tab.until("!!window.arrive")
+    await desk.turn_to("runs/research/vision-l")
+    await tab.evaluate("window.arrive()")
+    await tab.evaluate("window.facts = document.querySelector('.facts')")
+    await tab.until("window.facts !== document.querySelector('.facts')")
+    assert len(desk.cluster.api.asked) == 1
+    assert await tab.evaluate(SAID) == ""
+
+
+async def test_a_dialog_opens_once_gives_the_focus_back_and_goes_with_its_page(desk: Desk) -> None:
+    tab = desk.tab
+    await desk.enter("admin", "runs/research/llama-70b")
+    await tab.until("!!document.querySelector('[data-action=cancel]')")
+    await tab.evaluate(
+        "{ const cancel = document.querySelector('[data-action=cancel]'); cancel.click(); cancel.click(); }"
+    )
+    await tab.until("!!document.querySelector('dialog[open]')")
+    await tab.evaluate(
+        "window.facts = document.querySelector('.facts'); window.said = document.querySelector('#deed-said')"
+    )
+    await tab.until("window.facts !== document.querySelector('.facts')")
+    assert await tab.evaluate("window.said === document.querySelector('#deed-said')")  # a new one is not read aloud
+    assert await tab.evaluate("document.querySelectorAll('dialog').length") == 1
+    await tab.evaluate("document.querySelector('dialog button').click()")
+    await tab.until("document.querySelector('dialog') === null")
+    assert await tab.evaluate("document.activeElement.dataset.action") == "cancel"
+    await press(desk, "cancel")
+    await desk.turn_to("queue")
+    assert await tab.evaluate("document.querySelector('dialog')") is None
+
+
+async def press(desk: Desk, action: str) -> None:
+    """Have the dialog of an action opened."""
+    await desk.tab.until(f"!!document.querySelector('[data-action={action}]')")
+    await desk.tab.evaluate(f"document.querySelector('[data-action={action}]').click()")
+    await desk.tab.until("!!document.querySelector('dialog[open]')")

@@ -82,3 +82,60 @@ async def test_who_may_not_read_logs_is_told_which_right_is_lacking(desk: Desk) 
     await desk.enter("tenant", "logs/research/llama-70b/0")
     assert "You may not get pods/log" in await desk.tab.text()
     assert desk.cluster.api.asked == []
+
+
+async def test_a_log_that_is_gone_with_its_pod_is_not_asked_for_again(desk: Desk) -> None:
+    tab, run = desk.tab, desk.cluster.runs[0]
+    desk.cluster.reports[run.uid][0] = replace(desk.cluster.reports[run.uid][0], phase=WorkerPhase.EXITED)
+    desk.cluster.api.answer = (404, {"message": "not found", "code": 404})
+    await desk.enter("admin", "logs/research/llama-70b/0")
+    await tab.until("document.querySelector('main').innerText.includes('its pod is not there')")
+    again = "[...document.querySelectorAll('main button')].some((one) => one.textContent === 'Ask now' && !one.hidden)"
+    assert not await tab.evaluate(again)
+
+
+async def test_a_hidden_tab_follows_no_log(desk: Desk) -> None:
+    tab, api = desk.tab, desk.cluster.api
+    await desk.enter("admin", "logs/research/llama-70b/0")
+    await streams(desk, 1)
+    turn = "Object.defineProperty(document, 'visibilityState', {{ value: '{}', configurable: true }}); "
+    turn += "document.dispatchEvent(new Event('visibilitychange'))"
+    await tab.evaluate(turn.format("hidden"))
+    await streams(desk, 0)
+    api.lines = ["written meanwhile"]
+    await tab.evaluate(turn.format("visible"))
+    await streams(desk, 1)
+    await tab.until("document.querySelector('.log').textContent === 'written meanwhile'")
+
+
+async def test_of_a_run_that_was_deleted_no_log_is_asked_for(desk: Desk) -> None:
+    tab, api, run = desk.tab, desk.cluster.api, desk.cluster.runs[0]
+    await desk.enter("admin", "logs/research/llama-70b/0")
+    await streams(desk, 1)
+    desk.cluster.runs.remove(run)
+    await tab.until("document.querySelector('#freshness').textContent.includes('there is no run')")
+    await streams(desk, 0)
+    assert "step 2" in await tab.evaluate("document.querySelector('.log').textContent")
+    desk.cluster.runs.append(run)
+    await streams(desk, 1)
+    assert len(api.asked) == 2
+
+
+async def test_a_rank_that_was_rubbed_out_is_not_gone_to(desk: Desk) -> None:
+    await desk.enter("admin", "logs/research/llama-70b/1")
+    rank = "document.querySelector('input[type=number]')"
+    await desk.tab.evaluate(f"{rank}.value = ''; {rank}.dispatchEvent(new Event('change'))")
+    assert await desk.tab.evaluate("location.hash") == "#/logs/research/llama-70b/1"
+    run = desk.cluster.runs[0]
+    assert len(run.status.assignment.nodes) == 8
+    fewer = changed(run.status.assignment, nodes=run.status.assignment.nodes[:6], incarnations=(1,) * 6)
+    desk.cluster.runs[0] = replace(run, status=changed(run.status, assignment=fewer, state="Recovering"))
+    await desk.tab.until(f"{rank}.max === '5'")
+    assert "of 6 ranks" in await desk.tab.text()
+
+
+async def streams(desk: Desk, wanted: int) -> None:
+    """Wait until so many logs are followed."""
+    async with asyncio.timeout(30):
+        while desk.cluster.api.following != wanted:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)

@@ -40,6 +40,48 @@ async def test_a_token_handed_over_in_the_address_does_not_stay_there(desk: Desk
     assert "admin" not in await desk.tab.evaluate("location.href")
 
 
+async def test_a_token_in_the_address_takes_the_place_of_another_only_when_asked_to(desk: Desk) -> None:
+    tab, name = desk.tab, "document.querySelector('#who').innerText"
+    await desk.enter("tenant")
+    await tab.until(f"{name}.includes('tim')")
+    choose = "document.querySelector('main [data-choice={}]').click()"
+    await tab.evaluate("location.hash = '#token=admin'")
+    await tab.shown("choice")
+    assert "another token" in await tab.text()
+    assert await tab.evaluate("sessionStorage.getItem('lockstep-token')") == "tenant"
+    assert await tab.evaluate("location.hash") == "#/fleet"
+    await tab.evaluate(choose.format("stay"))
+    await tab.shown("fleet")
+    assert "tim" in await tab.evaluate(name)
+    await tab.evaluate("location.hash = '#token=admin'")
+    await tab.shown("choice")
+    await tab.evaluate(choose.format("use"))
+    await tab.shown("fleet")
+    await tab.until(f"{name}.includes('ada')")
+
+
+async def test_who_looks_is_named_once_the_operator_can_tell(desk: Desk) -> None:
+    tab = desk.tab
+    await desk.enter()
+    await tab.until("document.querySelector('#who').innerText.includes('ada')")
+    await tab.evaluate("document.querySelector('#who button').click()")
+    refuse = """
+      const fetched = window.fetch;
+      window.fetch = async (url, ...rest) => {
+        if (!url.endsWith('/me') || window.refused) return fetched(url, ...rest);
+        window.refused = true;
+        return new Response('{"message": "not yet"}', {status: 503});
+      };
+    """
+    await tab.evaluate(refuse)
+    await tab.evaluate(
+        "document.querySelector('#token').value = 'admin'; document.querySelector('form button').click()"
+    )
+    await tab.until("window.refused")
+    assert "Sign out" in await tab.evaluate("document.querySelector('#who').innerText")
+    await tab.until("document.querySelector('#who').innerText.includes('ada')")
+
+
 async def test_what_belongs_to_others_is_nowhere_in_the_document(desk: Desk) -> None:
     await desk.enter("tenant")
     document = "document.documentElement.outerHTML"

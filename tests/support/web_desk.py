@@ -27,8 +27,10 @@ class Desk:
         self.listener = listener
 
     async def enter(self, token: str = "admin", page: str = "fleet") -> None:
-        """Come in as ``lockstep ui`` lets one in."""
+        """Come in as ``lockstep ui`` lets one in, also where the tab has another token."""
         await self.tab.open(f"{self.url}#token={token}")
+        await self.tab.until("['fleet', 'choice'].includes(document.querySelector('main')?.dataset.ready)")
+        await self.tab.evaluate("document.querySelector('main [data-choice=use]')?.click()")
         await self.tab.shown("fleet")
         if page != "fleet":
             await self.turn_to(page)

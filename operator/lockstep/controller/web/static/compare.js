@@ -10,17 +10,28 @@ let list = null;
 
 export function draw(root, body, first) {
   if (first || !root.contains(list)) begin(root, body);
-  const key = body.runs.map((run) => run.uid).join(" ");
+  const all = names(body), key = body.runs.map((run) => run.uid).join(" ");
   const drawn = (make, what) => {
     const series = body.runs.map((run) => make(run.losses, name(run)));
     return section(what, series.some((each) => each.step.length) ? curves(series, `${what} ${key}`, what)
       : h("p", { class: "hint" }, "Nothing was reported since this operator began to watch them."));
   };
-  show(list, section("Runs", table(RUNS, body.runs.map((run, i) => row(run, i, body.runs)), "Runs that are compared")), drawn(lossOf, "Loss"), drawn(rateOf, "Step rate"));
+  const missing = body.missing.map((each) => h("p", { class: "hint" }, `${each.run}: ${each.message} `, without(each.run, all)));
+  show(list, section("Runs", table(RUNS, body.runs.map((run, i) => row(run, i, all)), "Runs that are compared"), missing), drawn(lossOf, "Loss"), drawn(rateOf, "Step rate"));
 }
 
 function name(run) {
   return `${run.namespace}/${run.name}`;
+}
+
+// Of all that were asked for, also those that are not there or not to be seen.
+function names(body) {
+  return [...body.runs.map(name), ...body.missing.map((each) => each.run)];
+}
+
+function without(key, all) {
+  const others = all.filter((each) => each !== key);
+  return others.length > 0 && h("a", { href: addressOf(others), "data-key": `without ${key}` }, "leave out");
 }
 
 function addressOf(keys) {
@@ -29,19 +40,18 @@ function addressOf(keys) {
 
 function row(run, index, all) {
   const { progress, measured } = run;
-  const others = all.filter((each) => each !== run).map(name);
   return {
     kind: "",
     cells: [
-      h("span", { class: `stroke s${index}`, "aria-hidden": "true" }), runLink(run), badge(run.state), count(progress.step ?? 0), figure(progress.loss),
+      h("span", { class: `stroke s${index}`, "aria-hidden": "true" }), runLink(run), badge(run.state), progress.step ? count(progress.step) : "", figure(progress.loss),
       measured.stepSeconds ? figure(1 / measured.stepSeconds) : "", allDone(run), run.nodes, run.attempt || "",
-      others.length > 0 && h("a", { href: addressOf(others), "data-key": `without ${name(run)}` }, "leave out"),
+      without(name(run), all),
     ],
   };
 }
 
 function begin(root, body) {
-  const keys = body.runs.map(name);
+  const keys = names(body);
   const input = h("input", { placeholder: "namespace/name", "aria-label": "Run to compare with", pattern: "[a-z0-9\\-]+/[a-z0-9.\\-]+", required: true });
   const add = (event) => {
     event.preventDefault();

@@ -6,50 +6,65 @@ import { h, runLink, show } from "./dom.js";
 const LOOK_AGAIN_SECONDS = 30;
 const TITLES = { checkpoint: "Save now", suspend: "Suspend", resume: "Resume", cancel: "Cancel", retry: "Retry" };
 const GONE = "That makes no sense for it now, or you may not do it any more.";
-const known = { uid: "", state: "", at: 0, offer: null, said: "", wrong: false, made: "" };
+const known = { uid: "", state: "", due: 0, offer: null, said: "", wrong: false, made: "", asking: null };
+
+// They stay while all around them is drawn anew: of a new status node screen readers do not read what it says.
+const buttons = h("span", { class: "choices" });
+const said = h("span", { role: "status", id: "deed-said" });
+const place = h("div", { class: "deeds" }, buttons, said);
 
 // Buttons for the run that is shown. They are there as soon as it is known what this viewer may.
 export function bar(body) {
-  const place = h("div", { class: "deeds" });
-  if (known.uid !== body.uid) Object.assign(known, { uid: body.uid, offer: null, said: "", wrong: false, made: "", at: 0 });
-  draw(place, body);
-  if (known.state !== body.state || performance.now() - known.at > LOOK_AGAIN_SECONDS * 1000) void look(place, body);
+  if (known.uid !== body.uid) Object.assign(known, { uid: body.uid, state: null, offer: null, said: "", wrong: false, made: "", asking: null });
+  draw(body);
   return place;
+}
+
+// The run was heard of, whether or not there is news of it: what may be done to it is asked when that is due.
+export function heed(body) {
+  if (known.uid === body.uid && (known.state !== body.state || performance.now() > known.due)) void look(body);
+}
+
+// Another page is looked at: nothing is asked any more about the run of the last one.
+export function leave() {
+  known.asking = null;
+  document.querySelector("dialog")?.remove();
 }
 
 // Signed out: nothing of it is for whoever comes next.
 export function forget() {
   Object.assign(known, { uid: "", offer: null, said: "", made: "" });
-  document.querySelector("dialog")?.remove();
+  leave();
 }
 
 function pathOf(body) {
   return `runs/${encodeURIComponent(body.namespace)}/${encodeURIComponent(body.name)}/actions`;
 }
 
-async function look(place, body) {
-  Object.assign(known, { at: performance.now(), state: body.state });
+async function look(body) {
+  Object.assign(known, { due: performance.now() + LOOK_AGAIN_SECONDS * 1000, state: body.state });
   try {
     const offer = await fetched(pathOf(body));
     if (offer.uid !== known.uid) return;
     known.offer = offer;
-  } catch {
-    known.at = 0; // what is wrong is said where the page itself is asked for
-    return;
+    draw(body);
+  } catch (error) { // what is wrong is said where the page itself is asked for
+    if (known.uid === body.uid) known.due = performance.now() + (error.retryAfter || 0) * 1000;
   }
-  const shown = place.isConnected ? place : document.querySelector(".deeds");
-  if (shown) draw(shown, body);
 }
 
-function draw(place, body) {
+function draw(body) {
   const all = known.offer?.actions ?? [];
-  show(place,
-    all.map(({ action }) => h("button", { type: "button", "data-key": `deed ${action}`, "data-action": action, onclick: () => confirm(body, action) }, `${TITLES[action]}${action === "checkpoint" ? "" : " …"}`)),
+  show(buttons,
+    all.map(({ action }) => h("button", { type: "button", "data-key": `deed ${action}`, "data-action": action, "aria-disabled": known.asking ? "true" : null, onclick: () => confirm(body, action) }, `${TITLES[action]}${action === "checkpoint" ? "" : " …"}`)),
     known.offer?.logs && h("a", { href: `#/logs/${encodeURIComponent(body.namespace)}/${encodeURIComponent(body.name)}/0`, "data-key": "logs" }, "Logs"),
     h("a", { href: `#/compare/${encodeURIComponent(body.namespace)}/${encodeURIComponent(body.name)}`, "data-key": "compare" }, "Compare"),
-    h("span", { role: "status", id: "deed-said", class: known.wrong ? "notice" : "hint" }, known.said,
-      known.made && [" ", runLink({ namespace: body.namespace, name: known.made }, "Look at it")]),
   );
+  const told = [known.uid, known.said, known.made].join(" ");
+  if (said.dataset.told === told) return;
+  said.dataset.told = told;
+  said.className = known.wrong ? "notice" : "hint";
+  show(said, known.said, known.made && [" ", runLink({ namespace: body.namespace, name: known.made }, "Look at it")]);
 }
 
 // What it costs is asked for anew: it may have been another a minute ago. `begin` says of a retry where it is to begin.
@@ -59,20 +74,22 @@ async function offerOf(body, action, begin = {}) {
 }
 
 async function confirm(body, action) {
+  if (known.asking) return; // pressed twice
+  const own = known.asking = {};
   say(body, "", false);
   let offered;
   try {
     offered = await offerOf(body, action);
   } catch (error) {
-    return say(body, `${error.message}.`, true);
+    return answered(body, own, `${error.message}.`);
   }
-  if (!offered) return say(body, GONE, true);
+  if (!answered(body, own, offered ? "" : GONE) || !offered) return;
   let begin = {};
-  const costs = h("div", { "aria-live": "polite" }), buttons = h("div", { class: "deeds" });
-  const leave = h("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, "Leave it as it is");
+  const costs = h("div", { "aria-live": "polite" }), choices = h("div", { class: "deeds" });
+  const stay = h("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, "Leave it as it is");
   const tell = ({ words, name }) => { // the name of the run that a retry would make; empty where the words say why not
     show(costs, words.map((each) => h("p", {}, each)));
-    show(buttons, leave, name !== "" && h("button", {
+    show(choices, stay, name !== "" && h("button", {
       type: "button", class: action === "cancel" ? "danger" : "go",
       onclick: () => {
         dialog.close();
@@ -92,12 +109,26 @@ async function confirm(body, action) {
     }
     if (begin === chosen) tell(found);
   };
-  const dialog = h("dialog", { "aria-labelledby": "deed-title", onclose: () => dialog.remove() },
+  const dialog = h("dialog", { "aria-labelledby": "deed-title", onclose: () => close(dialog, action) },
     h("h2", { id: "deed-title" }, `${TITLES[action]} ${body.namespace}/${body.name}?`),
-    offered.begins && beginnings(choose), costs, buttons);
+    offered.begins && beginnings(choose), costs, choices);
   tell(offered);
   document.body.append(dialog);
   dialog.showModal();
+}
+
+// Whether what a press of a button asked for is still wanted: whoever has left the run is shown nothing of it.
+function answered(body, own, problem) {
+  if (known.asking !== own) return false;
+  known.asking = null;
+  say(body, problem, problem !== "");
+  return true;
+}
+
+// The button that opened it was drawn anew meanwhile.
+function close(dialog, action) {
+  dialog.remove();
+  buttons.querySelector(`[data-key="deed ${action}"]`)?.focus();
 }
 
 function beginnings(choose) {
@@ -122,11 +153,11 @@ async function carryOut(body, action, { name, step, fresh }) {
   } catch (error) {
     say(body, `${error.message}.`, true);
   }
-  known.at = 0;
+  if (known.uid === body.uid) known.due = 0;
 }
 
 function say(body, words, wrong, made = "") {
+  if (known.uid !== body.uid) return;
   Object.assign(known, { said: words, wrong, made });
-  const place = document.querySelector(".deeds");
-  if (place && known.uid === body.uid) draw(place, body);
+  draw(body);
 }

@@ -20,10 +20,16 @@ function filled(element, attributes, children) {
   return element;
 }
 
-// Show `children` in `root`. What had the focus keeps it where something of the same `data-key` is there again.
+// Show `children` in `root`. What had the focus keeps it where something of the same `data-key` is there again, and a
+// wide table stays where it was moved to.
 export function show(root, ...children) {
   const key = root.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  const moved = [...root.querySelectorAll(".scroll")].map((each) => [each.firstChild.ariaLabel, each.scrollLeft]).filter(([, left]) => left);
   root.replaceChildren(...children.flat(Infinity).filter(Boolean));
+  for (const [label, left] of moved) {
+    const table = root.querySelector(`.scroll > [aria-label="${CSS.escape(label)}"]`);
+    if (table) table.parentElement.scrollLeft = left;
+  }
   if (key) root.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
 }
 

@@ -62,7 +62,9 @@ export function percent(share) {
 
 export function bytes(number) {
   if (!number) return "";
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  const power = Math.min(units.length - 1, Math.floor(Math.log2(number) / 10));
-  return `${(number / 1024 ** power).toFixed(power ? 1 : 0)} ${units[power]}`;
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+  const rounded = (power) => (number / 1024 ** power).toFixed(power ? 1 : 0);
+  let power = Math.min(units.length - 1, Math.floor(Math.log2(number) / 10));
+  if (Number(rounded(power)) >= 1024 && power < units.length - 1) power += 1; // 1024.0 KiB is a MiB
+  return `${rounded(power)} ${units[power]}`;
 }

@@ -16,6 +16,8 @@ let view = null;
 export function draw(root, body, first) {
   if (first || !view || !root.contains(view.text)) begin(root, body);
   show(view.title, h("h1", {}, `Log of rank ${body.rank}`), runLink(body), badge(body.state), body.reason !== body.state && h("span", {}, body.reason));
+  view.rank.max = body.world - 1; // of an elastic run there are more or fewer at times
+  view.world.textContent = `of ${plural(body.world, "rank")}`;
   const { node, phase, step, problem } = body;
   const facts = [["Node", node], ["Pod", body.pod], ["Phase", phase], ["Step", step === null ? "" : count(step)], ["Attempt", body.attempt || ""], ["Trouble", problem]].filter(([, value]) => value);
   show(view.facts, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
@@ -25,12 +27,25 @@ export function draw(root, body, first) {
   const told = [phase, body.state, body.attempt, body.ended].join();
   if (view.told !== told) view.wake(); // it may be there now, or have its end
   view.told = told;
+}
+
+// The rank was heard of: its log is followed, unless that is done already or nobody looks.
+export function heed(body) {
+  if (!view || !body.mayRead || document.visibilityState === "hidden") return;
   if (view.pod === body.pod && (body.ended || !view.over)) return;
   view.over = false;
   view.pod = body.pod;
   view.abort?.abort();
   view.abort = new AbortController();
   void follow(view, `${runPath(body)}/ranks/${body.rank}/log`, view.abort.signal);
+}
+
+// Nobody reads, and a viewer may follow few logs at once; or there is no such run any more.
+export function rest() {
+  if (!view || view.over) return;
+  view.abort?.abort();
+  view.pod = "";
+  say("", false);
 }
 
 export function leave() {
@@ -50,10 +65,11 @@ function begin(root, body) {
   const to = (rank) => {
     location.hash = `#/logs/${encodeURIComponent(body.namespace)}/${encodeURIComponent(body.name)}/${rank}`;
   };
-  const rank = h("input", { type: "number", min: 0, max: body.world - 1, value: body.rank, "aria-label": "Rank", onchange: () => rank.validity.valid && to(rank.valueAsNumber) });
+  const rank = h("input", { type: "number", min: 0, required: true, value: body.rank, "aria-label": "Rank", onchange: () => rank.validity.valid && to(rank.valueAsNumber) });
   view = { text, filter, lines: [], part: "", pod: "", dropped: 0, ended: false, over: false, timer: 0, abort: null, earlier: new Map(), told: "", wake: () => {}, title: h("div", { class: "title" }), facts: h("dl", { class: "facts" }), aside: h("div", {}), said: h("p", { class: "hint", role: "status" }) };
   view.again = h("button", { type: "button", class: "small", hidden: true, onclick: () => view?.wake() }, "Ask now");
-  const tools = h("div", { class: "tools deeds" }, h("label", {}, "Rank ", rank), h("span", { class: "hint" }, `of ${plural(body.world, "rank")}`), filter);
+  Object.assign(view, { rank, world: h("span", { class: "hint" }) });
+  const tools = h("div", { class: "tools deeds" }, h("label", {}, "Rank ", rank), view.world, filter);
   show(root, view.title, view.facts, tools, view.said, view.again, text, view.aside);
 }
 
@@ -87,6 +103,10 @@ async function follow(own, from, signal) {
       const words = error instanceof TypeError ? "It broke off, and is asked for again" : error.message ?? "no answer"; // of a stream
       say(`${words}.`, error.status !== 409);
       if (error.status === 403) return;
+      if (error.status === 404 && own.ended) { // gone with its pod
+        own.over = true;
+        return;
+      }
       pause();
       wait = Math.max(wait, error.retryAfter || 0);
     }

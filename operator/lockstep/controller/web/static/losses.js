@@ -86,17 +86,25 @@ function framed(steps, least, most, log) {
 function lines({ name, step, value, attempt }, x, y, kind) {
   const last = attempt.at(-1);
   const drawn = [];
-  let path = "";
+  let joined = []; // indices
+  const end = () => {
+    const [first] = joined;
+    if (first === undefined) return;
+    const look = attempt[first] === last ? `line ${kind}` : `line earlier ${kind}`;
+    const path = joined.map((i) => `${x(step[i]).toFixed(1)} ${y(value[i]).toFixed(1)}`).join("L");
+    // A line of one point cannot be seen.
+    drawn.push(joined.length > 1 ? svg("path", { d: `M${path}`, class: look }) : svg("circle", { cx: x(step[first]), cy: y(value[first]), r: 2, class: look }));
+    joined = [];
+  };
   for (let i = 0; i < step.length; i++) {
-    const begins = i === 0 || attempt[i] !== attempt[i - 1] || value[i - 1] === null;
-    if (begins && path) {
-      drawn.push(svg("path", { d: path, class: attempt[i - 1] === last ? `line ${kind}` : `line earlier ${kind}` }));
-      path = "";
+    if (i && attempt[i] !== attempt[i - 1]) end();
+    if (value[i] !== null) joined.push(i);
+    else {
+      end();
+      drawn.push(svg("line", { x1: x(step[i]), x2: x(step[i]), y1: TOP, y2: TALL - BOTTOM, class: "nan" }, svg("title", {}, `${name ? `${name}, ` : ""}step ${step[i]}: no number`)));
     }
-    if (value[i] === null) drawn.push(svg("line", { x1: x(step[i]), x2: x(step[i]), y1: TOP, y2: TALL - BOTTOM, class: "nan" }, svg("title", {}, `${name ? `${name}, ` : ""}step ${step[i]}: no number`)));
-    else path += `${path ? "L" : "M"}${x(step[i]).toFixed(1)} ${y(value[i]).toFixed(1)}`;
   }
-  if (path) drawn.push(svg("path", { d: path, class: `line ${kind}` }));
+  end();
   return drawn;
 }
 

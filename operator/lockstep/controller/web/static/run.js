@@ -29,7 +29,7 @@ function facts(body) {
     ["Pace", body.pace || (measured.stepSeconds && rate(measured.stepSeconds))],
     ["All steps done", allDone(body)],
     ["Nodes", body.nodes && `${body.nodes}${body.spares ? `, spares ${body.spares}` : ""}`],
-    ["GPUs", body.gpusPerNode ? `${body.gpusPerNode} ${body.gpuType} a node` : ""],
+    ["GPUs", body.gpusPerNode ? `${[body.gpusPerNode, body.gpuType].filter(Boolean).join(" ")} a node` : ""],
     ["Attempt", body.attempt || ""],
     ["Failures", goodput.failures],
     ["Effective time", goodput.ettr],
@@ -160,7 +160,9 @@ const RANKS = [["Rank", "num"], ["Node", ""], ["Step", "num"], ["Phase", ""], ["
 
 function rankSection(body) {
   const { ranks: all } = body;
-  if (!all.phase.some(Boolean) && (body.finished || body.exits.attempt)) return lastKnown(body);
+  // While an attempt runs, some of its ranks may have ended already.
+  const over = body.finished || (body.exits.attempt && body.attempts.at(-1)?.endedAt);
+  if (over && !all.phase.some(Boolean)) return lastKnown(body);
   if (!all.node.length) return null;
   if (!all.phase.some(Boolean)) {
     const why = server.role === "Standby" ? "A standby answers; workers talk to the leader alone." : "No worker was heard of yet.";
