@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Callable, Dict, List, NoReturn, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, NoReturn, Optional, Sequence, Set, Tuple
 
 from lockstep.worker.child.processes import adopt_orphans, name_process, other_processes
 from lockstep.worker.errors import trouble
@@ -86,7 +86,8 @@ class RayNode:
         self._python = interpreter_of(self._ray)
         self._environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
         self._client = False  # Ray's client server is there, and takes a port
-        self._ended: Dict[int, int] = {}  # by PID the status of what was reaped
+        self._ended: Dict[int, int] = {}  # by PID the status of what was started here and was reaped
+        self._runs_here: Set[int] = set()  # PIDs of what was not yet
         self._told_to_end = False
         self._leaving = b""  # what was said last of this node's end
 
@@ -236,6 +237,8 @@ class RayNode:
             start_new_session=log is not None, preexec_fn=_as_usual,
         )  # fmt: skip
         process.returncode = 0  # it is reaped here
+        self._runs_here.add(process.pid)
+        self._ended.pop(process.pid, None)  # PIDs come again
         return process.pid
 
     def _reaches_head(self) -> bool:
@@ -281,7 +284,9 @@ class RayNode:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if not pid:
                     break
-                self._ended[pid] = status
+                if pid in self._runs_here:  # else it is an orphan of Ray's
+                    self._runs_here.remove(pid)
+                    self._ended[pid] = status
         self._drain_if_leaving()
 
     def _drain_if_leaving(self) -> None:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -284,6 +285,24 @@ def test_a_node_that_is_left_is_drained_once_and_not_started_again(fake: FakeRay
     time.sleep(2.5)
     assert (other.poll(), len(fake.starts)) == (None, 2)
     assert drained.read_text() == words
+
+
+def test_a_pid_that_comes_again_has_not_ended_as_the_process_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_node, "interpreter_of", lambda program: sys.executable)
+    about = {"entrypoint": 0, "gcs": ["127.0.0.1", 1], "directory": str(tmp_path), "rank": 1, "joins": True}
+    node = RayNode(about, [], ["train"])
+    ended = [(4242, 0), (4243, 0)]
+    monkeypatch.setattr(os, "waitpid", lambda pid, options: ended.pop() if ended else (0, 0))
+    monkeypatch.setattr(signal, "sigtimedwait", lambda numbers, seconds: None)
+    monkeypatch.setattr(ray_node.subprocess, "Popen", lambda *_, **__: SimpleNamespace(pid=4242))
+    node._take_turn()
+    assert node._start(["x"], {}) not in node._ended, "4242 was an orphan's"
+    ended[:] = [(4242, 9)]
+    node._take_turn()
+    assert node._ended == {4242: 9}
+    assert node._start(["x"], {}) not in node._ended
 
 
 def test_a_ray_that_asks_for_no_token_is_not_started(tmp_path: Path) -> None:
