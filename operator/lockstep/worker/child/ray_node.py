@@ -51,7 +51,8 @@ while len(alive) < world:
         sys.exit(f"{len(alive)} of {world} nodes have joined Ray in time: {', '.join(alive)}{why}")
     try:
         nodes = GcsClient(address=address).get_all_node_info(timeout=5).values()
-        alive, why = sorted(node.node_manager_address for node in nodes if node.state == 0), ""
+        # One that was started again has two entries until its head knows that the first has ended.
+        alive, why = sorted({node.node_manager_address for node in nodes if node.state == 0}), ""
     except Exception as error:
         alive, why = [], f"; {error}"
     time.sleep(0.2)

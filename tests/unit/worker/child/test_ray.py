@@ -305,6 +305,17 @@ def test_a_pid_that_comes_again_has_not_ended_as_the_process_before_it(
     assert node._start(["x"], {}) not in node._ended
 
 
+def test_two_entries_of_one_address_are_one_node(fake: FakeRay) -> None:
+    fake.keep_entry(0)
+    head = fake.start(0, sys.executable, "-c", "print('driven')")
+    fake.wait_until_alive(0)
+    time.sleep(1.5)
+    assert head.poll() is None, "one of two is no cluster"
+    fake.start(1)
+    out, err = head.communicate(timeout=SECONDS)
+    assert (head.returncode, out) == (0, "driven\n"), err
+
+
 def test_a_ray_that_asks_for_no_token_is_not_started(tmp_path: Path) -> None:
     old = FakeRay(tmp_path, version="2.51.1")
     head = old.start(0, world=1)
