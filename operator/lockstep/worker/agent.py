@@ -203,7 +203,8 @@ class Worker:
 
     def _leave_on_signal(self) -> None:
         child, training, termination = self.child, self.training, self.termination
-        if child and (termination.may_train_on(child, training) or termination.drain(child, training)):
+        # Ray is told in any case: of a rank that it goes on without the operator asks for no save.
+        if child and (termination.drain(child, training) or termination.may_train_on(child, training)):
             return
         self.barrier.leave()
         self.problem = TOLD_TO_LEAVE

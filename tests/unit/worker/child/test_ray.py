@@ -449,6 +449,16 @@ def test_a_node_that_is_told_to_leave_tells_ray_until_when_and_stays(
     assert worker.wait() in (0, 143)
 
 
+def test_ray_is_told_of_a_node_that_is_left_also_where_a_program_listens(
+    operator: FakeOperator, launch: LaunchWorker, fake: FakeRay
+) -> None:
+    worker = begin(operator, launch, fake, rank=1)
+    (worker.scratch / "a1" / "control.json.read").touch()
+    operator.wait_for(lambda state: state["listens"])
+    worker.process.terminate()
+    wait_for("Ray is told", (worker.scratch / "a1" / "ray" / ray.DRAIN_FILE).exists, seconds=SECONDS)
+
+
 @pytest.mark.parametrize(("rank", "joins"), [(0, True), (1, False)])
 def test_who_ray_does_not_go_on_without_ends_as_any_other(
     operator: FakeOperator, launch: LaunchWorker, fake: FakeRay, rank: int, joins: bool
