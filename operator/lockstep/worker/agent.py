@@ -19,7 +19,7 @@ from lockstep.worker.child.launch import (
 from lockstep.worker.child.process import Child, LaunchError
 from lockstep.worker.child.processes import adopt_orphans, kill_others, out_of_memory_kills
 from lockstep.worker.child.scratch import highest_attempt, make_scratch, remove_older
-from lockstep.worker.child.training import Training, all_that_catch
+from lockstep.worker.child.training import Training
 from lockstep.worker.link.inbox import Inbox, SlowWork
 from lockstep.worker.link.operator_link import Link
 from lockstep.worker.link.operator_view import OperatorView
@@ -301,7 +301,7 @@ class Worker:
             self.training = Training(
                 self.settings, launch, program.command, program.environment, rules, self.slow_work.begin,
                 steps=self.steps.wanted, serves=program.serves, also=self.steps.listener(launch),
-                outlets=job and job.outlets, catchers=job.catchers if job else all_that_catch, pattern=pattern,
+                outlets=job and job.outlets, catchers=program.catchers, pattern=pattern,
             )  # fmt: skip
         except LaunchError as error:
             self._fail_start(error)
