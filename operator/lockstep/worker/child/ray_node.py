@@ -36,6 +36,7 @@ TURN_SECONDS = 0.25
 STARTED = "Ray runtime started."  # how `ray start` says so
 RAYLET = "raylet"  # what the kernel calls Ray's own process of a node
 RAY_NODE = "lockstep-ray"  # and this one
+NOT_ALL = "not all nodes have joined Ray"  # the operator looks for it
 TAIL_BYTES = 3000
 _WAKING = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 _PROBE = """
@@ -171,7 +172,7 @@ class RayNode:
             self._take_turn()
         if ray in self._ended:
             return "Ray ended on this node"
-        return "not all nodes have joined Ray" if self._ended.get(waiting) else ""
+        return NOT_ALL if self._ended.get(waiting) else ""
 
     def _runs(self, ray: int, until: float) -> bool:
         """Wait until `ray start` says that it has started Ray here. False: it ended without, or takes too long."""
