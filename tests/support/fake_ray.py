@@ -58,11 +58,20 @@ class GcsClient:
         self.address = address
     def get_all_node_info(self, timeout):
         assert os.environ["RAY_AUTH_MODE"] == "token"
+        if (state / "deaf").exists():
+            raise RuntimeError("GCS is not there")
+        named = [(path.name, kind.encode()) for kind in ("stale", "alive") for path in (state / kind).iterdir()]
         return {
-            path.name: types.SimpleNamespace(node_manager_address=path.name, state=0, node_id=path.name.encode())
-            for path in (state / "alive").iterdir()
+            kind + name.encode(): types.SimpleNamespace(
+                node_manager_address=name, state=0, node_id=(b"" if kind == b"alive" else b"stale ") + name.encode()
+            )
+            for name, kind in named
         }
     def drain_node(self, node_id, reason, words, deadline):
+        if bytes.fromhex(node_id).startswith(b"stale "):
+            if "REFUSES" in os.environ:
+                return False, "it is idle no more"
+            raise RuntimeError("nobody answers")
         with open(state / "drained", "a") as drained:
             print(bytes.fromhex(node_id).decode(), reason, words, deadline, file=drained)
         return True, ""
@@ -99,7 +108,8 @@ class FakeRay:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         (self.folder / "bin/ray").chmod(0o755)
-        (self.folder / "state/alive").mkdir(parents=True)
+        for kind in ("alive", "stale"):
+            (self.folder / "state" / kind).mkdir(parents=True)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -146,6 +156,15 @@ class FakeRay:
         started = [each["pid"] for each in self.starts if each["--node-ip-address"] == f"127.0.0.{rank + 1}"][-1]
         [child] = children(started)
         os.kill(child, number)
+
+    def keep_entry(self, rank: int) -> None:
+        """A node of the same address that ended is not known to have ended, which takes GCS a while."""
+        (self.folder / f"state/stale/127.0.0.{rank + 1}").touch()
+
+    @property
+    def deaf(self) -> Path:
+        """While this file is there GCS answers nobody."""
+        return self.folder / "state/deaf"
 
     def break_down(self) -> None:
         """Whoever is started from now on fails."""

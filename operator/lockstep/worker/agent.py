@@ -19,7 +19,7 @@ from lockstep.worker.child.launch import (
 from lockstep.worker.child.process import Child, LaunchError
 from lockstep.worker.child.processes import adopt_orphans, kill_others, out_of_memory_kills
 from lockstep.worker.child.scratch import highest_attempt, make_scratch, remove_older
-from lockstep.worker.child.training import Training, all_that_catch
+from lockstep.worker.child.training import Training
 from lockstep.worker.link.inbox import Inbox, SlowWork
 from lockstep.worker.link.operator_link import Link
 from lockstep.worker.link.operator_view import OperatorView
@@ -203,7 +203,8 @@ class Worker:
 
     def _leave_on_signal(self) -> None:
         child, training, termination = self.child, self.training, self.termination
-        if child and (termination.may_train_on(child, training) or termination.drain(child, training)):
+        # Ray is told in any case: of a rank that it goes on without the operator asks for no save.
+        if child and (termination.drain(child, training) or termination.may_train_on(child, training)):
             return
         self.barrier.leave()
         self.problem = TOLD_TO_LEAVE
@@ -300,7 +301,7 @@ class Worker:
             self.training = Training(
                 self.settings, launch, program.command, program.environment, rules, self.slow_work.begin,
                 steps=self.steps.wanted, serves=program.serves, also=self.steps.listener(launch),
-                outlets=job and job.outlets, catchers=job.catchers if job else all_that_catch, pattern=pattern,
+                outlets=job and job.outlets, catchers=program.catchers, pattern=pattern,
             )  # fmt: skip
         except LaunchError as error:
             self._fail_start(error)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from lockstep.core.failures.evidence import Loss, LossKind
-from lockstep.core.failures.ranks import FailedExit
+from lockstep.core.failures.ranks import FailedExit, slots_to_join
 from lockstep.core.failures.signs import (
     SIGN_LIVES,
     UNHEALTHY_DEVICE,
@@ -36,6 +36,8 @@ TORN_DOWN_SECONDS = 0.5
 """A container's end is dated once all of it is torn down; by then its peers may have noticed."""
 LEAVING_SECONDS = 2.0
 """An evicted pod is reported, or at its end, up to so long after its program began to fail its peers."""
+NOT_GATHERED = "lockstep: not all nodes have joined Ray"
+"""What rank 0 says last where Ray has not come to all its nodes, so that the program was never started."""
 STDERR_KEPT = 1000
 """Characters of it in the history."""
 EVICTED = frozenset({AttemptCause.DISRUPTION, AttemptCause.LIMIT_EXCEEDED})
@@ -211,6 +213,8 @@ def _of_exit(state: RunState, end: FailedExit) -> Cause:
         return _of_link(state, end, end.told_by)
     reading = read_exit(end.exit, _own_signs(state, end.slot))
     reading = replace(reading, symptom=True) if end.follows else reading
+    if _has_lacked_a_node(state, end):
+        reading = Reading(AttemptCause.DISRUPTION, "NotGathered", "a node was lost before Ray had all")
     how = f"signal {end.exit.signal}" if end.exit.signal else f"exit code {end.exit.code}"
     words = f"rank {state.rank(end.slot)} on {end.node}{end.what} ended with {how}"
     if end.exit.reason not in ("", ExitReason.ERROR, ExitReason.SIGNAL):
@@ -225,6 +229,14 @@ def _of_exit(state: RunState, end: FailedExit) -> Cause:
     evidence = Evidence(reading.kind, end.slot, end.node, end.exit.at, words, reading.root)
     last_words = end.exit.stderr_tail.strip()[-STDERR_KEPT:]
     return Cause(evidence, reading, end.exit.reason, shell_code(end.exit), last_words, exited=True)
+
+
+def _has_lacked_a_node(state: RunState, end: FailedExit) -> bool:
+    """Ray has waited for a node that was lost meanwhile, or for what came in its place, and not begun without."""
+    if not end.exit.stderr_tail.rstrip().endswith(NOT_GATHERED) or state.rank(end.slot) != 0:
+        return False
+    start = state.status.start
+    return bool(slots_to_join(state)) or (start is not None and start.joins > 0)
 
 
 def _of_link(state: RunState, end: FailedExit, told_by: int) -> Cause:

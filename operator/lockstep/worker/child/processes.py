@@ -110,15 +110,16 @@ def catches(pid: int, number: int) -> bool:
         return False
 
 
-def catching(number: int) -> List[int]:
+def catching(number: int, session: int = 0) -> List[int]:
     """The other processes that catch a signal, without those below one that does: a fork inherits its handlers.
 
-    Launchers are passed over, and where ranks of one catch it also whoever waits for one, as batch scripts do: what
-    they would do with it is not what is asked of a rank.
+    With a ``session`` none of another, but what steps have started. Launchers are passed over, and where ranks of one
+    catch it also whoever waits for one, as batch scripts do: what they would do with it is not what is asked of a rank.
     """
     others = {process.pid: process for process in other_processes()}
     launchers = {pid for pid, process in others.items() if process.name in HOLDERS}
-    found = {pid for pid in others if pid not in launchers and catches(pid, number)}
+    asked = {pid for pid in others if not session or others[pid].session == session or _is_of_step(pid, others)}
+    found = {pid for pid in asked - launchers if catches(pid, number)}
     if any(above in launchers for pid in found for above in _ancestors(pid, others)):
         found -= launching(others.values())
     return sorted(pid for pid in found if not any(above in found for above in _ancestors(pid, others)))
@@ -207,11 +208,12 @@ def _pipes_of(pid: int) -> _Pipes:
 
 def _is_of_program(pid: int, child: int, processes: Dict[int, Process]) -> bool:
     line = [pid, *_ancestors(pid, processes)]
-    return (
-        child in line
-        or processes[pid].group == child
-        or any(each in processes and processes[each].name == STEP_SERVER for each in line)
-    )
+    return child in line or processes[pid].group == child or _is_of_step(pid, processes)
+
+
+def _is_of_step(pid: int, processes: Dict[int, Process]) -> bool:
+    line = [pid, *_ancestors(pid, processes)]
+    return any(each in processes and processes[each].name == STEP_SERVER for each in line)
 
 
 def _group_below(first: Process, processes: Dict[int, Process]) -> Iterator[Process]:

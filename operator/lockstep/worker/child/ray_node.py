@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Callable, Dict, List, NoReturn, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, NoReturn, Optional, Sequence, Set, Tuple
 
 from lockstep.worker.child.processes import adopt_orphans, name_process, other_processes
 from lockstep.worker.errors import trouble
@@ -30,11 +30,13 @@ from lockstep.worker.settings import JSON
 JOIN_SECONDS = 300.0  # for all nodes to join, before the command is started
 RESTARTS, RESTARTS_WITHIN = 3, 600.0  # seconds: of Ray on a node that may join again
 FIRST_WITH_TOKENS = (2, 52)
+DRAIN_AGAIN_SECONDS = 2.0
 PORTS = range(20000, 30000)  # below those that the kernel gives to connections
 TURN_SECONDS = 0.25
 STARTED = "Ray runtime started."  # how `ray start` says so
 RAYLET = "raylet"  # what the kernel calls Ray's own process of a node
 RAY_NODE = "lockstep-ray"  # and this one
+NOT_ALL = "not all nodes have joined Ray"  # the operator looks for it
 TAIL_BYTES = 3000
 _WAKING = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 _PROBE = """
@@ -51,7 +53,8 @@ while len(alive) < world:
         sys.exit(f"{len(alive)} of {world} nodes have joined Ray in time: {', '.join(alive)}{why}")
     try:
         nodes = GcsClient(address=address).get_all_node_info(timeout=5).values()
-        alive, why = sorted(node.node_manager_address for node in nodes if node.state == 0), ""
+        # One that was started again has two entries until its head knows that the first has ended.
+        alive, why = sorted({node.node_manager_address for node in nodes if node.state == 0}), ""
     except Exception as error:
         alive, why = [], f"; {error}"
     time.sleep(0.2)
@@ -63,11 +66,19 @@ from ray.core.generated import autoscaler_pb2
 address, own, until, why = sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.argv[4]
 client = GcsClient(address=address)
 reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
-for node in client.get_all_node_info(timeout=5).values():
-    if node.state == 0 and node.node_manager_address == own:
-        taken, words = client.drain_node(node.node_id.hex(), reason, why, int(until * 1000))
-        if not taken:
-            sys.exit(words)
+nodes = [
+    node for node in client.get_all_node_info(timeout=5).values()
+    if node.state == 0 and node.node_manager_address == own
+]
+taken, words = False, "Ray has no node of " + own
+for node in sorted(nodes, key=lambda node: -getattr(node, "start_time_ms", 0)):  # one that has ended may answer late
+    try:
+        takes, said = client.drain_node(node.node_id.hex(), reason, why, int(until * 1000))
+    except Exception as error:
+        takes, said = False, error
+    taken, words = taken or takes, said
+if not taken:
+    sys.exit(f"{words}")
 """
 
 
@@ -86,9 +97,13 @@ class RayNode:
         self._python = interpreter_of(self._ray)
         self._environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
         self._client = False  # Ray's client server is there, and takes a port
-        self._ended: Dict[int, int] = {}  # by PID the status of what was reaped
+        self._ended: Dict[int, int] = {}  # by PID the status of what was started here and was reaped
+        self._runs_here: Set[int] = set()  # PIDs of what was not yet
         self._told_to_end = False
         self._leaving = b""  # what was said last of this node's end
+        self._drain: Optional[int] = None  # PID of the program that tells Ray of it; None: Ray has taken it, or nothing
+        self._drain_at = 0.0  # monotonic: when it is started again
+        self._complaint = ""
 
     def run(self) -> int:
         """The exit code, negative after a signal."""
@@ -157,7 +172,7 @@ class RayNode:
             self._take_turn()
         if ray in self._ended:
             return "Ray ended on this node"
-        return "not all nodes have joined Ray" if self._ended.get(waiting) else ""
+        return NOT_ALL if self._ended.get(waiting) else ""
 
     def _runs(self, ray: int, until: float) -> bool:
         """Wait until `ray start` says that it has started Ray here. False: it ended without, or takes too long."""
@@ -183,10 +198,13 @@ class RayNode:
                     break  # it was asked to end by somebody else, which `ray start` takes for good
                 seen = seen or lives
                 self._take_turn(1.0)
+            # Without its head no node of Ray stays, and that is not its fault.
+            self._wait(lambda: bool(self._leaving) or self._reaches_head())
+            if self._leaving and not self._told_to_end:  # Ray would be given work here again
+                log_line("Ray ended on this node, which is left: it is not started again")
+                self._wait(lambda: False)
             if self._told_to_end:
                 self._wait(lambda: not self._reaches_head(), until_told=False)
-                return 0
-            if not self._wait(self._reaches_head):  # without its head no node of Ray stays, and that is not its fault
                 return 0
             begun = [moment for moment in begun if time.monotonic() - moment < RESTARTS_WITHIN]
             if (started and not self._said["joins"]) or len(begun) > RESTARTS:
@@ -236,6 +254,8 @@ class RayNode:
             start_new_session=log is not None, preexec_fn=_as_usual,
         )  # fmt: skip
         process.returncode = 0  # it is reaped here
+        self._runs_here.add(process.pid)
+        self._ended.pop(process.pid, None)  # PIDs come again
         return process.pid
 
     def _reaches_head(self) -> bool:
@@ -281,22 +301,40 @@ class RayNode:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if not pid:
                     break
-                self._ended[pid] = status
+                if pid in self._runs_here:  # else it is an orphan of Ray's
+                    self._runs_here.remove(pid)
+                    self._ended[pid] = status
         self._drain_if_leaving()
 
     def _drain_if_leaving(self) -> None:
-        """Tell Ray that this node is to be left: it gives it nothing more, and Ray Train saves."""
+        """Tell Ray that this node is to be left: it gives it nothing more, and Ray Train saves. Again until it has
+        taken it: it may not answer for a moment, or not have this node yet."""
         try:
             with open(os.path.join(self._directory, DRAIN_FILE), "rb") as stream:
                 said = stream.read(4096)
             until, why = float(json.loads(said)["until"]), str(json.loads(said)["why"])
         except (OSError, ValueError, KeyError, TypeError):
             return
-        if said == self._leaving or self._said["rank"] == 0:
+        if self._said["rank"] == 0:
             return
-        self._leaving = said
-        log_line(f"Ray is told that this node is left within {until - time.time():.0f} s: {why}")
-        self._start_python(_DRAIN, self._address, str(self._said["address"]), str(until), why, log="drain.log")
+        left = until - time.time()
+        if said != self._leaving:
+            self._leaving = said
+            log_line(f"Ray is told that this node is left within {left:.0f} s: {why}")
+        elif self._drain is None or self._drain not in self._ended:
+            return
+        elif not self._ended[self._drain]:
+            self._drain = None
+            return
+        elif left < 0 or time.monotonic() < self._drain_at:
+            return
+        else:
+            words = f"Ray has not taken that this node is left, and is told again: {self._tail('drain.log')[-300:]}"
+            log_line(words) if words != self._complaint else None
+            self._complaint = words
+        self._drain_at = time.monotonic() + DRAIN_AGAIN_SECONDS
+        arguments = (self._address, str(self._said["address"]), str(until), why)
+        self._drain = self._start_python(_DRAIN, *arguments, log="drain.log")
 
 
 def _program_beside(command: str, name: str) -> str:

@@ -41,6 +41,11 @@ def all_that_catch(program: int, number: int) -> List[int]:
     return catching(number)
 
 
+def all_but_ray(program: int, number: int) -> List[int]:
+    """Ray's own, which catch signals of their own, and some to end, are in sessions of their own."""
+    return catching(number, session=program)
+
+
 def program_alone(program: int, number: int) -> List[int]:
     """A batch shell, of which its steps are not to hear."""
     return [program] if catches(program, number) else []

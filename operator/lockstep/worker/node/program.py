@@ -13,6 +13,7 @@ from lockstep.worker.child.launch import (
     launcher_environment,
     python_environment,
 )
+from lockstep.worker.child.training import Catchers, all_but_ray, all_that_catch
 from lockstep.worker.settings import JSON, Settings
 from lockstep.worker.start import Launch
 from lockstep.worker.steps.batch import BatchShell, batch_shell
@@ -20,12 +21,14 @@ from lockstep.worker.steps.service import StepService
 
 
 class Program(NamedTuple):
-    """``serves``: descriptors that it inherits; ``job``: the shell of a batch script."""
+    """``serves``: descriptors that it inherits; ``job``: the shell of a batch script; ``catchers``: who is asked by a
+    signal to save."""
 
     command: List[str]
     environment: JSON
     serves: Sequence[int]
     job: Optional[BatchShell]
+    catchers: Catchers
 
 
 def program_of(settings: Settings, launch: Launch, contract: JSON, steps: StepService) -> Program:
@@ -50,4 +53,5 @@ def program_of(settings: Settings, launch: Launch, contract: JSON, steps: StepSe
     if launch.batch is not None:
         job = batch_shell(launch, steps.directory(launch), environment)
         command, environment = (job.command or command), job.environment
-    return Program(command, environment, serves, job)
+    catchers = job.catchers if job is not None else all_but_ray if settings.launcher == "Ray" else all_that_catch
+    return Program(command, environment, serves, job, catchers)

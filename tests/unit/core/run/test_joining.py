@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
+from lockstep.core.failures.causes import NOT_GATHERED
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DesiredPhase
 from lockstep.core.model.ranges import parse_ranges
 from lockstep.core.model.reasons import AttemptCause
+from lockstep.worker.child.ray_node import NOT_ALL
 from support.world import World, node, spec, world
 
 RAY: dict[str, Any] = {"launcher": {"type": "Ray"}}
@@ -216,6 +218,29 @@ def test_a_driver_that_fails_while_a_node_is_absent_starts_again_with_all() -> N
     w.nodes["n9"] = node("n9")
     w.pass_time(60, step=5)
     assert set(w.children("llama").values()) == {2}
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("lost", [False, True])
+def test_ray_that_does_not_gather_is_charged_only_where_no_node_was_lost(lost: bool, replaced: bool) -> None:
+    w = running(world(4))
+    if lost:
+        w.lose_ranks("llama", 2)
+        w.settle()
+    if replaced:
+        w.nodes["n9"] = node("n9")
+        w.pass_time(3)
+    assert whole(w) is (replaced or not lost)
+    w.end_child("llama", 0, 1, stderr=f"3 of 4 nodes have joined Ray in time\n{NOT_GATHERED}\n")
+    w.pass_time(4)
+    [ended] = [each for each in w.status("llama").attempts if each.ended_at]
+    assert (ended.charged, ended.cause) == ((False, "Disruption") if lost else (True, "Application"))
+    assert ("a node was lost before Ray had all" in ended.message) is lost
+    assert ended.message.count(NOT_GATHERED) == 1
+
+
+def test_the_worker_says_that_ray_does_not_gather_in_the_words_that_are_looked_for() -> None:
+    assert f"lockstep: {NOT_ALL}" == NOT_GATHERED
 
 
 def test_a_driver_that_ends_well_while_a_node_is_absent_has_succeeded() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from lockstep.worker.child import processes
 from lockstep.worker.child.processes import Process, catching, terminate
+from lockstep.worker.child.training import all_but_ray
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,21 @@ PIPES = {  # what each reads and says; one whose end would take along what saves
 }  # fmt: skip
 
 
+RAY = (  # and the session of each
+    ("lockstep-ray", "", False, "lockstep-ray"),
+    ("ray", "lockstep-ray", True, "ray"),
+    ("raylet", "ray", True, "ray"),
+    ("gcs_server", "ray", True, "ray"),
+    ("python:agent", "lockstep-ray", True, "ray"),
+    ("ray::IDLE", "raylet", True, "ray"),
+    ("bash", "lockstep-ray", False, "lockstep-ray"),
+    ("python:driver", "bash", True, "lockstep-ray"),
+    ("python:loader", "python:driver", True, "lockstep-ray"),
+    ("lockstep-server", "", True, "lockstep-server"),
+    ("python:step", "lockstep-server", True, "python:step"),
+)
+
+
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     told: set[int] = set()
@@ -127,3 +143,17 @@ def test_requests_to_save_reach_ranks_and_no_launcher(
     monkeypatch.setattr(processes, "other_processes", tree.all)
     monkeypatch.setattr(processes, "catches", lambda pid, number: tree.rows[pid - 1000][3])
     assert tree.names(set(catching(10))) == asked
+
+
+@pytest.mark.parametrize(("driven", "asked"), [(True, {"python:driver", "python:step"}), (False, {"python:step"})])
+def test_requests_to_save_reach_the_driver_and_nothing_of_ray(
+    monkeypatch: pytest.MonkeyPatch, driven: bool, asked: set[str]
+) -> None:
+    rows = [row for row in RAY if driven or not row[0].startswith(("bash", "python:driver", "python:loader"))]
+    tree = Tree(tuple((name, parent, "", catches) for name, parent, catches, _ in rows))
+    sessions = {tree.pid(name): tree.pid(session) for name, _, _, session in rows}
+    monkeypatch.setattr(
+        processes, "other_processes", lambda: [each._replace(session=sessions[each.pid]) for each in tree.all()]
+    )
+    monkeypatch.setattr(processes, "catches", lambda pid, number: tree.rows[pid - 1000][3])
+    assert tree.names(set(all_but_ray(tree.pid("lockstep-ray"), 10))) == asked

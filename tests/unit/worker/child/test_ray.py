@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -286,6 +287,98 @@ def test_a_node_that_is_left_is_drained_once_and_not_started_again(fake: FakeRay
     assert drained.read_text() == words
 
 
+def leave(fake: FakeRay, rank: int) -> None:
+    left = Settings("u", "n", "r", "u", rank, 1, "p", ["x"], launcher="Ray", scratch=str(fake.scratch(rank)))
+    ray.tell_of_end(left, 1, time.time() + 40, "its pod is told to end")
+
+
+def wait_until_drained(fake: FakeRay) -> None:
+    drained = fake.folder / "state/drained"
+    wait_for("Ray was told", lambda: drained.exists() and drained.read_text().endswith("\n"), seconds=SECONDS)
+    assert drained.read_text().count("127.0.0.2 DRAIN_NODE_REASON_PREEMPTION") == 1
+
+
+def test_ray_that_answers_nobody_for_a_moment_is_told_again_that_a_node_is_left(fake: FakeRay) -> None:
+    fake.start(0, sys.executable, "-c", DRIVER, joins=True)
+    fake.start(1, joins=True)
+    fake.wait_until_alive(0, 1)
+    fake.deaf.touch()
+    leave(fake, 1)
+    log = fake.scratch(1) / "a1" / "ray" / "drain.log"
+    wait_for("it was asked in vain", lambda: log.exists() and "GCS is not there" in log.read_text(), seconds=SECONDS)
+    fake.deaf.unlink()
+    wait_until_drained(fake)
+
+
+def test_a_node_that_joins_while_it_is_left_is_drained_once_it_has_joined(fake: FakeRay) -> None:
+    other = fake.start(1, joins=True)
+    wait_for("it looks for its head", lambda: RAY_NODE in Path(f"/proc/{other.pid}/comm").read_text(), seconds=SECONDS)
+    leave(fake, 1)
+    log = fake.scratch(1) / "a1" / "ray" / "drain.log"
+    wait_for(
+        "it was asked in vain",
+        lambda: log.exists() and "Ray has no node of 127.0.0.2" in log.read_text(),
+        seconds=SECONDS,
+    )
+    fake.start(0, sys.executable, "-c", DRIVER, joins=True)
+    wait_until_drained(fake)
+
+
+@pytest.mark.parametrize("more", [{}, {"REFUSES": "1"}])
+def test_an_entry_of_an_earlier_ray_on_the_node_keeps_nobody_from_draining_it(
+    fake: FakeRay, more: dict[str, str]
+) -> None:
+    fake.start(0, sys.executable, "-c", DRIVER, joins=True)
+    fake.start(1, joins=True, **more)
+    fake.wait_until_alive(0, 1)
+    fake.keep_entry(1)
+    leave(fake, 1)
+    wait_until_drained(fake)
+
+
+def test_ray_that_crashes_on_a_node_that_is_left_is_not_started_again(fake: FakeRay) -> None:
+    fake.start(0, sys.executable, "-c", DRIVER, joins=True)
+    other = fake.start(1, joins=True)
+    fake.wait_until_alive(0, 1)
+    leave(fake, 1)
+    wait_until_drained(fake)
+    fake.kill_raylet(1)
+    time.sleep(2.5)
+    assert (other.poll(), len(fake.starts)) == (None, 2)
+    os.killpg(other.pid, signal.SIGTERM)
+    fake.kill_raylet(0)
+    assert other.wait(SECONDS) == 0
+
+
+def test_two_entries_of_one_address_are_one_node(fake: FakeRay) -> None:
+    fake.keep_entry(0)
+    head = fake.start(0, sys.executable, "-c", "print('driven')")
+    fake.wait_until_alive(0)
+    time.sleep(1.5)
+    assert head.poll() is None, "one of two is no cluster"
+    fake.start(1)
+    out, err = head.communicate(timeout=SECONDS)
+    assert (head.returncode, out) == (0, "driven\n"), err
+
+
+def test_a_pid_that_comes_again_has_not_ended_as_the_process_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_node, "interpreter_of", lambda program: sys.executable)
+    about = {"entrypoint": 0, "gcs": ["127.0.0.1", 1], "directory": str(tmp_path), "rank": 1, "joins": True}
+    node = RayNode(about, [], ["train"])
+    ended = [(4242, 0), (4243, 0)]
+    monkeypatch.setattr(os, "waitpid", lambda pid, options: ended.pop() if ended else (0, 0))
+    monkeypatch.setattr(signal, "sigtimedwait", lambda numbers, seconds: None)
+    monkeypatch.setattr(ray_node.subprocess, "Popen", lambda *_, **__: SimpleNamespace(pid=4242))
+    node._take_turn()
+    assert node._start(["x"], {}) not in node._ended, "4242 was an orphan's"
+    ended[:] = [(4242, 9)]
+    node._take_turn()
+    assert node._ended == {4242: 9}
+    assert node._start(["x"], {}) not in node._ended
+
+
 def test_a_ray_that_asks_for_no_token_is_not_started(tmp_path: Path) -> None:
     old = FakeRay(tmp_path, version="2.51.1")
     head = old.start(0, world=1)
@@ -354,6 +447,16 @@ def test_a_node_that_is_told_to_leave_tells_ray_until_when_and_stays(
     assert (worker.process.poll(), operator.states()[-1]["phase"]) == (None, "Running")
     operator.desire("Stop", 1, rank=1, world=2)  # all of the gang
     assert worker.wait() in (0, 143)
+
+
+def test_ray_is_told_of_a_node_that_is_left_also_where_a_program_listens(
+    operator: FakeOperator, launch: LaunchWorker, fake: FakeRay
+) -> None:
+    worker = begin(operator, launch, fake, rank=1)
+    (worker.scratch / "a1" / "control.json.read").touch()
+    operator.wait_for(lambda state: state["listens"])
+    worker.process.terminate()
+    wait_for("Ray is told", (worker.scratch / "a1" / "ray" / ray.DRAIN_FILE).exists, seconds=SECONDS)
 
 
 @pytest.mark.parametrize(("rank", "joins"), [(0, True), (1, False)])

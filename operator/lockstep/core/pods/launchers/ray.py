@@ -37,7 +37,7 @@ def steps(spec: TrainingRunSpec) -> bool:
 
 
 def problems(spec: TrainingRunSpec) -> list[Problem]:
-    """What starts a second Ray inside this one, or takes what is the attempt's."""
+    """What starts a second Ray inside this one, takes what is the attempt's, or ends the driver where it is to save."""
     return list(_problems(spec))
 
 
@@ -50,6 +50,11 @@ def _problems(spec: TrainingRunSpec) -> Iterator[Problem]:
     if asked.on_node_loss == "Join" and spec.checkpoint is not None and spec.checkpoint.layout == "Shared":
         text = "while the attempt goes on nobody waits for the end of a node that is lost, which may still write"
         yield Problem("spec.checkpoint.layout", f"{text} to the one directory; {remedy}, or layout: PerAttempt")
+    if spec.checkpoint is not None and spec.checkpoint.signal == "SIGTERM":
+        text = (
+            "ray.init() has the driver exit at SIGTERM; write SIGUSR1 and have the driver catch that, or leave it out"
+        )
+        yield Problem("spec.checkpoint.signal", f"{text} and call should_checkpoint() of lockstep_training")
     typed = [spec.command[0].rpartition("/")[2], *spec.command[1:2]]
     if typed[0] == "ray" and typed[1:] and typed[1] in ("start", "symmetric-run"):
         text = f"ray {typed[1]} starts Ray itself, which every node's worker does; write what it is to run, as"

@@ -56,6 +56,18 @@ def test_what_an_attempt_that_goes_on_cannot_have_is_refused_with_the_remedy(
     assert launcher_of(restarts).problems(restarts) == []
 
 
+@pytest.mark.parametrize("signal", ["SIGUSR1", "SIGUSR2", "SIGHUP", "SIGTERM", None])
+@pytest.mark.parametrize("settings", [{}, RESTART])
+def test_a_signal_at_which_ray_ends_the_driver_is_no_request_to_save(
+    settings: dict[str, Any], signal: str | None
+) -> None:
+    checkpoint = {"shared": {"claimName": "c"}, **({"signal": signal} if signal else {})}
+    spec = launched("Ray", COMMAND, settings=settings, checkpoint=checkpoint)
+    problems = launcher_of(spec).problems(spec)
+    assert [problem.field for problem in problems] == (["spec.checkpoint.signal"] if signal == "SIGTERM" else [])
+    assert all("write SIGUSR1" in problem.message for problem in problems)
+
+
 @pytest.mark.parametrize(("settings", "joins"), [({}, True), ({"ray": {}}, True), (RESTART, False)])
 def test_nodes_join_an_attempt_that_goes_on_unless_told(settings: dict[str, Any], joins: bool) -> None:
     spec = launched("Ray", COMMAND, settings=settings)
