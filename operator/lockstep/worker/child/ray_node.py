@@ -330,7 +330,8 @@ class RayNode:
             return
         else:
             words = f"Ray has not taken that this node is left, and is told again: {self._tail('drain.log')[-300:]}"
-            log_line(words) if words != self._complaint else None
+            if words != self._complaint:
+                log_line(words)
             self._complaint = words
         self._drain_at = time.monotonic() + DRAIN_AGAIN_SECONDS
         arguments = (self._address, str(self._said["address"]), str(until), why)
