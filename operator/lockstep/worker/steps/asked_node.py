@@ -106,32 +106,37 @@ class AskedNode:
         if self.over:
             return 60.0
         now = time.monotonic()
+        if self._channel is not None and now >= self._spoke + frames.PING_SECONDS:
+            self._spoke = now
+            self.say(frames.PING)
         if not self.answered:
-            if now >= self._until:
+            if self._channel is not None and not listens:
+                self._until = now + self._reach  # its answer is waiting here
+            if now >= self._until and not self._is_heard_next(listens):
                 why = f": {self._why}" if self._why else ""
                 self._fail(f"{self._gang.named(self.request.rank)} did not answer within {self._reach:g} s{why}")
                 return 0.0
             if self._retry_at and now >= self._retry_at:
                 self._connect()
-            return min(self._until, self._retry_at or self._until) - now
+            return max(0.0, min(self._until, self._retry_at or self._until, self._ping_at()) - now)
         if not listens:
             self._heard = now  # what it says is waiting here
-        if now >= self._spoke + frames.PING_SECONDS:
-            self._spoke = now
-            self.say(frames.PING)
         if now >= self._heard + frames.SILENT_SECONDS and not self._is_heard_next(listens):
             self._fail(f"{self._gang.named(self.request.rank)} has said nothing for {frames.SILENT_SECONDS:g} s")
             return 0.0
         if self.has_more(listens):
             return 0.0
-        return max(0.0, min(self._spoke + frames.PING_SECONDS, self._heard + frames.SILENT_SECONDS) - now)
+        return max(0.0, min(self._ping_at(), self._heard + frames.SILENT_SECONDS) - now)
+
+    def _ping_at(self) -> float:
+        """When it is to hear of this node again, once it can."""
+        return self._spoke + frames.PING_SECONDS if self._channel is not None else self._until
 
     def _is_heard_next(self, listens: bool) -> bool:
         """It has spoken, and it was this process that took long to listen."""
-        assert self._channel is not None
-        poll = select.poll()
-        poll.register(self._channel, select.POLLIN)
-        return self.has_more(listens) or bool(poll.poll(0))
+        if self._channel is None:
+            return False
+        return self.has_more(listens) or frames.is_ready(self._channel.fileno(), select.POLLIN)
 
     def go_on(self, listens: bool) -> None:
         """Something is ready."""
