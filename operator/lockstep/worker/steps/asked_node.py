@@ -14,7 +14,7 @@ from typing import Callable, List, NamedTuple, Optional, Tuple
 from lockstep.worker.steps import frames
 from lockstep.worker.steps.credentials import AttemptGang, said_identity
 from lockstep.worker.steps.frames import ALL, Channel, Frame, ProtocolError
-from lockstep.worker.steps.request import UNREACHABLE, AskedOfNode
+from lockstep.worker.steps.request import NOT_STARTED, UNREACHABLE, AskedOfNode
 from lockstep.worker.steps.told import NODE_UNREACHABLE
 
 RETRY_SECONDS = 0.2
@@ -27,6 +27,7 @@ _PASSING = (
     errno.EPIPE,
     errno.ECONNABORTED,
 )
+_OWN = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)  # what this node lacks
 
 
 class Greeting(NamedTuple):
@@ -82,6 +83,9 @@ class AskedNode:
         """It may be about to listen, or to be started anew; until its deadline."""
         self._close_socket()
         self._why = error.strerror or str(error)
+        if error.errno in _OWN:
+            self._fail(f"this node cannot connect to it: {self._why}", NOT_STARTED, "ProcessNotStarted")
+            return
         if error.errno == errno.ECONNRESET:
             self._why = "it hangs up, as on whoever is not of its gang"
         if error.errno in _PASSING and time.monotonic() + RETRY_SECONDS < self._until:
@@ -174,7 +178,7 @@ class AskedNode:
             self._fail(f"{named} does not take this node for one of its gang: {error.reason}")
         elif self._channel is None and not isinstance(error, ProtocolError):  # else it may have started them
             self._try_again(
-                error if error.errno in _PASSING else OSError(errno.ECONNRESET, error.strerror or str(error))
+                error if error.errno in _PASSING + _OWN else OSError(errno.ECONNRESET, error.strerror or str(error))
             )
         else:
             self._fail(f"the connection to {named} broke: {error.strerror or error}")
@@ -240,11 +244,11 @@ class AskedNode:
         elif not self.over:
             self._said.append(Frame(kind, ALL, data))
 
-    def _fail(self, words: str) -> None:
+    def _fail(self, words: str, code: int = UNREACHABLE, reason: str = NODE_UNREACHABLE) -> None:
         """What is not known of its tasks never will be."""
         self.close()
         words = words or f"{self._gang.named(self.request.rank)} ended the step too early"
-        said = {"code": UNREACHABLE, "reason": NODE_UNREACHABLE, "words": words}
+        said = {"code": code, "reason": reason, "words": words}
         frame = Frame(frames.ERROR, ALL, frames.packed(said))
         for task in sorted(self._open):
             self._take(task, self.request.rank, frame)

@@ -1,5 +1,6 @@
 """What the side that asks for a step makes of slow screens, of peers that lie, and of its own node's shortages."""
 
+import errno
 import os
 import socket
 import threading
@@ -15,7 +16,7 @@ from lockstep.worker.steps.client import TaskOutcome
 from lockstep.worker.steps.credentials import tls_context, write_credentials
 from lockstep.worker.steps.frames import Channel
 from lockstep.worker.steps.streams import Writer
-from support.stepping import Asking, Kept, asked, gang_of_steps, until
+from support.stepping import Asking, Kept, asked, gang_of_steps, run, until
 
 pytestmark = pytest.mark.process
 
@@ -98,3 +99,16 @@ def test_a_peer_that_lies_of_how_a_task_has_ended_is_the_only_one_that_is_lost(
     assert outcomes[2] == TaskOutcome(2)
     assert (outcomes[1].code, outcomes[1].reason) == (255, "NodeUnreachable")
     assert "frame 19" in outcomes[1].words
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOBUFS])
+def test_a_node_that_lacks_what_a_connection_takes_blames_no_other(
+    gang: StepGang, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    def none(*arguments: object, **options: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(socket, "socket", none)
+    outcome = run(gang, asked(1, "true")).outcomes[1]
+    assert (outcome.code, outcome.reason) == (125, "ProcessNotStarted")
+    assert outcome.words == f"this node cannot connect to it: {os.strerror(error)}"
