@@ -20,8 +20,9 @@ FULL_BYTES = 1 << 20  # what waits for a descriptor, before nodes are no longer 
 class Writer:
     """A descriptor, and what is still to be written to it. It never waits, and changes nothing for others who have it.
 
-    A pipe is opened once more for that. Where this cannot be done, it is written to in pieces that always go. A file is
-    written to by a thread, as its file system may hang; not ``in_thread``: at once, by who is to fork meanwhile.
+    A pipe or a terminal is opened once more for that. Where this cannot be done, it is written to in pieces that go, if
+    not always to a terminal. A file is written to by a thread, as its file system may hang; not ``in_thread``: at once,
+    by who is to fork meanwhile.
     """
 
     def __init__(self, descriptor: int, name: str = "", *, in_thread: bool = True) -> None:
@@ -36,6 +37,7 @@ class Writer:
         self._file: Optional[_File] = None
         try:
             mode = os.fstat(descriptor).st_mode
+            screen = stat.S_ISCHR(mode) and os.isatty(descriptor)
         except OSError:
             self._lost = True  # it was closed, as by >&-
             return
@@ -44,9 +46,10 @@ class Writer:
             if in_thread:
                 with contextlib.suppress(RuntimeError):  # no room for another thread
                     self._file = _File(descriptor)
-        elif stat.S_ISFIFO(mode):
+        elif stat.S_ISFIFO(mode) or screen:
+            anew = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
             with contextlib.suppress(OSError):  # somebody else's
-                self.descriptor = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                self.descriptor = os.open(f"/proc/self/fd/{descriptor}", anew)
                 self._piece = FULL_BYTES
 
     def write(self, data: bytes) -> None:
