@@ -11,9 +11,10 @@ import select
 import signal
 import stat
 import time
-from typing import Callable, Deque, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Callable, Deque, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 PIPE_BUF = 4096  # a pipe that can be written to takes so many bytes without waiting
+_LINE_BYTES = 64 << 10  # with a label
 FULL_BYTES = 1 << 20  # what waits for a descriptor, before nodes are no longer listened to
 
 
@@ -183,28 +184,28 @@ def _takes_some(descriptor: int) -> bool:
 
 
 class Labels:
-    """Lines with the label of their task in front, each line whole: ``3: text``."""
+    """Lines with the label of their task in front, each line whole unless it is very long: ``3: text``."""
 
     def __init__(self, labels: Mapping[int, str]) -> None:
         self._labels = {task: text.encode("utf-8", "replace") for task, text in labels.items()}
-        self._partial: Dict[Tuple[int, int], List[bytes]] = {}
+        self._partial: Dict[Tuple[int, int], bytearray] = {}
 
     def whole_lines(self, task: int, stream: int, data: bytes) -> bytes:
-        """The lines that are whole by now."""
+        """The lines that are whole by now; and what is too long to wait for its end, made a line."""
         head, newline, rest = data.rpartition(b"\n")
-        partial = self._partial.setdefault((task, stream), [])
+        partial = self._partial.setdefault((task, stream), bytearray())
         if not newline:
-            partial.append(rest)
-            return b""
-        lines = (b"".join(partial) + head).split(b"\n")
-        partial[:] = [rest] if rest else []
+            partial += rest
+            return self.rest(task, stream) if len(partial) > _LINE_BYTES else b""
+        lines = (bytes(partial) + head).split(b"\n")
+        partial[:] = rest
         label = self._labels[task]
         return b"".join(label + line + b"\n" for line in lines)
 
     def rest(self, task: int, stream: int) -> bytes:
         """What is left at the end, made a line."""
-        partial = b"".join(self._partial.pop((task, stream), []))
-        return self._labels[task] + partial + b"\n" if partial else b""
+        partial = self._partial.pop((task, stream), b"")
+        return self._labels[task] + bytes(partial) + b"\n" if partial else b""
 
 
 def numbered(tasks: Sequence[int]) -> Dict[int, str]:

@@ -5,7 +5,7 @@ import pty
 import select
 import threading
 
-from lockstep.worker.steps.streams import Writer
+from lockstep.worker.steps.streams import Labels, Writer, numbered
 
 MUCH = 1 << 20
 
@@ -36,3 +36,13 @@ def test_a_terminal_that_was_stopped_holds_up_no_writer() -> None:
     finally:
         for each in {screen, descriptor, writer.descriptor}:
             os.close(each)
+
+
+def test_a_line_that_does_not_end_is_shown_in_pieces_and_fills_no_memory() -> None:
+    labels = Labels(numbered([0]))
+    shown = b"".join(labels.whole_lines(0, 1, b"\r%5d" % number) for number in range(20_000))
+    assert shown.count(b"0: \r") == 1
+    assert shown.endswith(b"\n")
+    rest = labels.rest(0, 1)
+    assert len(shown) + len(rest) == 120_000 + 2 * len(b"0: \n")
+    assert len(rest) < 64 << 10
