@@ -125,3 +125,10 @@ def test_who_may_kill_itself_tells_the_node_last_from_which_its_step_was_begun(
     )
     assert scancel._signal(Cancel(signal=number), here, shell=False) == []
     assert told == order
+
+
+@pytest.mark.parametrize("ids", ["", "123.7 123.8", "123.batch"])
+def test_a_variable_that_only_a_node_that_asks_sets_breaks_no_other_call(gang: SlurmGang, ids: str) -> None:
+    ran = gang.run(f"scancel -s CONT {ids} --user ann; echo $?", LOCKSTEP_SCANCEL_ASKED="1")
+    assert "Traceback" not in ran.stderr
+    assert ran.stdout == ("1\n" if "." in ids and "batch" not in ids else "0\n"), ran.stderr

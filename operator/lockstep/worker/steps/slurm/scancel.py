@@ -21,7 +21,7 @@ from lockstep.worker.steps.slurm.asking import AskedError, ask
 from lockstep.worker.steps.slurm.job import JobHere, given_environment, job_here
 
 FAILED = 1
-_ASKED = "LOCKSTEP_SCANCEL_ASKED"  # set where another node's scancel asks: such a one asks no further
+_ASKED = "LOCKSTEP_SCANCEL_ASKED"  # set where another node's scancel asks, for one id: such a one asks no further
 _OVER = "Job/step already completing or completed"
 
 
@@ -34,7 +34,7 @@ def run(arguments: Sequence[str]) -> int:
             os.write(1, scontrol.version().encode("ascii"))
             return 0
         here = job_here(environ)
-        if environ.get(_ASKED):
+        if environ.get(_ASKED) and len(cancel.ids) == 1 and cancel.ids[0].step != "batch":
             return _asked(cancel, here)
         problems = _with_ids(cancel, here) if cancel.ids else _by_filter(cancel, here)
     except OptionError as error:
