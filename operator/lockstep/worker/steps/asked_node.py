@@ -14,7 +14,7 @@ from typing import Callable, List, NamedTuple, Optional, Tuple
 from lockstep.worker.steps import frames
 from lockstep.worker.steps.credentials import AttemptGang, said_identity
 from lockstep.worker.steps.frames import ALL, Channel, Frame, ProtocolError
-from lockstep.worker.steps.request import UNREACHABLE, AskedOfNode
+from lockstep.worker.steps.request import NOT_STARTED, UNREACHABLE, AskedOfNode
 from lockstep.worker.steps.told import NODE_UNREACHABLE
 
 RETRY_SECONDS = 0.2
@@ -27,6 +27,7 @@ _PASSING = (
     errno.EPIPE,
     errno.ECONNABORTED,
 )
+_OWN = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)  # what this node lacks
 
 
 class Greeting(NamedTuple):
@@ -82,6 +83,9 @@ class AskedNode:
         """It may be about to listen, or to be started anew; until its deadline."""
         self._close_socket()
         self._why = error.strerror or str(error)
+        if error.errno in _OWN:
+            self._fail(f"this node cannot connect to it: {self._why}", NOT_STARTED, "ProcessNotStarted")
+            return
         if error.errno == errno.ECONNRESET:
             self._why = "it hangs up, as on whoever is not of its gang"
         if error.errno in _PASSING and time.monotonic() + RETRY_SECONDS < self._until:
@@ -106,32 +110,37 @@ class AskedNode:
         if self.over:
             return 60.0
         now = time.monotonic()
+        if self._channel is not None and now >= self._spoke + frames.PING_SECONDS:
+            self._spoke = now
+            self.say(frames.PING)
         if not self.answered:
-            if now >= self._until:
+            if self._channel is not None and not listens:
+                self._until = now + self._reach  # its answer is waiting here
+            if now >= self._until and not self._is_heard_next(listens):
                 why = f": {self._why}" if self._why else ""
                 self._fail(f"{self._gang.named(self.request.rank)} did not answer within {self._reach:g} s{why}")
                 return 0.0
             if self._retry_at and now >= self._retry_at:
                 self._connect()
-            return min(self._until, self._retry_at or self._until) - now
+            return max(0.0, min(self._until, self._retry_at or self._until, self._ping_at()) - now)
         if not listens:
             self._heard = now  # what it says is waiting here
-        if now >= self._spoke + frames.PING_SECONDS:
-            self._spoke = now
-            self.say(frames.PING)
         if now >= self._heard + frames.SILENT_SECONDS and not self._is_heard_next(listens):
             self._fail(f"{self._gang.named(self.request.rank)} has said nothing for {frames.SILENT_SECONDS:g} s")
             return 0.0
         if self.has_more(listens):
             return 0.0
-        return max(0.0, min(self._spoke + frames.PING_SECONDS, self._heard + frames.SILENT_SECONDS) - now)
+        return max(0.0, min(self._ping_at(), self._heard + frames.SILENT_SECONDS) - now)
+
+    def _ping_at(self) -> float:
+        """When it is to hear of this node again, once it can."""
+        return self._spoke + frames.PING_SECONDS if self._channel is not None else self._until
 
     def _is_heard_next(self, listens: bool) -> bool:
         """It has spoken, and it was this process that took long to listen."""
-        assert self._channel is not None
-        poll = select.poll()
-        poll.register(self._channel, select.POLLIN)
-        return self.has_more(listens) or bool(poll.poll(0))
+        if self._channel is None:
+            return False
+        return self.has_more(listens) or frames.is_ready(self._channel.fileno(), select.POLLIN)
 
     def go_on(self, listens: bool) -> None:
         """Something is ready."""
@@ -169,7 +178,7 @@ class AskedNode:
             self._fail(f"{named} does not take this node for one of its gang: {error.reason}")
         elif self._channel is None and not isinstance(error, ProtocolError):  # else it may have started them
             self._try_again(
-                error if error.errno in _PASSING else OSError(errno.ECONNRESET, error.strerror or str(error))
+                error if error.errno in _PASSING + _OWN else OSError(errno.ECONNRESET, error.strerror or str(error))
             )
         else:
             self._fail(f"the connection to {named} broke: {error.strerror or error}")
@@ -235,11 +244,11 @@ class AskedNode:
         elif not self.over:
             self._said.append(Frame(kind, ALL, data))
 
-    def _fail(self, words: str) -> None:
+    def _fail(self, words: str, code: int = UNREACHABLE, reason: str = NODE_UNREACHABLE) -> None:
         """What is not known of its tasks never will be."""
         self.close()
         words = words or f"{self._gang.named(self.request.rank)} ended the step too early"
-        said = {"code": UNREACHABLE, "reason": NODE_UNREACHABLE, "words": words}
+        said = {"code": code, "reason": reason, "words": words}
         frame = Frame(frames.ERROR, ALL, frames.packed(said))
         for task in sorted(self._open):
             self._take(task, self.request.rank, frame)

@@ -16,7 +16,7 @@ from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, 
 from lockstep.worker.steps import frames
 from lockstep.worker.steps.asked_node import AskedNode, Greeting
 from lockstep.worker.steps.credentials import AttemptGang, knock_of, tls_context
-from lockstep.worker.steps.frames import Frame
+from lockstep.worker.steps.frames import Frame, ProtocolError
 from lockstep.worker.steps.partly import TasksOfStep
 from lockstep.worker.steps.request import AskedOfNode
 from lockstep.worker.steps.streams import Writer
@@ -146,11 +146,7 @@ class RunningStep:
         elif frame.kind == frames.STARTED:
             self._sink.started(task, rank, int(frame.number(1, 1 << 30)))
         elif task not in self.outcomes:
-            said = frame.object()
-            outcome = TaskOutcome(
-                int(said.get("code") or 0), int(said.get("signal") or 0), str(said.get("reason", "")),
-                str(said.get("words", "")),
-            )  # fmt: skip
+            outcome = _outcome_of(frame)
             self.outcomes[task] = outcome
             if outcome.reason == NODE_UNREACHABLE and rank not in self._unreached:
                 self._tell_unreached(task, rank, outcome.words)
@@ -235,6 +231,18 @@ class RunningStep:
                 node.say(frames.STDIN, data)
             else:
                 node.say(frames.STDIN_END)
+
+
+def _outcome_of(frame: Frame) -> TaskOutcome:
+    """Raises ProtocolError."""
+    said = frame.object()
+    try:
+        code, number = int(said.get("code") or 0), int(said.get("signal") or 0)
+    except (ValueError, TypeError, OverflowError):
+        code = number = -1
+    if not (0 <= code < 256 and 0 <= number < 128):
+        raise ProtocolError(f"frame {frame.kind} does not say how a task has ended")
+    return TaskOutcome(code, number, str(said.get("reason", "")), str(said.get("words", "")))
 
 
 def _allow_descriptors() -> None:

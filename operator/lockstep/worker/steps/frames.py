@@ -91,6 +91,13 @@ def tune(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
+def is_ready(descriptor: int, events: int) -> bool:
+    """By poll, at the moment."""
+    poll = select.poll()
+    poll.register(descriptor, events)
+    return bool(poll.poll(0.0))
+
+
 class Channel:
     """Frames over a TLS socket that does not block. ``longest``: bytes that a frame of the peer may have."""
 

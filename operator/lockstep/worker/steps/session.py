@@ -301,7 +301,7 @@ class Session:
             return False
         if not self._request.sweep and Descendants(self._tasks).any_in(task):
             return False
-        return not any(_is_ready(descriptor, select.POLLIN) for descriptor in task.streams)
+        return not any(frames.is_ready(descriptor, select.POLLIN) for descriptor in task.streams)
 
     def _tell_end(self, task: RunningTask) -> None:
         task.told = True
@@ -342,6 +342,7 @@ class Session:
             os.close(descriptor)
 
     def _end(self, grace: float) -> None:
+        self._reap()  # who has ended by now was not asked to
         self._ending = True
         terminate(self._held())
         kill_at = time.monotonic() + grace
@@ -435,6 +436,7 @@ class Session:
                 task.give_no_more()
         elif frame.kind == frames.SIGNAL:
             number = int(frame.number(1, 64))
+            self._reap()  # who has ended by now hears nothing
             for task in tasks:
                 task.signal(number)
         else:
@@ -453,12 +455,6 @@ class Session:
         """For the worker, which tells the operator."""
         ended = ProcessEnd(program, code, number, tail, asked=asked)
         tell(self._node.ends, ended.row(self._request.step, identity))
-
-
-def _is_ready(descriptor: int, events: int) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, events)
-    return bool(poll.poll(0.0))
 
 
 def _name_of(pid: int) -> str:

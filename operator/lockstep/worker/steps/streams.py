@@ -11,17 +11,19 @@ import select
 import signal
 import stat
 import time
-from typing import Callable, Deque, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Callable, Deque, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 PIPE_BUF = 4096  # a pipe that can be written to takes so many bytes without waiting
+_LINE_BYTES = 64 << 10  # with a label
 FULL_BYTES = 1 << 20  # what waits for a descriptor, before nodes are no longer listened to
 
 
 class Writer:
     """A descriptor, and what is still to be written to it. It never waits, and changes nothing for others who have it.
 
-    A pipe is opened once more for that. Where this cannot be done, it is written to in pieces that always go. A file is
-    written to by a thread, as its file system may hang; not ``in_thread``: at once, by who is to fork meanwhile.
+    A pipe or a terminal is opened once more for that. Where this cannot be done, it is written to in pieces that go, if
+    not always to a terminal. A file is written to by a thread, as its file system may hang; not ``in_thread``: at once,
+    by who is to fork meanwhile.
     """
 
     def __init__(self, descriptor: int, name: str = "", *, in_thread: bool = True) -> None:
@@ -36,6 +38,7 @@ class Writer:
         self._file: Optional[_File] = None
         try:
             mode = os.fstat(descriptor).st_mode
+            screen = stat.S_ISCHR(mode) and os.isatty(descriptor)
         except OSError:
             self._lost = True  # it was closed, as by >&-
             return
@@ -44,9 +47,10 @@ class Writer:
             if in_thread:
                 with contextlib.suppress(RuntimeError):  # no room for another thread
                     self._file = _File(descriptor)
-        elif stat.S_ISFIFO(mode):
+        elif stat.S_ISFIFO(mode) or screen:
+            anew = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
             with contextlib.suppress(OSError):  # somebody else's
-                self.descriptor = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                self.descriptor = os.open(f"/proc/self/fd/{descriptor}", anew)
                 self._piece = FULL_BYTES
 
     def write(self, data: bytes) -> None:
@@ -180,28 +184,28 @@ def _takes_some(descriptor: int) -> bool:
 
 
 class Labels:
-    """Lines with the label of their task in front, each line whole: ``3: text``."""
+    """Lines with the label of their task in front, each line whole unless it is very long: ``3: text``."""
 
     def __init__(self, labels: Mapping[int, str]) -> None:
         self._labels = {task: text.encode("utf-8", "replace") for task, text in labels.items()}
-        self._partial: Dict[Tuple[int, int], List[bytes]] = {}
+        self._partial: Dict[Tuple[int, int], bytearray] = {}
 
     def whole_lines(self, task: int, stream: int, data: bytes) -> bytes:
-        """The lines that are whole by now."""
+        """The lines that are whole by now; and what is too long to wait for its end, made a line."""
         head, newline, rest = data.rpartition(b"\n")
-        partial = self._partial.setdefault((task, stream), [])
+        partial = self._partial.setdefault((task, stream), bytearray())
         if not newline:
-            partial.append(rest)
-            return b""
-        lines = (b"".join(partial) + head).split(b"\n")
-        partial[:] = [rest] if rest else []
+            partial += rest
+            return self.rest(task, stream) if len(partial) > _LINE_BYTES else b""
+        lines = (bytes(partial) + head).split(b"\n")
+        partial[:] = rest
         label = self._labels[task]
         return b"".join(label + line + b"\n" for line in lines)
 
     def rest(self, task: int, stream: int) -> bytes:
         """What is left at the end, made a line."""
-        partial = b"".join(self._partial.pop((task, stream), []))
-        return self._labels[task] + partial + b"\n" if partial else b""
+        partial = self._partial.pop((task, stream), b"")
+        return self._labels[task] + bytes(partial) + b"\n" if partial else b""
 
 
 def numbered(tasks: Sequence[int]) -> Dict[int, str]:

@@ -68,22 +68,41 @@ class RunningTask:
         finally:
             files.close()
         self.pid = process.pid
-        process.returncode = 0  # reaped by the session
         self.streams: Dict[int, int] = {}  # kind of frame by descriptor; none is left at the end of both
+        self.stdin = -1
+        try:
+            self._hold_streams(process)
+        except OSError as error:  # nobody would hear it, nor end it
+            self._undo(process)
+            raise RefusedError(NOT_STARTED, "ProcessNotStarted", f"{command[0]}: {error}") from None
+        process.returncode = 0  # reaped by the session
+
+    def _hold_streams(self, process: subprocess.Popen[bytes]) -> None:
+        """Raises OSError."""
         for stream, kind in ((process.stdout, STDOUT), (process.stderr, STDERR)):
             if stream is None:
                 continue
             descriptor = os.dup(stream.fileno())
+            self.streams[descriptor] = kind
             stream.close()
             os.set_blocking(descriptor, False)
             with contextlib.suppress(OSError):  # the user may have no more room for pipes
                 fcntl.fcntl(descriptor, _SET_PIPE_SIZE, _PIPE_BYTES)
-            self.streams[descriptor] = kind
-        self.stdin = -1
         if process.stdin is not None:
             self.stdin = os.dup(process.stdin.fileno())
             process.stdin.close()
             os.set_blocking(self.stdin, False)
+
+    def _undo(self, process: subprocess.Popen[bytes]) -> None:
+        """It has hardly begun."""
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+        for descriptor in (*self.streams, *([self.stdin] if self.stdin >= 0 else ())):
+            os.close(descriptor)
 
     def read(self, descriptor: int, most: int = CHUNK) -> bytes:
         """What a stream has; empty: nothing at the moment, or its end, when it is not in ``streams`` any more."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from lockstep.slurm.scancel import Cancel
+from lockstep.worker.steps.slurm import scancel
 from lockstep.worker.steps.slurm.registry import IDS_OF_NODE
 from support.slurm_gang import SlurmGang
 
@@ -90,3 +95,40 @@ def test_a_node_that_cannot_be_asked_is_named(gang: SlurmGang) -> None:
     assert f"scancel: error: Kill job error on job step id 123.{2 * IDS_OF_NODE}: " in ran.stderr
     assert "127.0.0.3" in ran.stderr
     assert "already completing" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("step", "number", "order"),
+    [
+        ("1", signal.SIGKILL, [2, 1, 0]),
+        ("1", signal.SIGSTOP, [2, 1, 0]),
+        (str(IDS_OF_NODE), signal.SIGKILL, [0, 2, 1]),
+        (str(2 * IDS_OF_NODE), signal.SIGKILL, [0, 1, 2]),
+        ("", signal.SIGKILL, [0, 2, 1]),
+        ("1", signal.SIGUSR1, [1, 0, 2]),
+    ],
+)
+def test_who_may_kill_itself_tells_the_node_last_from_which_its_step_was_begun(
+    monkeypatch: pytest.MonkeyPatch, step: str, number: int, order: list[int]
+) -> None:
+    told: list[int] = []
+
+    def there(ranks: list[int], *more: object) -> dict[int, object]:
+        told.extend(ranks)
+        return {}
+
+    monkeypatch.setenv("SLURM_STEP_ID", step)
+    monkeypatch.setattr(scancel, "_there", there)
+    monkeypatch.setattr(scancel, "_signal_own", lambda *said: told.append(1))
+    here: Any = SimpleNamespace(
+        job=SimpleNamespace(nodes=["a", "b", "c"], id=123), at=SimpleNamespace(gang=SimpleNamespace(rank=1))
+    )
+    assert scancel._signal(Cancel(signal=number), here, shell=False) == []
+    assert told == order
+
+
+@pytest.mark.parametrize("ids", ["", "123.7 123.8", "123.batch"])
+def test_a_variable_that_only_a_node_that_asks_sets_breaks_no_other_call(gang: SlurmGang, ids: str) -> None:
+    ran = gang.run(f"scancel -s CONT {ids} --user ann; echo $?", LOCKSTEP_SCANCEL_ASKED="1")
+    assert "Traceback" not in ran.stderr
+    assert ran.stdout == ("1\n" if "." in ids and "batch" not in ids else "0\n"), ran.stderr

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import sys
-from typing import Dict, Iterator, List, NoReturn, Optional, Sequence
+from typing import Dict, Iterator, List, NoReturn, Optional, Sequence, Set
 
 from lockstep.slurm import scancel, scontrol
 from lockstep.slurm.getopt import OptionError
@@ -21,7 +21,7 @@ from lockstep.worker.steps.slurm.asking import AskedError, ask
 from lockstep.worker.steps.slurm.job import JobHere, given_environment, job_here
 
 FAILED = 1
-_ASKED = "LOCKSTEP_SCANCEL_ASKED"  # set where another node's scancel asks: such a one asks no further
+_ASKED = "LOCKSTEP_SCANCEL_ASKED"  # set where another node's scancel asks, for one id: such a one asks no further
 _OVER = "Job/step already completing or completed"
 
 
@@ -34,7 +34,7 @@ def run(arguments: Sequence[str]) -> int:
             os.write(1, scontrol.version().encode("ascii"))
             return 0
         here = job_here(environ)
-        if environ.get(_ASKED):
+        if environ.get(_ASKED) and len(cancel.ids) == 1 and cancel.ids[0].step != "batch":
             return _asked(cancel, here)
         problems = _with_ids(cancel, here) if cancel.ids else _by_filter(cancel, here)
     except OptionError as error:
@@ -130,10 +130,13 @@ def _signal(cancel: scancel.Cancel, here: JobHere, shell: bool) -> List[str]:
     ranks = {0} if shell else set(range(len(here.job.nodes)))
     own = here.at.gang.rank
     whom = [name for name, wanted in (("--batch", shell), ("--full", cancel.everything)) if wanted]
+    outcomes: Dict[int, TaskOutcome] = {}
     with _spared(cancel.signal):
-        if own in ranks:
-            _signal_own(cancel, here, shell)
-        outcomes = _there(sorted(ranks - {own}), here, [f"--signal={cancel.signal or 15}", *whom, str(here.job.id)])
+        for turn in _turns(ranks, own, cancel.signal):
+            if own in turn:
+                _signal_own(cancel, here, shell)
+            said = [f"--signal={cancel.signal or 15}", *whom, str(here.job.id)]
+            outcomes.update(_there(sorted(turn - {own}), here, said))
     return [
         f"scancel: error: Kill job error on job id {here.job.id}: {words}"
         for words in (
@@ -142,6 +145,15 @@ def _signal(cancel: scancel.Cancel, here: JobHere, shell: bool) -> List[str]:
             if outcome.exit_code
         )
     ]
+
+
+def _turns(ranks: Set[int], own: int, number: Optional[int]) -> List[Set[int]]:
+    """Who is told after whom: last the node whose srun may kill or stop this process, which cannot be spared that."""
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        return [ranks]
+    step = os.environ.get("SLURM_STEP_ID", "")
+    last = registry.rank_of(int(step)) if step.isdigit() else own
+    return [ranks - {own, last}, ranks & {own} - {last}, ranks & {last}]
 
 
 def _signal_own(cancel: scancel.Cancel, here: JobHere, shell: bool) -> None:
@@ -167,7 +179,8 @@ def _shell_of(here: JobHere) -> int:
 
 @contextlib.contextmanager
 def _spared(number: Optional[int]) -> Iterator[None]:
-    """This process, which may be of a step that gets the signal: all nodes are asked before it does."""
+    """This process, which may be of a step that gets the signal: all nodes are asked before it does. SIGKILL and
+    SIGSTOP spare nobody."""
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {number} if number else set())
     try:
         yield
