@@ -113,7 +113,7 @@ class Connections:
         connection = self._unproven.get(self._peer(peer), {}).get(id(handler))
         if connection is None:
             return True  # it proves a second sender, and stays the first one's
-        if not self._has_room(sender):
+        if not self._make_room(sender):
             return False
         self._forget(connection)
         self._proven.setdefault(sender, {})[id(handler)] = connection
@@ -145,8 +145,8 @@ class Connections:
             await self._clock.sleep(SWEEP_SECONDS)
             self._sweep()
 
-    def _has_room(self, sender: str) -> bool:
-        """There is room for one more of this sender, or was made: by whoever holds more than it then will."""
+    def _make_room(self, sender: str) -> bool:
+        """Whether there is room for one more of this sender, or was made: by whoever holds more than it then will."""
         if self._proven_room is None or len(self) - self._count < self._proven_room:
             return True
         if self._clock.monotonic() >= self._swept_at + SWEEP_SECONDS:

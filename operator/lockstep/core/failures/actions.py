@@ -84,7 +84,8 @@ class Case:
     ``conditions`` those of its node. ``held``: why no node may be replaced now. ``excluded_enough``: why no
     further node may be excluded, as many as are to be. ``suspects``: the nodes that the evidence speaks of together
     with the cause's. ``diverged_step``: the first step whose loss was no number, or had jumped.
-    ``outlasted``: nobody reports steps, and the attempt ran longer than any start takes.
+    ``outlasted``: nobody reports steps, and the attempt ran longer than any start takes. ``runs_once``: what was
+    started is not to be started again, whatever ended it.
     """
 
     now: float
@@ -100,6 +101,7 @@ class Case:
     allowed: int = 3
     progressed: bool = False
     restarts: int = 0
+    runs_once: bool = False
     roots: Sequence[FailureRoot] = ()
     first_failures: Sequence[FirstFailure] = ()
     rules_used: dict[str, int] | None = None
@@ -366,6 +368,9 @@ def _within_budgets(action: Action, cause: Cause, case: Case) -> Action:
     is_refused = cause.reason == LossReason.NODE_REFUSED  # nothing of it ran
     if cap is not None and case.restarts >= cap and not is_refused:
         return _stop(cause, StopReason.MAX_RESTARTS, f"recovery.maxRestarts is {cap}", charged=action.charged)
+    if case.runs_once and not is_refused:
+        words = "by --no-requeue its script does not run twice"
+        return _stop(cause, StopReason.NOT_REQUEUED, words, charged=action.charged)
     streak = 0 if case.progressed else case.streak + action.charged
     if action.charged and streak >= case.allowed:
         limit = case.recovery.no_progress_limit

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from lockstep.api.base.changes import changed
-from lockstep.api.recovery_spec import RecoverySpec
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import last_trained
 from lockstep.core.failures.actions import SAME_STEP, Case
@@ -33,7 +31,7 @@ def case_of(state: RunState, cause: Cause, lost: Sequence[Loss], attempt: int | 
     node = state.snapshot.nodes.get(cause.node)
     return Case(
         now=state.now,
-        recovery=_recovery(state),
+        recovery=state.spec.recovery,
         nodes=state.world,
         run=state.run.name,
         checkpoints=state.spec.checkpoint is not None,
@@ -47,6 +45,7 @@ def case_of(state: RunState, cause: Cause, lost: Sequence[Loss], attempt: int | 
         allowed=allowed_without_progress(state.spec, status),
         progressed=saved_step(state) > recovery.best_step,
         restarts=status.totals.restarts - (attempt is not None),  # that of an earlier attempt is counted already
+        runs_once=not may_be_requeued(state.run.spec),
         roots=recovery.roots,
         first_failures=recovery.first_failures,
         rules_used={use.name: use.count for use in recovery.rules_used},
@@ -62,12 +61,6 @@ def case_of(state: RunState, cause: Cause, lost: Sequence[Loss], attempt: int | 
         diverged_step=_first_bad_step(state, number, cause.kind),
         alike_before=_diverged_alike(state, number) if cause.kind in (AttemptCause.NAN, AttemptCause.LOSS_SPIKE) else 0,
     )
-
-
-def _recovery(state: RunState) -> RecoverySpec:
-    """A script that must not run twice is not started again, whatever else the spec says."""
-    recovery = state.spec.recovery
-    return recovery if may_be_requeued(state.run.spec) else changed(recovery, max_restarts=0)
 
 
 def _diverged_alike(state: RunState, attempt: int) -> int:

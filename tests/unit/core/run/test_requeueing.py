@@ -151,7 +151,7 @@ def test_a_lost_node_ends_it_whatever_else_its_spec_says_of_restarts() -> None:
     w = running(2, spare=1, **ONCE)
     w.fail_node(w.status("one").assignment.nodes[1])
     w.settle()
-    assert ended(w) == StopReason.MAX_RESTARTS
+    assert ended(w) == StopReason.NOT_REQUEUED
 
 
 @pytest.mark.parametrize("why", ["its action is to queue again", "its spec cannot be read"])
