@@ -8,7 +8,7 @@ import re
 from time import monotonic
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from lockstep.worker.checkpoints.formats import nvrx, ray_train
+from lockstep.worker.checkpoints.formats import nvrx, plain, ray_train
 from lockstep.worker.checkpoints.formats.catalogue import (
     AUTO,
     PASSED_OVER,
@@ -143,14 +143,15 @@ def left_behind(settings: Settings, rank: int) -> Optional[List[JSON]]:
         walk, root = _Walk(settings), settings.tiers[name].root
         walks.append(walk)
         if name == SHARED and settings.fenced:
-            rows += _rows(name, 0, _in_attempt(walk, settings, name, root))
+            rows += _rows(name, 0, _in_attempt(walk, settings, name, root), settings.checkpoint_format)
             continue
         found = [(ATTEMPT_NAME.match(entry.name), entry.path) for entry in walk.entries(_of_run(settings, name))]
         attempts = [(int(matched.group(1)), path) for matched, path in found if matched]
         for attempt, path in sorted(attempts, reverse=True):
             if attempt:  # the archive restores into a0
-                rows += _rows(name, attempt, _in_attempt(walk, settings, name, path))
-        rows += _rows(name, 0, _beside(settings, name, walk))
+                found_there = _in_attempt(walk, settings, name, path)
+                rows += _rows(name, attempt, found_there, settings.checkpoint_format)
+        rows += _rows(name, 0, _beside(settings, name, walk), settings.checkpoint_format)
     told = bounded(rows)
     speaks = any(row["attempt"] for row in told) or all(walk.is_whole for walk in walks)
     return told if speaks else None
@@ -170,9 +171,10 @@ def being_saved(
         after = since - settings.tiers[name].skew
         walk = _Walk(settings, after if one_for_all else 0.0, LOOK_SECONDS)
         found = _in_attempt(walk, settings, name, attempt_directory(settings, name, attempt))
-        rows += _rows(name, attempt, settled(found))
+        rows += _rows(name, attempt, settled(found), settings.checkpoint_format)
         if not one_for_all:
-            rows += _rows(name, 0, settled(_beside(settings, name, _Walk(settings, after, LOOK_SECONDS))))
+            beside = _beside(settings, name, _Walk(settings, after, LOOK_SECONDS))
+            rows += _rows(name, 0, settled(beside), settings.checkpoint_format)
     return rows
 
 
@@ -215,8 +217,8 @@ def _saved(walk: _Walk, directory: str, form: str) -> Iterator[os.DirEntry[str]]
 def _is_known(entry: os.DirEntry[str], form: str, tier: str) -> bool:
     with contextlib.suppress(OSError):
         is_file = entry.is_file(follow_symlinks=False)
-        if is_file and entry.name == form.partition(":")[2]:
-            return True  # called as the pattern says; its step is inside, once it is whole
+        if is_file and entry.name == form.partition(":")[2]:  # its step is inside, once it is whole
+            return not plain.lacks_its_step(entry.path, entry.name, form)
         if step_of(entry.path, entry.name, form, is_file) is None:
             return form in (AUTO, ray_train.RAY_TRAIN) and ray_train.is_passing(entry.path)
         if form == AUTO:
@@ -290,12 +292,14 @@ def _may_be_output(option: str) -> bool:
     return bool(_OUTPUT.search(option)) or not (_INPUT.search(option) or _SURROUNDINGS.search(option))
 
 
-def _rows(tier: str, attempt: int, found: Iterable[_Found]) -> List[JSON]:
-    return [_row(tier, attempt, each.path, _why(each.path)) for each in sorted(found, reverse=True)[:MOST]]
+def _rows(tier: str, attempt: int, found: Iterable[_Found], form: str) -> List[JSON]:
+    return [_row(tier, attempt, each.path, _why(each.path, form)) for each in sorted(found, reverse=True)[:MOST]]
 
 
-def _why(path: str) -> str:
+def _why(path: str, form: str) -> str:
     with contextlib.suppress(OSError):
+        if plain.lacks_its_step(path, os.path.basename(path), form):
+            return plain.WITHOUT_STEP
         return ray_train.why_without_step(path) or NO_FORMAT
     return NO_FORMAT
 

@@ -17,6 +17,7 @@ from lockstep.worker.settings import Settings, Tier
 from lockstep.worker.start import Launch
 from support import checkpoint_layouts as layouts
 from support.checkpoint_layouts import age, torch_file, written
+from support.values import not_none
 
 UID = "run-1"
 SHARED = {"shared": {"claimName": "lustre"}}
@@ -59,6 +60,19 @@ def test_under_a_fixed_name_the_step_is_read_inside_as_nano_gpt_writes_it(tmp_pa
     assert found(tmp_path, form_of("ckpt.pt")) == {2000: ("ckpt.pt", "Valid")}
     path.write_bytes(path.read_bytes()[:-30])
     assert found(tmp_path, form_of("ckpt.pt")) == {}, "overwritten in place and cut off: its step is lost with it"
+
+
+def test_a_whole_file_of_a_fixed_name_that_has_no_step_inside_is_told_with_what_to_save(tmp_path: Path) -> None:
+    settings = Settings(
+        operator_url="", namespace="ns", run="one", run_uid=UID, slot=0, incarnation=1, pod_uid="p", command=["true"],
+        tiers={"shared": Tier("shared", str(tmp_path), 2.0)}, checkpoint_format=form_of("ckpt.pt"),
+    )  # fmt: skip
+    path = torch_file(tmp_path / UID / "a1" / "ckpt.pt", {"model": {}, "optimizer": {"step": 75}, "epoch": 3})
+    (row,) = not_none(left_behind(settings, 0))
+    assert "no step inside (iter_num, global_step, step, iteration, steps): save one" in row["reason"]
+    torch_file(path, {"model": {}, "optimizer": {"step": 75}, "step": 300})
+    assert left_behind(settings, 0) == []
+    assert found(tmp_path, settings.checkpoint_format) == {300: ("ckpt.pt", "Valid")}
 
 
 def test_a_torn_file_is_invalid_and_one_that_is_saved_while_it_trains_is_told(tmp_path: Path) -> None:

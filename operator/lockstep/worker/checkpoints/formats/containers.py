@@ -16,6 +16,7 @@ import zlib
 from typing import BinaryIO, Callable, Dict, Optional, Tuple
 
 from lockstep.worker.checkpoints.formats.findings import OCDBT, SAFETENSORS, ZIP, InterruptedCheckError, InvalidError
+from lockstep.worker.checkpoints.formats.pickles import first_number
 
 TAIL = 64 << 10  # an end record is no farther from the end, whatever comment follows it
 MAX_HEADER_BYTES = 100 << 20  # of safetensors, by its own definition
@@ -140,6 +141,25 @@ def pickled_facts(path: str, *keys: str) -> Optional[Dict[str, Optional[int]]]:
     """
     found = os.stat(path)
     return _pickled_facts(path, found.st_mtime_ns, found.st_size, keys)
+
+
+def pickled_number(path: str, *keys: str) -> Optional[int]:
+    """That of the first of these keys which has one in what a torch.save file holds, as ``first_number`` finds it.
+    Raises OSError."""
+    found = os.stat(path)
+    return _pickled_number(path, found.st_mtime_ns, found.st_size, keys)
+
+
+@functools.lru_cache(maxsize=256)
+def _pickled_number(path: str, mtime_ns: int, size: int, keys: Tuple[str, ...]) -> Optional[int]:
+    return first_number(_pickle_of(path), keys)
+
+
+def is_whole_torch_file(path: str) -> bool:
+    """A zip archive that is not cut off, or a file in torch's old format, which has no end. Raises OSError."""
+    with open(path, "rb") as stream:
+        start = stream.read(1)
+    return start == _PICKLE_START or zipfile.is_zipfile(path)
 
 
 @functools.lru_cache(maxsize=256)

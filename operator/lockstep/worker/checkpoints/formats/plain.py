@@ -10,7 +10,7 @@ import os
 import re
 from typing import Optional, Pattern
 
-from lockstep.worker.checkpoints.formats.containers import pickled_facts
+from lockstep.worker.checkpoints.formats.containers import is_whole_torch_file, pickled_number
 from lockstep.worker.checkpoints.formats.findings import (
     VALID,
     ZIP,
@@ -28,6 +28,7 @@ MAX_PATTERN = 128
 _SUFFIX = re.compile(r"\.(?:pt|pth|bin|pth\.tar)$")
 # What programs call the step inside, where the name does not have it; nanoGPT: iter_num.
 _KEYS = ("iter_num", "global_step", "step", "iteration", "steps")
+WITHOUT_STEP = f"no step inside ({', '.join(_KEYS)}): save one, or name the files by it ({STEP} in checkpoint.pattern)"
 
 
 def is_torch(entry: CheckpointEntry) -> bool:
@@ -49,10 +50,16 @@ def step_by_pattern(path: str, name: str, pattern: str) -> Optional[int]:
     if STEP not in pattern:
         if name != pattern:
             return None
-        facts = pickled_facts(path, *_KEYS) or {}
-        return next((found for found in map(facts.get, _KEYS) if found is not None), None)
+        return pickled_number(path, *_KEYS)
     matched = _named_so(pattern).match(name)
     return int(matched.group(1)) if matched else None
+
+
+def lacks_its_step(path: str, name: str, form: str) -> bool:
+    """It is the file that is loaded, is whole, and nothing in it says of which step. Raises OSError."""
+    pattern = form.partition(":")[2]
+    is_it = bool(pattern) and STEP not in pattern and name == pattern
+    return is_it and is_whole_torch_file(path) and step_by_pattern(path, name, pattern) is None
 
 
 @functools.lru_cache(maxsize=8)
