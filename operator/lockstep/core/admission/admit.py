@@ -4,7 +4,7 @@
 share; what else a step finds it returns. Nothing here acts.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from lockstep.api.run_status import QueueStatus
@@ -140,14 +140,26 @@ def grant_time_limits(promises: Promises | None, cycle: CycleState) -> None:
 def top_up_gangs(gangs: Sequence[Entry], left: StillPending, cycle: CycleState) -> None:
     """Spares once nobody is to start any more, for those that start too; growth once no run is pending."""
 
+    book: QuotaBook | None = None
+
     def quota() -> QuotaBook:
-        used = (*running_jobs(cycle), *left.awaited) if cycle.snapshot.queues else ()
-        return QuotaBook(cycle.quotas, cycle.now, used)
+        nonlocal book
+        if book is None:
+            used = (*running_jobs(cycle), *left.awaited) if cycle.snapshot.queues else ()
+            book = QuotaBook(cycle.quotas, cycle.now, used)
+        return book
+
+    def top_up(entry: Entry, find: Callable[[Entry, CycleState, Callable[[], QuotaBook]], None]) -> None:
+        nonlocal book
+        before = entry.status
+        find(entry, cycle, quota)
+        if entry.status is not before:
+            book = None  # what it got counts for whoever is next
 
     for entry in (*gangs, *(row.entry for row in cycle.started)) if not left.is_cut else ():
-        find_spares(entry, cycle, quota)
+        top_up(entry, find_spares)
     for entry in gangs if not left.lacks_nodes else ():
-        find_growth(entry, cycle, quota)
+        top_up(entry, find_growth)
 
 
 def write_pending_reasons(held: Sequence[RunRow], pending_status: PendingStatus, cycle: CycleState) -> None:

@@ -2,8 +2,12 @@
 
 from typing import Any
 
+import pytest
+
+import lockstep.core.admission.admit as admission
 from lockstep.api.run_status import AssignmentStatus
 from lockstep.core.admission.admit import admit
+from lockstep.core.admission.engine.quota import QuotaBook
 from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
 from lockstep.core.model.assignment import assigned, vacated
 from lockstep.core.model.plan import ClusterPlan
@@ -70,3 +74,25 @@ def test_spares_are_found_outside_the_window_or_not_at_all() -> None:
     wanted = [run("a", 2, spareNodes=1)]
     assert statuses(passed(world(wanted), window("n2")))["a"].assignment.nodes == ("n0", "n1", "n3")
     assert statuses(passed(world(wanted, 3), window("n2")))["a"].assignment.nodes == ("n0", "n1", "")
+
+
+def with_a_vacant_spare(name: str, held: str) -> RunView:
+    assignment = assigned(AssignmentStatus(), [held], spares=1)
+    return run(name, 1, status={"attempt": 1, "last_admitted": NOW, "assignment": assignment}, spareNodes=1)
+
+
+@pytest.mark.parametrize(("free", "most"), [(0, 1), (2, 3)])
+def test_quotas_are_counted_once_for_all_spares_and_again_after_each_that_was_found(
+    free: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[QuotaBook] = []
+
+    def counted(*of: Any) -> QuotaBook:
+        made.append(QuotaBook(*of))
+        return made[-1]
+
+    monkeypatch.setattr(admission, "QuotaBook", counted)
+    runs = [with_a_vacant_spare(f"r{number}", f"n{number}") for number in range(5)]
+    found = statuses(admission.admit(world(runs, 5 + free), Tunables(), NOW)).values()
+    assert sum(all(each.assignment.nodes) for each in found) == free
+    assert 0 < len(made) <= most
