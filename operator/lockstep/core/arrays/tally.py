@@ -15,7 +15,7 @@ from lockstep.core.model.array_views import RunSetSnapshot
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.plan import Event
 from lockstep.core.model.ranges import format_ranges, parse_ranges
-from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, SetReason, StopReason
+from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, SetReason, StopReason, WaitReason
 from lockstep.core.model.snapshot import RunView
 
 OUTCOMES = ("succeeded", "failed", "cancelled")
@@ -24,7 +24,7 @@ OUTCOMES = ("succeeded", "failed", "cancelled")
 @dataclass(slots=True)
 class Tally:
     """Every index is in at most one of the four sets; one that is in none has had no run yet. ``holding`` and
-    ``waiting`` are active ones: with nodes, and without and not held by their user."""
+    ``waiting`` are active ones: with nodes, and without and not held by anybody."""
 
     indices: frozenset[int]
     active: set[int] = field(default_factory=set)
@@ -84,7 +84,7 @@ def tally(snapshot: RunSetSnapshot) -> Tally:
         getattr(found, outcome_of(run) or "active").add(index)
         if index in found.active and holds_nodes(run):
             found.holding.add(index)
-        elif index in found.active and not (run.spec is not None and run.spec.suspend):
+        elif index in found.active and not _is_held(run):
             found.waiting.add(index)
     gone = {index for index, word in recorded.items() if word == "active"}
     gone |= {index for index in snapshot.departed if index in found.indices and index not in recorded} - found.active
@@ -96,6 +96,12 @@ def tally(snapshot: RunSetSnapshot) -> Tally:
     if run_set.status.observed_generation == 0 and snapshot.runs:
         _mend(found)
     return found
+
+
+def _is_held(run: RunView) -> bool:
+    """By somebody, each by its name: as in Slurm it takes up no width."""
+    is_suspended = run.spec is not None and run.spec.suspend
+    return is_suspended or run.is_paused or run.status.queue.reason == WaitReason.HELD_BY_ADMINISTRATOR
 
 
 def outcome_of(run: RunView) -> str:

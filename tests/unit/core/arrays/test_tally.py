@@ -7,7 +7,7 @@ import pytest
 
 from lockstep.api.base.changes import changed
 from lockstep.api.run_set import SetCounts, SetIndices, TrainingRunSetStatus
-from lockstep.api.run_status import TrainingRunStatus
+from lockstep.api.run_status import QueueStatus, TrainingRunStatus
 from lockstep.core.arrays.tally import outcome_of, tally
 from lockstep.core.model.array_views import RunSetSnapshot
 from support.arrays import HOLDING, ended, member, run_set, set_spec
@@ -87,6 +87,18 @@ def test_who_has_nodes_runs_and_who_waits_without_being_held_waits() -> None:
     found = tally(RunSetSnapshot(view, {**runs, 3: member(view, 3, ended("Succeeded"))}))
     assert (found.holding, found.waiting, found.left) == ({0}, {1}, {4})
     assert found.counts() == SetCounts(total=5, pending=3, running=1, succeeded=1)
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        {"annotations": {"lockstep.dev/paused": "true"}},
+        {"status": TrainingRunStatus(queue=QueueStatus(reason="HeldByAdministrator"))},
+    ],
+)
+def test_who_is_held_by_name_takes_up_no_width(held: dict[str, Any]) -> None:
+    view = run_set("sweep", TrainingRunSetStatus(observed_generation=1), "0-4")
+    assert tally(RunSetSnapshot(view, {0: member(view, 0, **held), 1: member(view, 1)})).waiting == {1}
 
 
 def test_counts_add_up_to_the_indices_of_the_set() -> None:
