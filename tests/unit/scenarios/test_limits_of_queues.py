@@ -132,14 +132,15 @@ def test_a_finished_run_without_a_time_to_live_stays() -> None:
 def test_only_who_lost_its_nodes_through_no_wish_of_its_user_keeps_its_age(reason: str, ahead: bool) -> None:
     w = world(2, listens=True)
     w.roll_out("one", spec(2))
-    w.admission("one", since=500.0, met=("two",))
+    w.apply("one", spec(2, dependsOn=[{"name": "two"}]))
+    w.admission("one", since=500.0, met=("two Succeeded",))
     w.queue(stopPolicy="Hold")
     w.amend("one", stop=StopStatus(reason=reason, time=w.now, deadline=w.now))
     w.pass_time(400, step=20)
     admission = w.status("one").admission
     assert (admission.since == 500.0, admission.requeued_for) == (ahead, reason if ahead else "")
     assert admission.preemptions == (reason == "Preempted")
-    assert admission.met == ("two",)
+    assert admission.met == ("two Succeeded",)
 
 
 def test_a_run_that_is_suspended_while_it_waits_is_as_old_as_its_resumption() -> None:

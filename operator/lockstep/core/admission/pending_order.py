@@ -78,7 +78,9 @@ def _held_by_others(cycle: CycleState) -> Iterator[tuple[RunRow, PendingReason]]
             hold = hold_of(row.run, cycle.snapshot, cycle.tunables, cycle.now, has_live_pods=True)
             if hold is not None:
                 yield row, PendingReason(hold.reason, hold.message, start=hold.until)
-    related = [row for row in cycle.decided_rows(run_index.related) if row.held is None]
+    related = [
+        *cycle.decided_rows(run_index.related)
+    ]  # those held otherwise too: the run before it may be gone by then
     if not related:
         return
     places = {row.run.namespace for row in related}
@@ -87,7 +89,7 @@ def _held_by_others(cycle: CycleState) -> Iterator[tuple[RunRow, PendingReason]]
     for row in related:
         if not cycle.has_live_pods(row.run):
             reason = _dependency(row.entry, family)
-            if reason is not None:
+            if reason is not None and row.held is None:
                 yield row, reason
 
 
