@@ -13,7 +13,7 @@ from lockstep.core.model.quarantine import Save
 from lockstep.core.model.reasons import AttemptCause
 from lockstep.core.model.run_state import RunState
 from lockstep.core.run.backoff import allowed_without_progress
-from lockstep.core.run.requeueing import may_be_requeued
+from lockstep.core.run.requeueing import ends_instead
 from lockstep.core.run.roll_back import saved_step, trusted_steps
 
 MAY_LEAVE_ITS_NODE = frozenset({AttemptCause.STRAGGLER, AttemptCause.NAN, AttemptCause.LOSS_SPIKE})
@@ -45,7 +45,7 @@ def case_of(state: RunState, cause: Cause, lost: Sequence[Loss], attempt: int | 
         allowed=allowed_without_progress(state.spec, status),
         progressed=saved_step(state) > recovery.best_step,
         restarts=status.totals.restarts - (attempt is not None),  # that of an earlier attempt is counted already
-        runs_once=not may_be_requeued(state.run.spec),
+        runs_once=ends_instead(state),
         roots=recovery.roots,
         first_failures=recovery.first_failures,
         rules_used={use.name: use.count for use in recovery.rules_used},

@@ -67,3 +67,13 @@ def test_where_training_went_wrong_is_told_by_the_signs_of_the_cause_itself(kind
         w.show("one", rank, sign, step=at)
     w.work_reports_only()
     assert case_of(w.plan("one"), cause(kind), ()).diverged_step == step
+
+
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("options", [{"no-requeue": ""}, {}])
+def test_a_script_that_must_not_run_twice_runs_once_from_its_start_on(options: dict[str, str], begun: bool) -> None:
+    batch = {"script": "#!/bin/sh\n", "options": options}
+    w = world_with_gang(2, launcher={"type": "Slurm", "batch": batch}, command=[])
+    if not begun:
+        w.amend("one", start=None)
+    assert case_of(w.plan("one"), cause(), ()).runs_once is (begun and bool(options))
