@@ -97,10 +97,13 @@ def test_without_a_token_nothing_is_started(tmp_path: Path) -> None:
         make_scratch(settings(tmp_path), LAUNCH._replace(token=""), contract)
 
 
-def test_the_command_starts_once_all_nodes_have_joined(fake: FakeRay) -> None:
+@pytest.mark.parametrize("entries", [1, 2], ids=["of which each is known once", "though Ray has two entries of one"])
+def test_the_command_starts_once_all_nodes_have_joined(fake: FakeRay, entries: int) -> None:
+    if entries > 1:
+        fake.keep_entry(0)
     head = fake.start(0, sys.executable, "-c", "print('driven')")
     fake.wait_until_alive(0)
-    time.sleep(0.5)
+    time.sleep(1.5 if entries > 1 else 0.5)
     assert head.poll() is None, "one of two is no cluster"
     fake.start(1)
     out, err = head.communicate(timeout=SECONDS)
@@ -348,17 +351,6 @@ def test_ray_that_crashes_on_a_node_that_is_left_is_not_started_again(fake: Fake
     os.killpg(other.pid, signal.SIGTERM)
     fake.kill_raylet(0)
     assert other.wait(SECONDS) == 0
-
-
-def test_two_entries_of_one_address_are_one_node(fake: FakeRay) -> None:
-    fake.keep_entry(0)
-    head = fake.start(0, sys.executable, "-c", "print('driven')")
-    fake.wait_until_alive(0)
-    time.sleep(1.5)
-    assert head.poll() is None, "one of two is no cluster"
-    fake.start(1)
-    out, err = head.communicate(timeout=SECONDS)
-    assert (head.returncode, out) == (0, "driven\n"), err
 
 
 def test_a_pid_that_comes_again_has_not_ended_as_the_process_before_it(
