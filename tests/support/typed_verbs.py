@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import sys
 from pathlib import Path
@@ -76,9 +77,14 @@ def out_of_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def typed(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """The exit code, and what was said of it."""
-    with pytest.raises(SystemExit) as end:
-        main(words)
+    """The exit code, and what was said of it. No garbage is collected meanwhile: where recursion is at its limit, what
+    other tests have left would fail to end, and be told among it."""
+    gc.disable()
+    try:
+        with pytest.raises(SystemExit) as end:
+            main(words)
+    finally:
+        gc.enable()
     return int(end.value.code or 0), capsys.readouterr().err
 
 
