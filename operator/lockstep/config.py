@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
@@ -287,6 +288,14 @@ class OperatorConfig(SettingsSection):
         if problems := heartbeat_problems(self.tunables(self.gang(b""))):
             raise ValueError("; ".join(problems))
         return self
+
+    @property
+    def serving_hosts(self) -> tuple[str, ...]:
+        """Names and addresses for the serving certificate, each once; the Service's always."""
+        host = urlsplit(self.worker_url).hostname
+        service = f"{self.worker_service}.{self.namespace}.svc"
+        web = self.web.hosts if self.web.enabled else ()
+        return tuple(dict.fromkeys(filter(None, (host, *self.worker_hosts, service, *web))))
 
     def gang(self, worker_archive: bytes) -> GangSettings:
         """What all gang pods have of this, before there is a CA."""

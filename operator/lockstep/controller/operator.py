@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from lockstep.config import ConfigError, OperatorConfig, load
 from lockstep.controller.handlers import registry
@@ -179,7 +178,7 @@ class Operator:
                 application(health, metrics), self.config.metrics_listen, self.config.metrics_port
             )
             stack.push_async_callback(probes.close)
-            secrets, hosts = secret_in_cluster(self.kube, self.config.namespace), self._worker_hosts()
+            secrets, hosts = secret_in_cluster(self.kube, self.config.namespace), self.config.serving_hosts
             material = await first_material(secrets, self.config.namespace, hosts, self.clock)
             self._use_authorities(material.ca_bundle)
             self.step_certificates.use(material.steps_key)
@@ -388,11 +387,6 @@ class Operator:
             port=port,
             pod=config.identity,
         )
-
-    def _worker_hosts(self) -> list[str]:
-        host = urlsplit(self.config.worker_url).hostname
-        web = self.config.web.hosts if self.config.web.enabled else ()
-        return list(dict.fromkeys(filter(None, (host, *self.config.worker_hosts, *web))))
 
     def _web_page(self, api: CallerApi) -> "WebPage":
         from lockstep.controller.web.server import (
