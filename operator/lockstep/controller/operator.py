@@ -352,6 +352,7 @@ class Operator:
             summary=self.book.summary,
             workers=self.book.worker_count,
             leading=self.election.is_leading,
+            leads_since=lambda: self.reconciler.leads_since if self.acts else self.clock.now(),
             queue_depth=lambda: len(self.queue),
             queue_failing=lambda: self.queue.failing,
             oldest_due_age=self.queue.oldest_due_age,

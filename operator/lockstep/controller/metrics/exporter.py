@@ -57,7 +57,7 @@ PREEMPTED_FOR = (PreemptionReason.WITHIN_QUEUE, PreemptionReason.RECLAIM)
 
 @dataclass(frozen=True, slots=True)
 class MetricSources:
-    """Where the figures are at the moment of a scrape. ``now``: Unix seconds."""
+    """Where the figures are at the moment of a scrape. ``now``, ``leads_since``: Unix seconds."""
 
     now: Callable[[], float]
     runs: Callable[[], Iterable[RunView]]
@@ -65,6 +65,7 @@ class MetricSources:
     summary: Callable[[str], RunSummary]
     workers: Callable[[], int]
     leading: Callable[[], bool]
+    leads_since: Callable[[], float]
     queue_depth: Callable[[], int]
     queue_failing: Callable[[], int]
     oldest_due_age: Callable[[], float]
@@ -255,7 +256,8 @@ class Metrics(Collector):
                     waiting.add(run, now)
                 # Thousands may wait or be over: only what holds nodes has figures of its own.
                 if phase not in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
-                    samples = [*run_samples(run, phase, self._sources.summary(run.uid), now)]
+                    summary = self._sources.summary(run.uid)
+                    samples = [*run_samples(run, phase, summary, now, self._sources.leads_since())]
             for name, labels, value in samples:
                 yield name, [run.namespace, run.name, *labels], value
         for phase, count in phases.items():
