@@ -37,6 +37,8 @@ from lockstep.core.model.tunables import Mode, Tunables, heartbeat_problems
 
 _DEFAULT = Tunables()
 """What decisions have by default is what an installation has that says nothing."""
+EVERYWHERE = "::"
+"""Every address, of IPv4 too; of IPv4 alone where the kernel has no IPv6."""
 _ENVIRONMENT = {
     "LOCKSTEP_NAMESPACE": "namespace",
     "LOCKSTEP_IDENTITY": "identity",
@@ -220,9 +222,9 @@ class OperatorConfig(SettingsSection):
     worker_service: str = "lockstep-operator"  # without a selector; the leader says in its EndpointSlice where it is
     worker_address: str = ""  # IP address of this replica there; empty: it says nothing
     ca_overlap: float = Field(86_400.0, ge=1)  # between two steps from one CA of the worker API to the next
-    worker_listen: str = "0.0.0.0"
+    worker_listen: str = EVERYWHERE
     worker_port: int = Field(8443, ge=0, le=65535)
-    metrics_listen: str = "0.0.0.0"
+    metrics_listen: str = EVERYWHERE
     metrics_port: int = Field(8080, ge=0, le=65535)
     local_storage: dict[str, Annotated[str, Field(pattern=r"^(/[^/]+)+/?$")]] = Field(default={})
     topology_levels: dict[str, str] | None = None

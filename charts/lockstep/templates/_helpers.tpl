@@ -76,7 +76,7 @@ in `helm template`, none is served. */}}
 {{- $_ := set $defaults "history" (dict "path" "/var/lib/lockstep/history.jsonl") }}
 {{- end }}
 {{- if .Values.web.enabled }}
-{{- $web := dict "enabled" true "listen" (ternary "0.0.0.0" "127.0.0.1" .Values.web.expose) }}
+{{- $web := dict "enabled" true "listen" (ternary "::" "127.0.0.1" .Values.web.expose) }}
 {{- if .Values.web.expose }}
 {{- $_ := set $web "hosts" (prepend .Values.web.hosts (printf "%s-web.%s.svc" (include "lockstep.name" .) .Release.Namespace)) }}
 {{- end }}
