@@ -80,6 +80,7 @@ class Operator:
     def __init__(self, config: OperatorConfig, kubeconfig: str | None, config_path: str | None = None) -> None:
         self.config = config
         self._config_path = config_path
+        self._unreadable = ""  # why the file cannot be read now
         self.clock = SystemClock()
         credentials = partial(load_credentials, kubeconfig)
         self.left_out = LeftOut()
@@ -291,15 +292,23 @@ class Operator:
         """The stop switch works without a restart: the mode in the file counts within seconds."""
         while True:
             await self.clock.sleep(_MODE_EVERY)
-            try:
-                mode = Mode((await asyncio.to_thread(load, self._config_path)).mode)
-            except ConfigError as error:
+            await self._read_mode()
+
+    async def _read_mode(self) -> None:
+        try:
+            mode = Mode((await asyncio.to_thread(load, self._config_path)).mode)
+        except ConfigError as error:
+            if str(error) != self._unreadable:  # once per mistake, not once per look
                 log.warning("the configuration cannot be read, mode stays %s: %s", self.tunables.mode, error)
-                continue
-            if mode is not self.tunables.mode:
-                log.warning("mode is now %s", mode)
-                self.tunables = dataclasses.replace(self.tunables, mode=mode)
-                self.store.touch_all()
+            self._unreadable = str(error)
+            return
+        if self._unreadable:
+            log.warning("the configuration can be read again")
+        self._unreadable = ""
+        if mode is not self.tunables.mode:
+            log.warning("mode is now %s", mode)
+            self.tunables = dataclasses.replace(self.tunables, mode=mode)
+            self.store.touch_all()
 
     def _use_pod_groups(self, settings: PodGroupSettings) -> None:
         """For launches from now on; gangs that have their nodes keep what they were given."""
@@ -349,6 +358,7 @@ class Operator:
             slowness=self.meter.slowness,
             events_dropped=lambda: self.events.dropped,
             mode=lambda: self.tunables.mode,
+            configuration_unreadable=lambda: bool(self._unreadable),
             summary=self.book.summary,
             workers=self.book.worker_count,
             leading=self.election.is_leading,

@@ -294,6 +294,12 @@ CATALOGUE = (
         5,
     ),
     Definition("lockstep_leader", "gauge", "", "1 while this process leads."),
+    Definition(
+        "lockstep_configuration_unreadable",
+        "gauge",
+        "",
+        "1 while the file of the configuration cannot be read: this process goes on with what it had.",
+    ),
     Definition("lockstep_mode", "gauge", "", "1 for the mode that the operator is in.", ("mode",), (), 3),
     Definition(
         "lockstep_reconcile_seconds",

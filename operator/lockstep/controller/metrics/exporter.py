@@ -83,6 +83,7 @@ class MetricSources:
     slowness: Callable[[], Slowness] = Slowness
     events_dropped: Callable[[], int] = int
     mode: Callable[[], Mode] = lambda: Mode.ACTIVE
+    configuration_unreadable: Callable[[], bool] = bool
 
 
 class Metrics(Collector):
@@ -162,6 +163,7 @@ class Metrics(Collector):
         for key in _with_all(tallies.attempts_ended, ENDS):
             yield "lockstep_attempts_ended_total", [*key], tallies.attempts_ended[key]
         yield "lockstep_leader", [], float(sources.leading())
+        yield "lockstep_configuration_unreadable", [], float(sources.configuration_unreadable())
         yield "lockstep_workqueue_depth", [], sources.queue_depth()
         yield "lockstep_workqueue_failing", [], sources.queue_failing()
         yield "lockstep_workqueue_oldest_due_seconds", [], sources.oldest_due_age()
