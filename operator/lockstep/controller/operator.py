@@ -366,7 +366,7 @@ class Operator:
             queue_depth=lambda: len(self.queue),
             queue_failing=lambda: self.queue.failing,
             oldest_due_age=self.queue.oldest_due_age,
-            informer_ages=self._informer_ages,
+            informer_ages=lambda: {**self._informer_ages(), **self.kueue.ages()},
             api_requests=self.kube.requests,
             left_out=self.left_out,
             worker_requests=workers.answered,
