@@ -9,7 +9,7 @@ leaves its operator running. What is left of a release whose operator has gone m
 {{- $by := dig "metadata" "annotations" dict $role }}
 {{- $namespace := index $by "meta.helm.sh/release-namespace" | default .Release.Namespace }}
 {{- if and (ne $namespace .Release.Namespace) (lookup "apps/v1" "Deployment" $namespace (include "lockstep.name" .)) }}
-{{- fail (printf "one operator serves a cluster, as two would give away the same nodes, and this one has the release %s in namespace %s: upgrade that one (`namespaces` there says whose runs it looks after), or uninstall it first; runs outlive it" (index $by "meta.helm.sh/release-name") $namespace) }}
+{{- fail (printf "one operator serves a cluster, as two would give away the same nodes, and this one has the release %s in namespace %s: upgrade that one (`namespaces` there says whose runs it looks after), or suspend its runs, then uninstall it: pods that run would go on to call the operator in %s, and no other hears them" (index $by "meta.helm.sh/release-name") $namespace $namespace) }}
 {{- end }}
 {{- end }}
 
