@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
@@ -36,6 +37,8 @@ from lockstep.core.model.tunables import Mode, Tunables, heartbeat_problems
 
 _DEFAULT = Tunables()
 """What decisions have by default is what an installation has that says nothing."""
+EVERYWHERE = "::"
+"""Every address, of IPv4 too; of IPv4 alone where the kernel has no IPv6."""
 _ENVIRONMENT = {
     "LOCKSTEP_NAMESPACE": "namespace",
     "LOCKSTEP_IDENTITY": "identity",
@@ -219,9 +222,9 @@ class OperatorConfig(SettingsSection):
     worker_service: str = "lockstep-operator"  # without a selector; the leader says in its EndpointSlice where it is
     worker_address: str = ""  # IP address of this replica there; empty: it says nothing
     ca_overlap: float = Field(86_400.0, ge=1)  # between two steps from one CA of the worker API to the next
-    worker_listen: str = "0.0.0.0"
+    worker_listen: str = EVERYWHERE
     worker_port: int = Field(8443, ge=0, le=65535)
-    metrics_listen: str = "0.0.0.0"
+    metrics_listen: str = EVERYWHERE
     metrics_port: int = Field(8080, ge=0, le=65535)
     local_storage: dict[str, Annotated[str, Field(pattern=r"^(/[^/]+)+/?$")]] = Field(default={})
     topology_levels: dict[str, str] | None = None
@@ -288,6 +291,14 @@ class OperatorConfig(SettingsSection):
             raise ValueError("; ".join(problems))
         return self
 
+    @property
+    def serving_hosts(self) -> tuple[str, ...]:
+        """Names and addresses for the serving certificate, each once; the Service's always."""
+        host = urlsplit(self.worker_url).hostname
+        service = f"{self.worker_service}.{self.namespace}.svc"
+        web = self.web.hosts if self.web.enabled else ()
+        return tuple(dict.fromkeys(filter(None, (host, *self.worker_hosts, service, *web))))
+
     def gang(self, worker_archive: bytes) -> GangSettings:
         """What all gang pods have of this, before there is a CA."""
         return GangSettings(
@@ -323,7 +334,7 @@ def load(path: str | None, environment: Mapping[str, str] = os.environ) -> Opera
     if path is not None:
         try:
             raw = yaml.safe_load(Path(path).read_text()) or {}
-        except (OSError, yaml.YAMLError) as error:
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise ConfigError(f"{path}: {error}") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected a mapping such as 'mode: Active'")

@@ -79,6 +79,19 @@ CASES = (
     ),
     Case("LockstepNotActive", "it is active", {'lockstep_mode{mode="Active"}': "1x1500"}, 1441),
     Case(
+        "LockstepConfigurationUnreadable",
+        "there is a mistake in it",
+        {_told_by("lockstep_configuration_unreadable", each): "0 1x30" for each in "ab"},
+        17,
+        "The operator's configuration cannot be read.",
+    ),
+    Case(
+        "LockstepConfigurationUnreadable",
+        "an upgrade adds a field that pods which are about to go do not know",
+        {_told_by("lockstep_configuration_unreadable", "a"): "0 1x9 _x30"},
+        17,
+    ),
+    Case(
         "LockstepPassesFail",
         "passes have failed for long",
         {"lockstep_workqueue_failing": "2x20"},

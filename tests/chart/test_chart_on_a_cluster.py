@@ -246,7 +246,7 @@ def test_a_rollback_hides_fields_of_newer_crds_and_the_next_write_of_an_object_l
 def test_a_second_operator_for_the_same_cluster_is_refused(
     installed: Helm, kubectl: Kubectl, how: tuple[str, ...]
 ) -> None:
-    words = f"one operator serves a cluster.* has the release lockstep in namespace {NAMESPACE}"
+    words = f"one operator serves a cluster.* has the release lockstep in namespace {NAMESPACE}.* or suspend its runs"
     with pytest.raises(HelmError, match=words):
         installed("install", "another", CHART, "--namespace", "team-b", *how)
     role = kubectl.json("get", "clusterrole", "lockstep-operator")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lockstep.config import OperatorConfig, WebConfig
+from lockstep.config import EVERYWHERE, OperatorConfig, WebConfig
 from support.helm import Helm, HelmError, only
 
 ENABLED = ("--set", "web.enabled=true")
@@ -58,6 +58,7 @@ def test_an_exposed_page_speaks_tls_under_the_names_it_is_known_by(helm: Helm) -
     objects = helm.objects(*EXPOSED, "--set", "networkPolicy.enabled=true", namespace="elsewhere")
     web = web_of(objects)
     assert not web.is_local  # the operator then serves nothing but TLS
+    assert web.listen == EVERYWHERE, "pods may have IPv6 alone"
     assert web.hosts == ("lockstep-operator-web.elsewhere.svc", "lockstep.example.com")
     assert ports_of(objects)["web"] == web.port
     (service,) = services_of(objects).values()

@@ -63,6 +63,7 @@ class World:
     def __init__(self) -> None:
         self.now = 1000.0
         self.leads = True
+        self.leads_since = 0.0
         self.runs: list[RunView] = []
         self.nodes: list[NodeView] = []
         self.flaps: dict[str, int] = {}
@@ -79,6 +80,7 @@ class World:
             summary=lambda uid: self.summary,
             workers=lambda: 2,
             leading=lambda: self.leads,
+            leads_since=lambda: self.leads_since,
             queue_depth=lambda: 3,
             queue_failing=lambda: 1,
             oldest_due_age=lambda: 0.5,

@@ -241,3 +241,22 @@ def test_what_counts_as_gpus_is_said_in_order_with_labels_or_with_the_known_ones
 def test_an_accelerator_that_cannot_be_is_refused_with_the_remedy(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
         accelerators_of(tmp_path, f"accelerators: {text}")
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("{}", ["lockstep-operator.lockstep-system.svc"]),
+        ("workerUrl: https://10.96.0.50:8443", ["10.96.0.50", "lockstep-operator.lockstep-system.svc"]),
+        (
+            "{workerUrl: 'https://[fd00::7]', workerHosts: [a.example, fd00::7], namespace: ml, workerService: gangs}",
+            ["fd00::7", "a.example", "gangs.ml.svc"],
+        ),
+        ("web: {enabled: true, hosts: [w.example]}", ["lockstep-operator.lockstep-system.svc", "w.example"]),
+        ("web: {enabled: false, hosts: [w.example]}", ["lockstep-operator.lockstep-system.svc"]),
+    ],
+)
+def test_the_certificate_is_for_the_service_whatever_else_workers_are_told(
+    tmp_path: Path, text: str, hosts: list[str]
+) -> None:
+    assert list(configured(tmp_path, text).serving_hosts) == hosts

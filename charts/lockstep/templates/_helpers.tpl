@@ -9,7 +9,7 @@ leaves its operator running. What is left of a release whose operator has gone m
 {{- $by := dig "metadata" "annotations" dict $role }}
 {{- $namespace := index $by "meta.helm.sh/release-namespace" | default .Release.Namespace }}
 {{- if and (ne $namespace .Release.Namespace) (lookup "apps/v1" "Deployment" $namespace (include "lockstep.name" .)) }}
-{{- fail (printf "one operator serves a cluster, as two would give away the same nodes, and this one has the release %s in namespace %s: upgrade that one (`namespaces` there says whose runs it looks after), or uninstall it first; runs outlive it" (index $by "meta.helm.sh/release-name") $namespace) }}
+{{- fail (printf "one operator serves a cluster, as two would give away the same nodes, and this one has the release %s in namespace %s: upgrade that one (`namespaces` there says whose runs it looks after), or suspend its runs, then uninstall it: pods that run would go on to call the operator in %s, and no other hears them" (index $by "meta.helm.sh/release-name") $namespace $namespace) }}
 {{- end }}
 {{- end }}
 
@@ -76,7 +76,7 @@ in `helm template`, none is served. */}}
 {{- $_ := set $defaults "history" (dict "path" "/var/lib/lockstep/history.jsonl") }}
 {{- end }}
 {{- if .Values.web.enabled }}
-{{- $web := dict "enabled" true "listen" (ternary "0.0.0.0" "127.0.0.1" .Values.web.expose) }}
+{{- $web := dict "enabled" true "listen" (ternary "::" "127.0.0.1" .Values.web.expose) }}
 {{- if .Values.web.expose }}
 {{- $_ := set $web "hosts" (prepend .Values.web.hosts (printf "%s-web.%s.svc" (include "lockstep.name" .) .Release.Namespace)) }}
 {{- end }}

@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from lockstep.config import ConfigError, OperatorConfig, load
 from lockstep.controller.handlers import registry
@@ -81,6 +80,7 @@ class Operator:
     def __init__(self, config: OperatorConfig, kubeconfig: str | None, config_path: str | None = None) -> None:
         self.config = config
         self._config_path = config_path
+        self._unreadable = ""  # why the file cannot be read now
         self.clock = SystemClock()
         credentials = partial(load_credentials, kubeconfig)
         self.left_out = LeftOut()
@@ -179,7 +179,7 @@ class Operator:
                 application(health, metrics), self.config.metrics_listen, self.config.metrics_port
             )
             stack.push_async_callback(probes.close)
-            secrets, hosts = secret_in_cluster(self.kube, self.config.namespace), self._worker_hosts()
+            secrets, hosts = secret_in_cluster(self.kube, self.config.namespace), self.config.serving_hosts
             material = await first_material(secrets, self.config.namespace, hosts, self.clock)
             self._use_authorities(material.ca_bundle)
             self.step_certificates.use(material.steps_key)
@@ -292,15 +292,23 @@ class Operator:
         """The stop switch works without a restart: the mode in the file counts within seconds."""
         while True:
             await self.clock.sleep(_MODE_EVERY)
-            try:
-                mode = Mode((await asyncio.to_thread(load, self._config_path)).mode)
-            except ConfigError as error:
+            await self._read_mode()
+
+    async def _read_mode(self) -> None:
+        try:
+            mode = Mode((await asyncio.to_thread(load, self._config_path)).mode)
+        except ConfigError as error:
+            if str(error) != self._unreadable:  # once per mistake, not once per look
                 log.warning("the configuration cannot be read, mode stays %s: %s", self.tunables.mode, error)
-                continue
-            if mode is not self.tunables.mode:
-                log.warning("mode is now %s", mode)
-                self.tunables = dataclasses.replace(self.tunables, mode=mode)
-                self.store.touch_all()
+            self._unreadable = str(error)
+            return
+        if self._unreadable:
+            log.warning("the configuration can be read again")
+        self._unreadable = ""
+        if mode is not self.tunables.mode:
+            log.warning("mode is now %s", mode)
+            self.tunables = dataclasses.replace(self.tunables, mode=mode)
+            self.store.touch_all()
 
     def _use_pod_groups(self, settings: PodGroupSettings) -> None:
         """For launches from now on; gangs that have their nodes keep what they were given."""
@@ -350,13 +358,15 @@ class Operator:
             slowness=self.meter.slowness,
             events_dropped=lambda: self.events.dropped,
             mode=lambda: self.tunables.mode,
+            configuration_unreadable=lambda: bool(self._unreadable),
             summary=self.book.summary,
             workers=self.book.worker_count,
             leading=self.election.is_leading,
+            leads_since=lambda: self.reconciler.leads_since if self.acts else self.clock.now(),
             queue_depth=lambda: len(self.queue),
             queue_failing=lambda: self.queue.failing,
             oldest_due_age=self.queue.oldest_due_age,
-            informer_ages=self._informer_ages,
+            informer_ages=lambda: {**self._informer_ages(), **self.kueue.ages()},
             api_requests=self.kube.requests,
             left_out=self.left_out,
             worker_requests=workers.answered,
@@ -388,11 +398,6 @@ class Operator:
             port=port,
             pod=config.identity,
         )
-
-    def _worker_hosts(self) -> list[str]:
-        host = urlsplit(self.config.worker_url).hostname
-        web = self.config.web.hosts if self.config.web.enabled else ()
-        return list(dict.fromkeys(filter(None, (host, *self.config.worker_hosts, *web))))
 
     def _web_page(self, api: CallerApi) -> "WebPage":
         from lockstep.controller.web.server import (

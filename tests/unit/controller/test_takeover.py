@@ -1,6 +1,8 @@
 """A replica that has just got the lease, before it acts, and what only the one that acts writes down."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -42,3 +44,17 @@ def test_the_one_that_leads_writes_down_that_a_run_was_deleted(
         operator.store.runs.hear_gone("u1", 11)
         operator.store.runs.hear_gone("u1", 12)
     assert [record.history["kind"] for record in caplog.records if record.name == "lockstep.history"] == kinds  # type: ignore[attr-defined]
+
+
+async def test_silence_counts_from_when_a_replica_acts_not_from_when_it_stood_by() -> None:
+    operator = Operator(OperatorConfig(), None)
+    clock = operator.clock = ManualClock(now=1000.0)  # type: ignore[assignment]
+    operator.reconciler._clock = clock
+    nothing: Any = SimpleNamespace(answered={}, outcomes={})
+    sources = operator._sources(nothing, nothing)
+    await clock.advance(1000)
+    assert sources.leads_since() == 2000.0
+    operator.reconciler.lead()
+    operator.acts = True
+    await clock.advance(100)
+    assert sources.leads_since() == 2000.0

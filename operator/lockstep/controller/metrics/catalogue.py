@@ -114,7 +114,11 @@ CATALOGUE = (
     ),
     _of_run("checkpoint_interval_seconds", "seconds", "How often a save is due. None: the program alone decides."),
     _of_run("mttf_seconds", "seconds", "Expected time between two failures of the gang."),
-    _of_run("report_age_seconds", "seconds", "Age of the oldest report among running ranks."),
+    _of_run(
+        "report_age_seconds",
+        "seconds",
+        "Age of the oldest report among running ranks; of one that this leader has not heard yet, since it leads.",
+    ),
     _of_run(
         "condition",
         "",
@@ -290,6 +294,12 @@ CATALOGUE = (
         5,
     ),
     Definition("lockstep_leader", "gauge", "", "1 while this process leads."),
+    Definition(
+        "lockstep_configuration_unreadable",
+        "gauge",
+        "",
+        "1 while the file of the configuration cannot be read: this process goes on with what it had.",
+    ),
     Definition("lockstep_mode", "gauge", "", "1 for the mode that the operator is in.", ("mode",), (), 3),
     Definition(
         "lockstep_reconcile_seconds",

@@ -57,7 +57,7 @@ PREEMPTED_FOR = (PreemptionReason.WITHIN_QUEUE, PreemptionReason.RECLAIM)
 
 @dataclass(frozen=True, slots=True)
 class MetricSources:
-    """Where the figures are at the moment of a scrape. ``now``: Unix seconds."""
+    """Where the figures are at the moment of a scrape. ``now``, ``leads_since``: Unix seconds."""
 
     now: Callable[[], float]
     runs: Callable[[], Iterable[RunView]]
@@ -65,6 +65,7 @@ class MetricSources:
     summary: Callable[[str], RunSummary]
     workers: Callable[[], int]
     leading: Callable[[], bool]
+    leads_since: Callable[[], float]
     queue_depth: Callable[[], int]
     queue_failing: Callable[[], int]
     oldest_due_age: Callable[[], float]
@@ -82,6 +83,7 @@ class MetricSources:
     slowness: Callable[[], Slowness] = Slowness
     events_dropped: Callable[[], int] = int
     mode: Callable[[], Mode] = lambda: Mode.ACTIVE
+    configuration_unreadable: Callable[[], bool] = bool
 
 
 class Metrics(Collector):
@@ -161,6 +163,7 @@ class Metrics(Collector):
         for key in _with_all(tallies.attempts_ended, ENDS):
             yield "lockstep_attempts_ended_total", [*key], tallies.attempts_ended[key]
         yield "lockstep_leader", [], float(sources.leading())
+        yield "lockstep_configuration_unreadable", [], float(sources.configuration_unreadable())
         yield "lockstep_workqueue_depth", [], sources.queue_depth()
         yield "lockstep_workqueue_failing", [], sources.queue_failing()
         yield "lockstep_workqueue_oldest_due_seconds", [], sources.oldest_due_age()
@@ -255,7 +258,8 @@ class Metrics(Collector):
                     waiting.add(run, now)
                 # Thousands may wait or be over: only what holds nodes has figures of its own.
                 if phase not in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
-                    samples = [*run_samples(run, phase, self._sources.summary(run.uid), now)]
+                    summary = self._sources.summary(run.uid)
+                    samples = [*run_samples(run, phase, summary, now, self._sources.leads_since())]
             for name, labels, value in samples:
                 yield name, [run.namespace, run.name, *labels], value
         for phase, count in phases.items():

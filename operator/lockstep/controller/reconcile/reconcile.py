@@ -134,6 +134,11 @@ class Reconciler:
             self._queue.add(key)
 
     @property
+    def leads_since(self) -> float:
+        """When this process began to lead, or to be."""
+        return self._leadership.since
+
+    @property
     def disruption(self) -> str:
         """Why no node is replaced now; empty while the breaker is closed."""
         return self._leadership.disruption

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -213,6 +214,11 @@ class KueueApi:
             await asyncio.gather(*(informer.refresh() for informer in known))
         except ApiError as error:
             log.warning("cannot list what Kueue has: %s", error)
+
+    def ages(self) -> Mapping[str, float]:
+        """By kind that is followed: seconds since something was heard of it; infinite before it was listed."""
+        now = self._clock.monotonic()
+        return {each.name: now - each.last_heard if each.synced.is_set() else inf for each in self._informers}
 
     async def _discover(self) -> None:
         if not self._enabled:

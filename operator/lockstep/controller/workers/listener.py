@@ -10,6 +10,7 @@ from typing import cast
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from lockstep.config import EVERYWHERE
 from lockstep.controller.runtime.clock import SystemClock
 from lockstep.controller.workers.connections import Connections
 
@@ -196,12 +197,16 @@ class Listener:
 
 
 async def _listening_at(host: str, port: int) -> socket.socket:
+    if host == EVERYWHERE and not socket.has_dualstack_ipv6():
+        host = "0.0.0.0"
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, kind, protocol, _, address = found[0]
     listening = socket.socket(family, kind, protocol)
     try:
         listening.setblocking(False)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if host == EVERYWHERE:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listening.bind(address)
         listening.listen(BACKLOG)
     except BaseException:

@@ -52,6 +52,7 @@ class RunSummary:
     lowest_step: int | None  # of the workers that reported one
     oldest_report_age: float  # seconds, of the workers whose child runs; 0 when there is none
     newest_step_at: float | None = None  # Unix seconds; when the newest of the steps was reported
+    heard: Mapping[int, int] = field(default_factory=dict)  # by slot the incarnation
 
 
 class _ClockOffset:
@@ -194,6 +195,7 @@ class ReportBook:
             lowest_step=min(steps, default=None),
             oldest_report_age=max(0.0, self._clock.now() - min(heard)) if heard else 0.0,
             newest_step_at=max((each.at for each in progress), default=None),
+            heard={report.slot: report.incarnation for report in reports},
         )
 
     # For those who listen.

@@ -26,6 +26,8 @@ SERVING_LIFETIME = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=30)
 BACKDATED = timedelta(days=1)
 """Nodes' clocks may be behind ours."""
+KEPT_NAMES = 64
+"""Of earlier certificates, in the one that is served."""
 _KEYS = {"ca.crt": "ca_cert", "ca.key": "ca_key", "tls.crt": "cert", "tls.key": "key"}
 STEPS_KEY_BYTES = 32
 _SUCCESSION_KEYS = {"next-ca.crt": "next_ca_cert", "next-ca.key": "next_ca_key", "old-ca.crt": "old_ca_cert"}
@@ -84,7 +86,8 @@ async def ensure_material(
         material = found if found.steps_key else replace(found, steps_key=steps_key or new_steps_key())
         if time_left(material.ca_cert, now) <= timedelta(0):
             # Nobody trusts it any more: there is no successor to wait for.
-            material = replace(new_material(hosts, now), steps_key=material.steps_key)
+            anew = Material(*new_authority(now), material.cert, material.key, steps_key=material.steps_key)
+            material = with_new_serving(anew, hosts, now)
         elif serving_is_due(material, hosts, now):
             material = with_new_serving(material, hosts, now)
         if material == found:
@@ -120,7 +123,10 @@ def new_authority(now: float) -> tuple[bytes, bytes]:
 
 
 def with_new_serving(material: Material, hosts: Sequence[str], now: float) -> Material:
-    """The same CA, another serving key and certificate."""
+    """The same CA, another serving key and certificate, for ``hosts`` and for the names of the one there was.
+
+    Pods dial what they were made with for as long as they live, and replicas of two configurations share the Secret.
+    """
     ca = x509.load_pem_x509_certificate(material.ca_cert)
     ca_key = serialization.load_pem_private_key(material.ca_key, None)
     assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
@@ -130,7 +136,7 @@ def with_new_serving(material: Material, hosts: Sequence[str], now: float) -> Ma
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(key_usage(certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(_names_after(material.cert, hosts)), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA256())
@@ -143,7 +149,7 @@ def serving_is_due(material: Material, hosts: Sequence[str], now: float) -> bool
     try:
         certificate = x509.load_pem_x509_certificate(material.cert)
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(material.ca_cert))
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = _names_of(certificate)
         if not _belong_together(certificate, material.key):
             return True
     except (InvalidSignature, ValueError, TypeError, x509.ExtensionNotFound):
@@ -267,6 +273,20 @@ def key_usage(*, certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _names_after(served: bytes, hosts: Sequence[str]) -> list[x509.GeneralName]:
+    """``hosts``, then the names of the certificate ``served`` until now, the newest first."""
+    wanted = list(dict.fromkeys(_general_name(host) for host in hosts))
+    try:
+        before = _names_of(x509.load_pem_x509_certificate(served))
+    except (ValueError, x509.ExtensionNotFound):
+        return wanted
+    return wanted + [name for name in before if name not in wanted][:KEPT_NAMES]
+
+
+def _names_of(certificate: x509.Certificate) -> x509.SubjectAlternativeName:
+    return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
 
 
 def _general_name(host: str) -> x509.GeneralName:

@@ -34,6 +34,7 @@ class Process:
                 summary=lambda uid: RunSummary(0, None, None, 0.0),
                 workers=lambda: 0,
                 leading=lambda: self.leads,
+                leads_since=lambda: 0.0,
                 queue_depth=lambda: 0,
                 queue_failing=lambda: 0,
                 oldest_due_age=lambda: self.due,

@@ -30,6 +30,61 @@ async def test_a_running_run_has_figures_of_its_own(world: World) -> None:
     assert value("lockstep_run_report_age_seconds", **own) == 1.5
 
 
+TRAINS = RUNNING | {
+    "start": RUNNING["start"] | {"members": [{"slots": "0-1", "incarnation": 1}]},
+    "attempts": [{"number": 2, "startedAt": 500}],
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "heard", "age"),
+    [
+        ({}, {}, 300),
+        ({}, {0: 1}, 300),
+        ({}, {0: 1, 1: 1}, 2),
+        ({"attempts": [{"number": 2, "startedAt": 900}]}, {0: 1}, 100),
+        ({"start": TRAINS["start"] | {"joinedAt": 950}}, {0: 1}, 50),
+        ({"exits": {"attempt": 2, "succeeded": "1"}}, {0: 1}, 2),
+        ({"exits": {"attempt": 1, "succeeded": "1"}}, {0: 1}, 300),
+        ({"assignment": {"nodes": ["a", "b"], "incarnations": [1, 2]}}, {0: 1}, 2),
+        ({"assignment": {"nodes": ["a", "b", "c"], "incarnations": [1, 1, 1], "rankToSlot": [0, 1]}}, {0: 1, 1: 1}, 2),
+        ({"assignment": {"nodes": ["a", "b"]}}, {}, 2),
+        ({"start": RUNNING["start"]}, {}, 2),
+        ({"attempt": 3}, {}, 2),
+        ({"start": TRAINS["start"] | {"members": [{"slots": "x", "incarnation": 1}]}}, {}, 2),
+    ],
+    ids=[
+        "nobody has come",
+        "one has not come",
+        "all have come",
+        "START was later",
+        "it joined later",
+        "it has ended well",
+        "it ended well in an earlier attempt",
+        "it is yet to join",
+        "a spare",
+        "a damaged assignment",
+        "who took part is not known",
+        "before START",
+        "an edited status",
+    ],
+)
+async def test_a_rank_that_a_new_leader_has_not_heard_is_silent_since_that_leads(
+    world: World, fields: dict[str, Any], heard: dict[int, int], age: float
+) -> None:
+    world.leads_since = 700.0
+    world.runs = [run("llama", TRAINS | fields, "default")]
+    world.summary = RunSummary(
+        workers=len(heard), highest_step=None, lowest_step=None, oldest_report_age=2.0, heard=heard
+    )
+    assert (await world.scrape())("lockstep_run_report_age_seconds", namespace="team", run="llama") == age
+
+
+async def test_a_gang_without_workers_is_never_silent(world: World) -> None:
+    world.runs = [run("llama", TRAINS, "default", worker="Disabled", recovery={"hangTimeout": "Disabled"})]
+    assert (await world.scrape())("lockstep_run_report_age_seconds", namespace="team", run="llama") == 0
+
+
 async def test_the_account_and_the_cadence_of_a_run_are_told(world: World) -> None:
     goodput = {"time": 100.0, "buckets": {"queue": 10, "productive": 90}, "ettr": "0.900", "goodput": "1.000"}
     counts = {"gpuHours": "0.40", "mfu": "0.412", "failures": 2, "stepsLost": 7}

@@ -3,18 +3,24 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
 import orjson
 import pytest
 
+from lockstep.config import OperatorConfig
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError
 from lockstep.controller.kube.pages import Page
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key
+from lockstep.controller.metrics.catalogue import CATALOGUE
+from lockstep.controller.operator import Operator
 from lockstep.controller.reconcile import reconcile
 from lockstep.controller.reconcile.workload_writer import WorkloadWriter
+from lockstep.controller.runtime.resources import Resource
 from lockstep.controller.store.kueue import KueueApi, KueueStore
 from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model.kueue.installation import Presence
@@ -357,18 +363,25 @@ class Served:
 
     def __init__(self) -> None:
         self.kinds = frozenset[str]()
+        self.failing = set[str]()
 
     async def served(self, group_version: str) -> frozenset[str]:
         assert group_version == "kueue.x-k8s.io/v1beta2"
         return self.kinds
 
-    async def list_pages(self, *_: Any, **__: Any) -> AsyncGenerator[Page, None]:
+    async def list_pages(self, resource: Resource, **_: Any) -> AsyncGenerator[Page, None]:
+        self._answer(resource)
         yield msgspec.json.decode(b'{"metadata": {"resourceVersion": "1"}, "items": []}', type=Page)
 
-    async def watch(self, *_: Any, **__: Any) -> AsyncGenerator[list[bytes], None]:
+    async def watch(self, resource: Resource, *_: Any, **__: Any) -> AsyncGenerator[list[bytes], None]:
+        self._answer(resource)
         mark = {"resourceVersion": "1", "annotations": {"k8s.io/initial-events-end": "true"}}
         yield [orjson.dumps({"type": "BOOKMARK", "object": {"metadata": mark}})]
         await asyncio.Event().wait()
+
+    def _answer(self, resource: Resource) -> None:
+        if resource.plural in self.failing:
+            raise ApiError(500, "InternalError", DOWN)
 
 
 async def until(what: Callable[[], bool]) -> None:
@@ -406,3 +419,28 @@ async def test_kueue_is_followed_while_it_is_served_in_full_and_found_again(desk
     server.kinds = frozenset()
     await api.refresh()
     assert desk.store.presence is Presence.ABSENT
+
+
+async def test_a_kind_of_kueue_of_which_nothing_is_heard_is_told_by_its_age_and_keeps_nobody_from_being_ready(
+    desk: Desk,
+) -> None:
+    server, clock = Served(), ManualClock()
+    operator = Operator(OperatorConfig(), None)
+    operator.clock = clock  # type: ignore[assignment]
+    api = operator.kueue = KueueApi(cast(KubeClient, server), desk.store, clock, enabled=True)
+    nothing: Any = SimpleNamespace(answered={}, outcomes={})
+    ages = operator._sources(nothing, nothing).informer_ages
+    await api.refresh()
+    assert "workloads" not in ages(), "it is not followed"
+    server.kinds, server.failing = frozenset(table.resource.plural for table in desk.store.tables), {"workloads"}
+    await api.refresh()
+    await until(lambda: ages()["localqueues"] == 0)
+    assert ages()["workloads"] == inf
+    server.failing.clear()
+    await clock.advance(60)
+    await until(lambda: ages()["workloads"] < inf)
+    heard = ages()["workloads"]
+    await clock.advance(200)
+    assert ages()["workloads"] == heard + 200
+    assert "workloads" not in operator._informer_ages()
+    assert len(ages()) <= next(each.times for each in CATALOGUE if each.name == "lockstep_informer_last_heard_seconds")

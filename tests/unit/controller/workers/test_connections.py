@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ import pytest
 import uvloop
 from aiohttp import web
 
+from lockstep.config import OperatorConfig
 from lockstep.controller.runtime.clock import SystemClock
 from lockstep.controller.runtime.ratelimit import block
 from lockstep.controller.workers import listener
@@ -376,6 +378,45 @@ async def test_a_listener_of_its_own_lets_one_address_have_only_so_many(monkeypa
         assert answers == [b"200", b"200", b"429"]
         for _, writer in streams:
             writer.close()
+    finally:
+        await opened.close()
+
+
+async def hears(port: int, address: str) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(address, port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+@pytest.mark.parametrize(
+    ("host", "has_both", "heard"),
+    [
+        (OperatorConfig().worker_listen, True, {"127.0.0.1", "::1"}),
+        (OperatorConfig().metrics_listen, True, {"127.0.0.1", "::1"}),
+        ("::", False, {"127.0.0.1"}),
+        ("0.0.0.0", True, {"127.0.0.1"}),
+        ("::1", True, {"::1"}),
+    ],
+    ids=[
+        "workers, by default",
+        "probes, by default",
+        "on a kernel without IPv6",
+        "asked for IPv4 alone",
+        "asked for one address",
+    ],
+)
+async def test_pods_of_either_family_are_listened_to(
+    host: str, has_both: bool, heard: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this kernel has no IPv6")
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: has_both)
+    opened = await Listener.open(web.Application(), host, 0)
+    try:
+        assert {each for each in ("127.0.0.1", "::1") if await hears(opened.port, each)} == heard
     finally:
         await opened.close()
 

@@ -203,5 +203,6 @@ async def test_the_summary_names_extremes_and_the_oldest_running_report(desk: De
     summary = desk.book.summary(RUN)
     assert (summary.workers, summary.lowest_step, summary.highest_step) == (2, 10, 12)
     assert summary.oldest_report_age == 6.0
+    assert summary.heard == {0: 1, 1: 1}
     assert desk.book.worker_count() == 2
     assert desk.book.summary("unknown").workers == 0

@@ -8,9 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from cryptography import x509
 
 from lockstep.controller.workers.tls import (
     CA_LIFETIME,
+    KEPT_NAMES,
     Material,
     SecretStore,
     ensure_material,
@@ -126,6 +128,61 @@ async def test_the_serving_certificate_is_made_anew_when_due_and_the_ca_never(
     assert (second.ca_cert, second.ca_key) == (first.ca_cert, first.ca_key)
     assert not serving_is_due(second, hosts, now)
     assert await ensured(secret, hosts=hosts, now=now) == second
+
+
+def served_names(material: Material) -> list[str]:
+    certificate = x509.load_pem_x509_certificate(material.cert)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in names]
+
+
+async def test_workers_that_dial_the_address_of_before_are_served_after_it_was_changed() -> None:
+    secret, now = FakeSecret(), time.time()
+    await ensured(secret, now=now)
+    material = await ensured(secret, hosts=("lockstep.example",), now=now)
+    for host in ("lockstep.example", *HOSTS):
+        assert await handshake(server_context(material), client_of(material.ca_bundle), host) == "TLSv1.3"
+    renewed = await ensured(secret, hosts=("lockstep.example",), now=now + 336 * DAY)
+    assert served_names(renewed) == served_names(material)
+
+
+async def test_a_ca_that_takes_the_place_of_one_that_ran_out_signs_for_the_names_of_before() -> None:
+    secret = FakeSecret()
+    await ensured(secret)
+    late = await ensured(secret, hosts=("lockstep.example",), now=NOW + CA_LIFETIME.total_seconds() + DAY)
+    assert served_names(late) == ["lockstep.example", *HOSTS]
+
+
+async def test_two_replicas_with_other_addresses_do_not_make_the_certificate_in_turns() -> None:
+    secret = FakeSecret()
+    for _ in range(3):
+        await ensured(secret)
+        await ensured(secret, hosts=("lockstep.example",))
+    assert secret.writes == 2
+
+
+async def test_two_replicas_with_other_addresses_that_write_at_once_end_up_with_those_of_both() -> None:
+    secret = FakeSecret()
+    await ensured(secret, hosts=("first.example",))
+    seen, first_read = secret.object, True
+
+    async def read_before_the_other_wrote() -> Mapping[str, Any] | None:
+        nonlocal first_read
+        found, first_read = (seen if first_read else secret.object), False
+        return found
+
+    await ensured(secret, hosts=("second.example",))
+    store = SecretStore(read_before_the_other_wrote, secret.create, secret.replace)
+    late = await ensure_material(store, "lockstep-system", ("third.example",), NOW)
+    assert served_names(late) == ["third.example", "second.example", "first.example"]
+
+
+async def test_names_of_before_are_forgotten_the_oldest_first_where_they_become_many() -> None:
+    secret = FakeSecret()
+    for each in range(KEPT_NAMES + 3):
+        material = await ensured(secret, hosts=(f"{each}.example", *HOSTS))
+    newest = [f"{each}.example" for each in reversed(range(2, KEPT_NAMES + 3))]
+    assert served_names(material) == [newest[0], *HOSTS, *newest[1:]]
 
 
 async def test_a_certificate_by_another_ca_is_replaced() -> None:
