@@ -1,13 +1,13 @@
 """PodGroups at the API server: which versions it serves, and making and ending those of gangs."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from lockstep.api.base import nesting
 from lockstep.api.base.changes import changed
 from lockstep.controller.kube.client import KubeClient
-from lockstep.controller.kube.errors import ApiError, KubeError
-from lockstep.controller.runtime.clock import Clock
+from lockstep.controller.kube.discovery import Discovery
+from lockstep.controller.kube.errors import ApiError
 from lockstep.controller.runtime.resources import Resource
 from lockstep.core.model.plan import DeletePodGroup, EnsurePodGroup
 from lockstep.core.model.pod_group_settings import PodGroupSettings
@@ -15,45 +15,23 @@ from lockstep.core.model.snapshot import RunView
 
 log = logging.getLogger("lockstep.pod-groups")
 _PLURAL = "podgroups"
-_LOOK_EVERY = 60.0
-_LOOK_AGAIN = 2.0
 
 
-class PodGroupApi:
-    """Follows which PodGroups the API server serves. ``changed`` is called with every change."""
+class PodGroupApi(Discovery[PodGroupSettings]):
+    """Which PodGroups the API server serves: until it is known no run may be refused, or start without a group. What is
+    installed later is used by launches from then on."""
 
-    def __init__(
-        self, kube: KubeClient, clock: Clock, settings: PodGroupSettings, changed: Callable[[PodGroupSettings], None]
-    ) -> None:
-        self._kube = kube
-        self._clock = clock
-        self._settings = settings
-        self._changed = changed
+    kind = "PodGroups"
 
-    async def discover_until_known(self) -> None:
-        """Return when discovery has answered once: until then no run may be refused, or start without a group."""
-        while not await self.discover():
-            await self._clock.sleep(_LOOK_AGAIN)
+    def _is_used(self, settings: PodGroupSettings) -> bool:
+        return bool(settings.versions)
 
-    async def follow(self) -> None:
-        """Look again and again: what is installed later is used by launches from then on."""
-        while self._settings.versions:
-            await self._clock.sleep(_LOOK_EVERY)
-            await self.discover()
+    async def _found(self, before: PodGroupSettings) -> PodGroupSettings:
+        served = [version for version in before.versions if _PLURAL in await self._kube.served(version)]
+        return changed(before, served=tuple(served))
 
-    async def discover(self) -> bool:
-        """Look once; False: nothing was learnt, and what was known counts on."""
-        before = self._settings
-        try:
-            served = [version for version in before.versions if _PLURAL in await self._kube.served(version)]
-        except KubeError as error:
-            log.warning("cannot tell which PodGroups the API server serves: %s", error)
-            return False
-        self._settings = changed(before, served=tuple(served))
-        if self._settings != before:
-            log.info("gangs get PodGroups of %s", self._settings.api_version or "no kind: none is served")
-            self._changed(self._settings)
-        return True
+    def _words(self, settings: PodGroupSettings) -> str:
+        return f"gangs get PodGroups of {settings.api_version or 'no kind: none is served'}"
 
 
 class PodGroups:

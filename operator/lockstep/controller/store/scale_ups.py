@@ -3,12 +3,12 @@
 They are read when their runs are looked at, and by name: few runs ask at a time, so nobody watches them.
 """
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lockstep.api.base import names, nesting
 from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.discovery import Discovery
 from lockstep.controller.kube.errors import ApiError, KubeError
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.resources import POD_TEMPLATES, PROVISIONING_REQUESTS, Resource
@@ -18,51 +18,26 @@ from lockstep.core.model.settings import ScaleUpSettings
 from lockstep.core.model.snapshot import ProvisioningState, ProvisioningView, RunView
 from lockstep.core.pods.placeholders import API_VERSION
 
-log = logging.getLogger("lockstep.scale-up")
-_LOOK_EVERY = 60.0
-_LOOK_AGAIN = 2.0
 _LASTS = 3.0
 """Seconds for which what was read counts, while its run is looked at again and again."""
 _LONGEST = 256
 
 
-class ProvisioningApi:
-    """Follows whether the API server serves ProvisioningRequests. ``changed`` is called with every change."""
+class ProvisioningApi(Discovery[ScaleUpSettings]):
+    """Whether the API server serves ProvisioningRequests: until it is known no run may ask in another way. An
+    autoscaler may be installed later."""
 
-    def __init__(
-        self, kube: KubeClient, clock: Clock, settings: ScaleUpSettings, changed: Callable[[ScaleUpSettings], None]
-    ) -> None:
-        self._kube = kube
-        self._clock = clock
-        self._settings = settings
-        self._changed = changed
+    kind = "ProvisioningRequests"
 
-    async def discover_until_known(self) -> None:
-        """Return when discovery has answered once: until then no run may ask in another way."""
-        while not await self.discover():
-            await self._clock.sleep(_LOOK_AGAIN)
+    def _is_used(self, settings: ScaleUpSettings) -> bool:
+        return settings.provisioning_requests
 
-    async def follow(self) -> None:
-        """Look again and again: an autoscaler may be installed later."""
-        while self._settings.provisioning_requests:
-            await self._clock.sleep(_LOOK_EVERY)
-            await self.discover()
+    async def _found(self, before: ScaleUpSettings) -> ScaleUpSettings:
+        served = PROVISIONING_REQUESTS.plural in await self._kube.served(API_VERSION)
+        return ScaleUpSettings(**{**dict(before), "served": served})
 
-    async def discover(self) -> bool:
-        """Look once; False: nothing was learnt, and what was known counts on."""
-        before = self._settings
-        if not before.provisioning_requests:
-            return True
-        try:
-            served = PROVISIONING_REQUESTS.plural in await self._kube.served(API_VERSION)
-        except KubeError as error:
-            log.warning("cannot tell whether the API server serves ProvisioningRequests: %s", error)
-            return False
-        self._settings = ScaleUpSettings(**{**dict(before), "served": served})
-        if self._settings != before:
-            log.info("gangs ask for nodes by %s", self._settings.by)
-            self._changed(self._settings)
-        return True
+    def _words(self, settings: ScaleUpSettings) -> str:
+        return f"gangs ask for nodes by {settings.by}"
 
 
 class ScaleUps:
