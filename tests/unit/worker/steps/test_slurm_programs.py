@@ -262,7 +262,7 @@ def test_a_step_has_its_own_limits(shared: SlurmGang, options: str, line: str) -
 def test_a_step_whose_tasks_have_ended_has_no_limit_while_what_they_left_ends(shared: SlurmGang) -> None:
     left = "trap 'sleep 2; exit' TERM; touch left; while :; do sleep 0.1; done"
     ran = shared.run(
-        'srun -N1 -n1 -t 0:01 bash -c "setsid bash -c \\"$LEFT\\" > left.out 2>&1 & until [ -e left ]; do sleep 0.05; done"',
+        'srun -N1 -n1 -t 0:01 bash -c "setsid bash -c \\"$LEFT\\" > out 2>&1 & until [ -e left ]; do sleep 0.05; done"',
         LEFT=left,
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
