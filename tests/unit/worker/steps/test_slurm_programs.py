@@ -231,7 +231,7 @@ def test_tasks_by_gpus_have_one_each(tmp_path: Path) -> None:
     try:
         ran = made.run(f"srun --ntasks-per-gpu=1 bash -c '{SHOWS}'")
         assert sorted(ran.stdout.splitlines()) == [
-            f"127.0.0.{node} {device} 0,1" for node in (1, 2) for device in (0, 1)
+            f"127.0.0.{node} {device} {device}" for node in (1, 2) for device in (0, 1)
         ], ran.stderr
         refused = made.run("srun --gres=gpu:3 true")
         assert "3 GPUs of a node are asked for, and each has 2" in refused.stderr
