@@ -115,7 +115,7 @@ def test_what_was_saved_anew_counts_although_the_step_went_wrong_before(
 
 def test_a_save_that_is_misnamed_is_refused_with_the_remedy(server: S3Server, uri: str) -> None:
     ended = run_job(server, "prune", "--uri", uri, "--keep-last", "1", "--quarantined", "step-300")
-    assert ended.returncode == 2
+    assert ended.returncode == 64
     assert "write it as a2/step-300, or 300 for that step of any attempt" in ended.stderr
 
 

@@ -60,10 +60,10 @@ def is_there() -> bool:
 
 
 class RealSlurm:
-    """Nodes n1 to n3, all in the partition gpu. Commands are run on the first of its machines."""
+    """Nodes n1 to n3, all in the partition gpu, each with ``gpus``. Commands are run on the first of its machines."""
 
-    def __init__(self, made: Machines, folder: Path) -> None:
-        self._machines = made
+    def __init__(self, made: Machines, folder: Path, gpus: int = 0) -> None:
+        self._machines, self._gpus = made, gpus
         self.folder = folder  # seen by all
         libraries = [_LIBRARIES, _LIBRARIES / "slurm-wlm", PREFIX / "lib" / "x86_64-linux-gnu"]
         self._env = {
@@ -79,9 +79,19 @@ class RealSlurm:
             timeout=timeout, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
+    def _gres(self) -> str:
+        """What the configuration has before its nodes: their GPUs are some devices, as Slurm takes no other files."""
+        if not self._gpus:
+            return ""
+        for number in range(self._gpus):
+            (self.folder / f"gpu{number}").symlink_to("/dev/null")
+        files = f"{self.folder}/gpu[0-{self._gpus - 1}]"
+        (self.folder / "gres.conf").write_text(f"Name=gpu File={files}\n", encoding="utf-8")
+        return f"GresTypes=gpu\nNodeName=DEFAULT Gres=gpu:{self._gpus}\n"
+
     def start(self) -> None:
         """Raises MachinesError."""
-        nodes = "\n".join(
+        nodes = self._gres() + "\n".join(
             f"NodeName={name} NodeAddr={address} NodeHostname=node-{index} CPUs={CPUS}"
             for index, (name, address) in enumerate(zip(NODES, self._machines.addresses, strict=True))
         )
@@ -106,9 +116,9 @@ class RealSlurm:
 
 
 @contextlib.contextmanager
-def real_slurm(folder: Path) -> Iterator[RealSlurm]:
+def real_slurm(folder: Path, gpus: int = 0) -> Iterator[RealSlurm]:
     """Raises MachinesError where it cannot be: it takes root."""
     with machines(len(NODES)) as made:
-        slurm = RealSlurm(made, folder)
+        slurm = RealSlurm(made, folder, gpus)
         slurm.start()
         yield slurm

@@ -275,6 +275,8 @@ class StartRecord(StatusModel):
     """Who takes part."""
     order: str = ""
     """Their slots in rank order, e.g. 0-1,4,3; empty when every rank sits in the slot of its number."""
+    runs_once: bool = False
+    """Its batch script has --no-requeue; this counts where the spec cannot be read any more."""
 
 
 class ProgressStatus(StatusModel):

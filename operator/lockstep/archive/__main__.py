@@ -14,9 +14,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from lockstep import __version__
 from lockstep.api.base.durations import parse_duration
 from lockstep.archive import catalog
-from lockstep.archive.outcomes import INTERNAL, INTERRUPTED, SOURCE_INVALID, ArchiveError, FailureReason, presentable
+from lockstep.archive.outcomes import (
+    COMMAND_REFUSED,
+    INTERNAL,
+    INTERRUPTED,
+    SOURCE_INVALID,
+    ArchiveError,
+    FailureReason,
+    presentable,
+)
 from lockstep.archive.pace import Pace, in_units
 from lockstep.archive.record import ArchiveKey, Record, RecordError
 from lockstep.archive.restore import restore
@@ -27,13 +36,19 @@ from lockstep.core.checkpoints.archive_job import MAX_TOLD, RESULT_FORMAT
 from lockstep.core.checkpoints.retention import RetentionPolicy
 from lockstep.core.model.quarantine import Save, SavesFrom
 
+RESULT_FILE = "LOCKSTEP_RESULT_FILE"
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 Result = dict[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code of the job: 0, 2 for a wrong command line, else that of its reason."""
-    options = _parser().parse_args(arguments)
+    """Exit code of the job: 0, else that of its reason."""
+    try:
+        options = _parser().parse_args(arguments)
+    except ArchiveError as error:
+        said = {"format": RESULT_FORMAT, **_failure(error.reason, str(error))}
+        _tell(os.environ.get(RESULT_FILE, ""), said)
+        return error.reason.exit_code
     result: Result = {"format": RESULT_FORMAT, "action": options.action}
     _die_on_sigterm(options.result, result)
     try:
@@ -180,8 +195,16 @@ def _say(words: str) -> None:
     print(words, flush=True)
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """What an operator of another release asks for is said where people look for it, not on stderr alone."""
+        self.print_usage(sys.stderr)
+        remedy = "set the operator's archive.image to the operator's own image"
+        raise ArchiveError(COMMAND_REFUSED, f"{message}; this image has Lockstep {__version__}: {remedy}")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="lockstep.archive", description="Checkpoints in an object store.")
+    parser = _Parser(prog="lockstep.archive", description="Checkpoints in an object store.")
     actions = parser.add_subparsers(dest="action", required=True)
 
     def action(name: str, run: Any, words: str, *, store: bool = True) -> argparse.ArgumentParser:
@@ -191,7 +214,7 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument("--uri", required=store, default="", help="s3://bucket/prefix, gs://… or az://…")
         made.add_argument("--endpoint", default="", help="URL of an S3-compatible server")
         made.add_argument("--retry-seconds", type=float, default=RETRY_SECONDS, help="longest outage to sit out")
-        made.add_argument("--result", default=os.environ.get("LOCKSTEP_RESULT_FILE", ""), help="also put JSON here")
+        made.add_argument("--result", default=os.environ.get(RESULT_FILE, ""), help="also put JSON here")
         return made
 
     def copying(made: argparse.ArgumentParser) -> None:

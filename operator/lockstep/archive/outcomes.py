@@ -24,6 +24,7 @@ class FailureReason:
     retryable: bool
 
 
+COMMAND_REFUSED = FailureReason("CommandRefused", 64, False)  # the operator is newer than this image
 SOURCE_INVALID = FailureReason("SourceInvalid", 65, False)  # not VALID, or changed while it was read
 SOURCE_VANISHED = FailureReason("SourceVanished", 66, False)
 ARCHIVE_CORRUPT = FailureReason("ArchiveCorrupt", 67, False)  # other bytes than were published
@@ -40,6 +41,7 @@ CREDENTIALS_REFUSED = FailureReason("CredentialsRefused", 77, False)
 BUCKET_MISSING = FailureReason("BucketMissing", 78, False)
 
 REASONS = (
+    COMMAND_REFUSED,
     SOURCE_INVALID,
     SOURCE_VANISHED,
     ARCHIVE_CORRUPT,

@@ -161,10 +161,11 @@ def task_environment(
     }  # fmt: skip
     if job.gpus:
         devices = range(job.gpus) if devices is None else devices
-        made["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, of_task(devices, local, asked)))
+        own = ",".join(map(str, of_task(devices, local, asked)))
+        made["CUDA_VISIBLE_DEVICES"] = own
         made["SLURM_GPUS_ON_NODE"] = str(len(devices))
-        if devices:
-            made["SLURM_STEP_GPUS"] = ",".join(map(str, devices))
+        if own:
+            made["SLURM_STEP_GPUS"] = own
     return made
 
 

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from lockstep.archive import __main__ as command
-from lockstep.archive.outcomes import INTERNAL, SOURCE_INVALID, STORE_UNAVAILABLE, ArchiveError, presentable
+from lockstep.archive.outcomes import (
+    COMMAND_REFUSED,
+    INTERNAL,
+    SOURCE_INVALID,
+    STORE_UNAVAILABLE,
+    ArchiveError,
+    presentable,
+)
 from lockstep.archive.record import DIRECTORY, FILE, ArchivedFile, ArchiveKey, Record, RecordError, decode, inside
 from lockstep.archive.source import open_source
 from lockstep.core.checkpoints.archive_job import parse_result
@@ -125,3 +132,15 @@ def test_a_name_is_told_in_few_words() -> None:
     with pytest.raises(RecordError) as refusal:
         inside("../" * 10_000)
     assert len(str(refusal.value)) < 400
+
+
+def test_an_image_that_does_not_know_an_option_says_so_as_the_jobs_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKSTEP_RESULT_FILE", str(tmp_path / "log"))
+    code = command.main(["list", "--uri=s3://bucket", "--run-uid", UID, "--of-a-newer-operator=1"])
+    said = parse_result((tmp_path / "log").read_text())
+    assert said is not None
+    assert (code, said.outcome) == (COMMAND_REFUSED.exit_code, "CommandRefused")
+    assert said.message.startswith("unrecognized arguments: --of-a-newer-operator=1; this image has Lockstep ")
+    assert said.message.endswith("set the operator's archive.image to the operator's own image")

@@ -153,24 +153,24 @@ def test_nodes_are_counted_in_the_step_and_named_in_the_job() -> None:
 @pytest.mark.parametrize(("local", "count", "devices"), [(0, 1, "0"), (1, 1, "1"), (1, 2, "2,3"), (1, 5, "5,6,7")])
 def test_devices_are_dealt_only_where_tasks_ask_for_some(local: int, count: int, devices: str) -> None:
     made = task_environment(JOB, STEP, node=0, local=local, asked=GpusAsked(per_task=count))
-    assert made["CUDA_VISIBLE_DEVICES"] == devices
-    assert made["SLURM_STEP_GPUS"] == "0,1,2,3,4,5,6,7"
+    assert made["CUDA_VISIBLE_DEVICES"] == made["SLURM_STEP_GPUS"] == devices
+    assert made["SLURM_GPUS_ON_NODE"] == "8"
 
 
 @pytest.mark.parametrize(
-    ("devices", "asked", "own", "step"),
+    ("devices", "asked", "own", "named"),
     [
         ([3], GpusAsked(per_node=1), "3", "3"),
-        ([3, 5], GpusAsked(per_task=1), "5", "3,5"),
-        ([3, 5], GpusAsked(ntasks_per_gpu=2), "3", "3,5"),
+        ([3, 5], GpusAsked(per_task=1), "5", "5"),
+        ([3, 5], GpusAsked(ntasks_per_gpu=2), "3", "3"),
         ([], GpusAsked(per_node=0), "", None),
     ],
 )
 def test_a_step_with_gpus_of_its_own_has_those(
-    devices: list[int], asked: GpusAsked, own: str, step: str | None
+    devices: list[int], asked: GpusAsked, own: str, named: str | None
 ) -> None:
     made = task_environment(JOB, STEP, node=0, local=1, asked=asked, devices=devices)
-    assert (made["CUDA_VISIBLE_DEVICES"], made.get("SLURM_STEP_GPUS")) == (own, step)
+    assert (made["CUDA_VISIBLE_DEVICES"], made.get("SLURM_STEP_GPUS")) == (own, named)
     assert made["SLURM_GPUS_ON_NODE"] == str(len(devices))
 
 

@@ -480,6 +480,7 @@ class ExitReason(AnyReason):
 class ArchiveFailure(AnyReason):
     """How an archive job ended without success, in its own words (docs/checkpoints.md)."""
 
+    COMMAND_REFUSED = "CommandRefused"
     SOURCE_INVALID = "SourceInvalid"
     SOURCE_VANISHED = "SourceVanished"
     ARCHIVE_CORRUPT = "ArchiveCorrupt"

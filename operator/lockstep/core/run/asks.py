@@ -90,7 +90,7 @@ def _obeyed(plan: PlanBuilder, ask: JobAsk) -> str:
 
 
 def _requeue(plan: PlanBuilder) -> str:
-    if not may_be_requeued(plan.run.spec):
+    if not may_be_requeued(plan.run):
         return DISABLED
     stop = plan.status.stop
     if stop is None:

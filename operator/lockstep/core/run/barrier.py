@@ -31,6 +31,7 @@ from lockstep.core.run.pointers import PointingState, ensure_pointers
 from lockstep.core.run.preflight import check_gang
 from lockstep.core.run.recovery import report_steps_lost
 from lockstep.core.run.replacement import replace_before_start
+from lockstep.core.run.requeueing import may_be_requeued
 from lockstep.core.run.resume_point import choose, expected_resume
 from lockstep.core.run.root_cause import recheck_root_cause
 from lockstep.core.run.stopping import begin_stop
@@ -169,6 +170,7 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
         members=slots.members(assignment),
         order=slots.order(assignment),
         dashboard=_dashboard(first),
+        runs_once=not may_be_requeued(plan.run),
     )
     begins_again = _begins_again(plan, decision)
     status = record_resume(

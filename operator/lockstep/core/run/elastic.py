@@ -236,7 +236,7 @@ def _end_attempt(plan: PlanBuilder, why: str) -> None:
 def _cannot_take_along(state: RunState, size: int) -> str:
     """Why a gang that trains would lose its work when it changes to ``size`` ranks, by what one rank sees in the tier
     that the gang saves to for it."""
-    if not may_be_requeued(state.spec):
+    if not may_be_requeued(state.run):
         return "by --no-requeue its script does not run twice"
     if state.spec.checkpoint is None:
         return "the run names no checkpoint tier, so it would start at step 0"

@@ -80,7 +80,7 @@ def end_long_hold(plan: PlanBuilder) -> bool:
     if not plan.reached(max(held.last_transition_time + LONGEST_HOLD, heard)):
         return False
     words = f"status was behind for {LONGEST_HOLD / 60:.0f} minutes ({held.message}); it queues again"
-    reason, message = or_end(plan, StopReason.REQUEUED, words, unknown=True)
+    reason, message = or_end(plan, StopReason.REQUEUED, words, unasked=True)
     if not is_in_the_way and reason is StopReason.REQUEUED:
         _count_as_past(plan)
         plan.event(EventReason.STATUS_REBUILT, words, action=ActionWord.REBUILD_STATUS, warning=True)

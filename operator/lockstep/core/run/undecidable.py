@@ -43,6 +43,7 @@ from lockstep.core.run.debug_hold import held_until
 from lockstep.core.run.directive import directive_for
 from lockstep.core.run.handover import Handover
 from lockstep.core.run.regression import LONGEST_HOLD, anything_to_stop
+from lockstep.core.run.requeueing import has_run, or_end
 from lockstep.core.run.stop_record import end_save_of_stop, turn_stop
 from lockstep.core.run.stopping import (
     OUT_OF_SHARE,
@@ -138,7 +139,8 @@ def _unreadable_for_long(state: RunState) -> Wish | None:
         return None
     if not state.reached(told.last_transition_time + LONGEST_HOLD):
         return None
-    return StopReason.REQUEUED, f"its spec cannot be read for {LONGEST_HOLD / 60:.0f} minutes ({state.run.spec_error})"
+    words = f"its spec cannot be read for {LONGEST_HOLD / 60:.0f} minutes ({state.run.spec_error})"
+    return or_end(state, StopReason.REQUEUED, words, unasked=has_run(state))
 
 
 def _begun(snapshot: RunSnapshot, tunables: Tunables, now: float) -> PlanBuilder:

@@ -29,7 +29,8 @@ from typing import (
     Union,
 )
 
-from lockstep.worker.child.processes import LAUNCHERS, adopt_orphans, out_of_memory_kills
+from lockstep.worker.child.processes import LAUNCHERS, SWEEP_SECONDS, adopt_orphans, descendants, out_of_memory_kills
+from lockstep.worker.output import log_line
 from lockstep.worker.settings import JSON
 from lockstep.worker.steps import frames
 from lockstep.worker.steps.credentials import said_identity
@@ -143,6 +144,7 @@ class Session:
         self._kill_at: Optional[float] = None  # monotonic
         self._condemned: Set[int] = set()
         self._sweeping = False
+        self._swept_by = 0.0  # monotonic; what lives then is not waited for
         self._credit = frames.FIRST_CREDIT
         self._memory_kills = out_of_memory_kills()
         self._heard = self._spoke = time.monotonic()
@@ -247,6 +249,7 @@ class Session:
             if self._channel.has_more():
                 return 0.0
             due += [self._spoke + frames.PING_SECONDS, self._heard + frames.SILENT_SECONDS]
+            due += [self._swept_by] * (self._sweeping and not self._done)
         if self._kill_at is not None:
             due.append(self._kill_at)
         return max(0.0, min(due) - now) * 1000.0 + 1.0 if due else 3_600_000.0
@@ -260,14 +263,26 @@ class Session:
                     self._channel.send(frames.PING)
             if now >= self._heard + frames.SILENT_SECONDS:
                 self._lose()
-            elif not self._done and all(task.told for task in self._tasks):
+            elif not self._done and all(task.told for task in self._tasks) and self._swept(now):
                 self._done = True  # the client hangs up, once it has read so far: who did it now might lose words
-                if self._request.sweep:
-                    self._sweeping = True
-                    self._end(self._request.grace)
                 self._channel.send(frames.DONE)
         if self._kill_at is not None and now >= self._kill_at:
             self._kill()
+
+    def _swept(self, now: float) -> bool:
+        """End what its tasks have left behind, where that is asked for: the next step is to find GPUs and ports free.
+        True: nothing is left, or what does not die."""
+        if not self._request.sweep or self._childless:
+            return True
+        if not self._sweeping:
+            self._sweeping = True
+            self._swept_by = now + self._request.grace + SWEEP_SECONDS
+            self._end(self._request.grace)
+        if self._childless or now < self._swept_by:
+            return self._childless
+        left = ", ".join(f"{pid} {_name_of(pid)}" for pid in descendants(os.getpid())[:3])
+        log_line(f"a step of {self._request.program} is over, and what it left here does not die: {left}")
+        return True
 
     # Its tasks
 
@@ -458,7 +473,7 @@ class Session:
 
 
 def _name_of(pid: int) -> str:
-    """Of a process that has ended and was not reaped."""
+    """Of a process that lives, or has ended and was not reaped."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as stream:
         return stream.read().strip()
     return ""

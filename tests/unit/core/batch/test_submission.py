@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from lockstep.api.batch_spec import MOST_CHARACTERS
+from lockstep.api.batch_spec import MOST_CHARACTERS, MOST_OF_AN_OPTION
 from lockstep.api.run_spec import LauncherSpec, TrainingRunSpec
 from lockstep.core.batch.components import gang_of
 from lockstep.core.batch.submission import (
@@ -190,6 +192,17 @@ def test_a_long_option_is_repeated_as_well() -> None:
     made = spec(f"--export={long}", f"--comment={long}")["launcher"]
     assert made["batch"]["options"] == {"export": long, "comment": long}
     assert LauncherSpec.model_validate(made).batch is not None
+
+
+@pytest.mark.parametrize(
+    ("many", "long", "taken"),
+    [(128, MOST_OF_AN_OPTION, True), (129, 1, False), (1, MOST_OF_AN_OPTION + 1, False)],
+)
+def test_a_manifest_may_have_so_many_options_that_are_so_long_and_no_more(many: int, long: int, taken: bool) -> None:
+    options = {f"option-{number}": "x" * long for number in range(many)}
+    made = {"type": "Slurm", "batch": {"script": "#!/bin/sh\n", "options": options}}
+    with contextlib.nullcontext() if taken else pytest.raises(ValidationError, match="options"):
+        LauncherSpec.model_validate(made)
 
 
 @pytest.mark.parametrize("option", ["--export", "--comment", "--mail-user"])

@@ -37,8 +37,9 @@ BY_ITSELF = [reason for reason in REQUEUES if reason is not StopReason.REQUEUED]
     [({}, True), (AGAIN, True), (batch(requeue=""), True), (batch(signal="USR1@60"), True), (ONCE, False)],
 )
 def test_a_run_queues_again_unless_its_batch_script_says_that_it_must_not(fields: dict[str, Any], may: bool) -> None:
-    assert may_be_requeued(spec(1, **fields)) is may
-    assert may_be_requeued(None)
+    w = world(1)
+    w.apply("one", spec(1, **fields))
+    assert may_be_requeued(w.runs["one"]) is may
 
 
 @pytest.mark.parametrize("reason", REQUEUES)
@@ -66,7 +67,7 @@ def test_others_and_scripts_that_were_not_started_yet_queue_again(reason: StopRe
 def test_where_status_cannot_tell_whether_the_script_was_started_it_is_not_run_again() -> None:
     w = world_with_gang(**ONCE)
     w.amend("one", start=None)
-    assert or_end(w.plan("one"), StopReason.REQUEUED, "why", unknown=True)[0] is StopReason.NOT_REQUEUED
+    assert or_end(w.plan("one"), StopReason.REQUEUED, "why", unasked=True)[0] is StopReason.NOT_REQUEUED
 
 
 def ended(w: World) -> str:
@@ -162,6 +163,34 @@ def test_its_time_limit_ends_it(why: str) -> None:
     w.pass_time(300, 10)
     w.runs["one"] = replace(w.runs["one"], spec_error="", generation=3)
     assert ended(w) == StopReason.TIME_LIMIT
+
+
+@pytest.mark.parametrize("left", [None, {}], ids=["nothing", "the rest"])
+def test_it_ends_too_when_its_spec_cannot_be_read_any_more(left: dict[str, Any] | None) -> None:
+    w = running(2, **ONCE)
+    readable = w.runs["one"]
+    legible = None if left is None else spec(2, command=[], **left)
+    w.runs["one"] = replace(readable, spec=legible, spec_error="spec.launcher: is not understood", generation=2)
+    w.settle()
+    if left is not None:
+        w.queue("default", stopPolicy="HoldAndDrain")
+    w.pass_time(LONGEST_HOLD + 450, 30)
+    w.queue("default")
+    w.runs["one"] = replace(w.runs["one"], spec=readable.spec, spec_error="", generation=3)
+    assert ended(w) == StopReason.NOT_REQUEUED
+
+
+def test_one_whose_spec_cannot_be_read_before_its_script_starts_queues_again() -> None:
+    w = World({f"n{i}": node(f"n{i}") for i in range(2)}, silent_nodes={"n1"})
+    w.apply("one", spec(2, **ONCE))
+    w.settle()
+    readable = w.runs["one"]
+    w.runs["one"] = replace(readable, spec_error="spec.podTemplate: is nested too deeply", generation=2)
+    w.pass_time(LONGEST_HOLD + 60, 30)
+    w.silent_nodes.clear()
+    w.runs["one"] = replace(w.runs["one"], spec_error="", generation=3)
+    w.pass_time(120, 10)
+    assert w.status("one").state == "Running"
 
 
 def test_one_whose_status_is_gone_and_of_which_failed_pods_are_left_ends() -> None:

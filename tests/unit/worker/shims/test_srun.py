@@ -219,7 +219,7 @@ def test_a_step_with_another_image_than_its_jobs_is_refused() -> None:
 
 
 def devices_of(made: Call) -> list[tuple[str, str]]:
-    """Of each task: its own, and the step's on its node."""
+    """Of each task, under both of their names."""
     return [
         (task.env["CUDA_VISIBLE_DEVICES"], task.env["SLURM_STEP_GPUS"])
         for part in made.request.parts
@@ -238,8 +238,8 @@ def taking(*arguments: str, taken: int = 0, job: SlurmJob = JOB) -> Call:
         (["-n2"], 3, [("0,1,2,3,4,5,6,7",) * 2] * 2),  # it says nothing of GPUs, and shares all
         (["-n1", "-N1", "--gres=gpu:1", "--exact"], 3, [("3", "3")]),
         (["-n2", "--gpus=4"], 2, [("2,3", "2,3")] * 2),
-        (["-n4", "--gpus-per-task=2"], 1, [("1,2", "1,2,3,4"), ("3,4", "1,2,3,4")] * 2),
-        (["--gpus-per-node=2", "--ntasks-per-gpu=1"], 0, [("0", "0,1"), ("1", "0,1")] * 2),
+        (["-n4", "--gpus-per-task=2"], 1, [("1,2",) * 2, ("3,4",) * 2] * 2),
+        (["--gpus-per-node=2", "--ntasks-per-gpu=1"], 0, [("0",) * 2, ("1",) * 2] * 2),
     ],
 )
 def test_a_step_that_asks_for_gpus_has_those_that_were_taken_for_it(

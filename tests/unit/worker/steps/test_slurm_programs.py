@@ -231,7 +231,7 @@ def test_tasks_by_gpus_have_one_each(tmp_path: Path) -> None:
     try:
         ran = made.run(f"srun --ntasks-per-gpu=1 bash -c '{SHOWS}'")
         assert sorted(ran.stdout.splitlines()) == [
-            f"127.0.0.{node} {device} 0,1" for node in (1, 2) for device in (0, 1)
+            f"127.0.0.{node} {device} {device}" for node in (1, 2) for device in (0, 1)
         ], ran.stderr
         refused = made.run("srun --gres=gpu:3 true")
         assert "3 GPUs of a node are asked for, and each has 2" in refused.stderr
@@ -257,6 +257,15 @@ def test_the_first_bad_end_ends_the_step_with_kill_on_bad_exit(shared: SlurmGang
 def test_a_step_has_its_own_limits(shared: SlurmGang, options: str, line: str) -> None:
     ran = shared.run(f"srun -n3 {options} bash -c '[ $SLURM_PROCID = 1 ] && exit 0; sleep 60'")
     assert (ran.returncode, line in ran.stderr) == (143, True), ran.stderr
+
+
+def test_a_step_whose_tasks_have_ended_has_no_limit_while_what_they_left_ends(shared: SlurmGang) -> None:
+    left = "trap 'sleep 2; exit' TERM; touch left; while :; do sleep 0.1; done"
+    ran = shared.run(
+        'srun -N1 -n1 -t 0:01 bash -c "setsid bash -c \\"$LEFT\\" > out 2>&1 & until [ -e left ]; do sleep 0.05; done"',
+        LEFT=left,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize(

@@ -266,6 +266,35 @@ def test_what_a_step_left_behind_ends_with_it_where_that_is_asked_for(gang: Step
     until(lambda: not is_alive(daemon))
 
 
+SLOW_TO_END = "signal.signal(signal.SIGTERM, lambda *caught: (time.sleep(1), os._exit(0)))"
+HEARS_NOTHING = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+
+
+@pytest.mark.parametrize("at_sigterm", [SLOW_TO_END, HEARS_NOTHING])
+def test_a_step_is_over_once_what_it_left_behind_has_ended_on_every_node(
+    gang: StepGang, tmp_path: Path, at_sigterm: str
+) -> None:
+    daemon = LEAVES_A_DAEMON.replace("null =", f"import signal; {at_sigterm}\nnull =")
+    paths = {rank: tmp_path / f"{rank}" for rank in (1, 2)}
+    ran = run(
+        gang,
+        *(asked(rank, sys.executable, "-ISc", daemon, str(paths[rank]), sweep=True, grace=2) for rank in paths),
+        asked(0, "true", sweep=True, grace=2),
+    )
+    assert not any(is_alive(pid_in(path)) for path in paths.values())
+    assert ran.outcomes == dict.fromkeys(range(3), TaskOutcome(0))
+
+
+def test_a_step_does_not_wait_for_ever_for_what_does_not_die(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    in_vain = "from lockstep.worker.steps import session; session.SWEEP_SECONDS = 0.5; session.send = print"
+    with gang_of_steps(tmp_path, 2, first=f"{in_vain}; session.terminate = print") as gang:
+        ran = run(gang, asked(1, sys.executable, "-ISc", LEAVES_A_DAEMON, str(tmp_path / "pid"), sweep=True, grace=0.1))
+        daemon = pid_in(tmp_path / "pid")
+        assert is_alive(daemon)
+        assert ran.outcomes == {1: TaskOutcome(0)}
+        assert f"is over, and what it left here does not die: {daemon} python" in capfd.readouterr().err
+
+
 def test_a_broken_connection_ends_what_runs_but_for_what_became_a_daemon(gang: StepGang, tmp_path: Path) -> None:
     script = f"""
 trap 'echo $$ > {tmp_path}/told; exit' TERM

@@ -139,7 +139,7 @@ class StepOutput(StepSink):
         if self._first_end and self._running and not self._ending:
             due.append(self._follow_the_first(now))
         limit = self._call.time_limit
-        if limit and not self._ending:
+        if limit and self._running and not self._ending:
             if now >= self._began + limit:
                 self.state = TIMEOUT
                 self._cancel(" DUE TO TIME LIMIT")
