@@ -428,6 +428,7 @@ CASES = (
         31,
         "2 runs wait for a queue that does not exist.",
     ),
+    Case("LockstepQueueMissing", "a spec cannot be read", {'lockstep_pending_runs{queue="",reason="New"}': "2x40"}, 31),
     Case("LockstepQueueMissing", "runs wait", {'lockstep_pending_runs{queue="research",reason="Quota"}': "2x40"}, 31),
     Case(
         "LockstepEstimateDrifts",
