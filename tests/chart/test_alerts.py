@@ -52,6 +52,17 @@ def _told_by(metric: str, instance: str) -> str:
     return f'{metric}{{namespace="team",run="llama",instance="{instance}"}}'
 
 
+def spent(productive: str, otherwise: str, instance: str = "", gpu_hours: str = "0+1x500") -> dict[str, str]:
+    """What a run has told of its time. It reports steps, and has trained most of its life."""
+    told = _told_by("lockstep_run_seconds", instance)[:-1]
+    return {
+        f'{told},bucket="productive"}}': productive,
+        f'{told},bucket="restart"}}': otherwise,
+        _told_by("lockstep_run_goodput", instance): re.sub(r"[0-9+]+x", "0.9x", productive),
+        _told_by("lockstep_run_gpu_hours", instance): gpu_hours,
+    }
+
+
 CASES = (
     Case("LockstepNobodyLeads", "a standby alone is left", {"lockstep_leader": "1 0x9"}, 5, "No operator leads."),
     Case("LockstepNobodyLeads", "nothing is scraped", {"up": "0x9"}, 5, "No operator leads."),
@@ -430,13 +441,48 @@ CASES = (
     Case("LockstepRestartStorm", "one run fails now and then", ended("Storage", "0x5 1x5 2x9"), 15),
     Case(
         "LockstepRunGoodputLow",
-        "half of the time is lost",
-        {f"lockstep_run_goodput{RUN}": "0.5x150"},
-        121,
-        "team/llama trains 50% of the time it has nodes.",
+        "a run of a month trains half of the time of late",
+        spent("2500000+59x100 2505930+30x400", "40000+1x100 40130+30x400"),
+        400,
+        "team/llama has trained 57.94% of the time it had nodes, of the last six hours.",
         RUN_LABELS,
     ),
-    Case("LockstepRunGoodputLow", "it has just begun", {f"lockstep_run_goodput{RUN}": "0.1+0.02x150"}, 121),
+    Case(
+        "LockstepRunGoodputLow",
+        "another operator leads since",
+        spent("0+30x150 stale", "0+30x150 stale", "a") | spent("_x151 4530+30x250", "_x151 4530+30x250", "b"),
+        300,
+        "team/llama has trained 50% of the time it had nodes, of the last six hours.",
+        RUN_LABELS,
+    ),
+    Case(
+        "LockstepRunGoodputLow",
+        "all that it has trained is lost",
+        spent("20000+60x30 0x400", "1000x30 22800+60x400"),
+        200,
+        "team/llama has trained 0% of the time it had nodes, of the last six hours.",
+        RUN_LABELS,
+    ),
+    Case("LockstepRunGoodputLow", "it lost its first day", spent("0+60x500", "86400x500"), 400),
+    Case("LockstepRunGoodputLow", "it has just begun", spent("0x20 0+60x200", "0+60x20 1200x200"), 150),
+    Case(
+        "LockstepRunGoodputLow",
+        "it is new under the name of one before",
+        spent("7200x9 0+50x400", "9x9 0+10x400", gpu_hours="9x9 0+1x400"),
+        200,
+    ),
+    Case(
+        "LockstepRunGoodputLow",
+        "it waited for nodes",
+        {**spent("0x300 0+60x200", "0x500"), f'lockstep_run_seconds{{bucket="queue",{RUN[1:]}': "0+60x300 18000x200"},
+        400,
+    ),
+    Case(
+        "LockstepRunGoodputLow",
+        "it reports no steps",
+        {name: values for name, values in spent("0x400", "0+60x400").items() if "seconds" in name},
+        300,
+    ),
     Case(
         "LockstepQueueMissing",
         "a queue is misspelt",
@@ -477,7 +523,6 @@ TOLD_BY_THE_LEADER = {
     "LockstepNoFirstStep": (f"lockstep_run_init_seconds{RUN}", 4000),
     "LockstepNothingSaved": (f"lockstep_run_unsaved_seconds{RUN}", 11000),
     "LockstepRunDiverges": (f"lockstep_run_roll_backs{RUN}", 2),
-    "LockstepRunGoodputLow": (f"lockstep_run_goodput{RUN}", 0.5),
     "LockstepQueueMissing": ('lockstep_pending_runs{queue="",reason="QueueNotFound"}', 2),
     "LockstepEstimateDrifts": ('lockstep_queue_estimate_drift_seconds{queue="research"}', 36000),
 }
@@ -527,7 +572,7 @@ def test_it_goes_on_firing_when_another_operator_leads_which_is_scraped_a_minute
     promtool: Promtool, alert: str
 ) -> None:
     name, value = TOLD_BY_THE_LEADER[alert]
-    before = 24 * 60 + 40 if alert == "LockstepNotActive" else 160
+    before = 24 * 60 + 40 if alert == "LockstepNotActive" else 40
     series = {scraped(name, "a"): f"{value}x{before} stale", scraped(name, "b"): f"_x{before} _ {value}x60"}
     fires = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})'
     one = [{"labels": "{}", "value": 1}]
