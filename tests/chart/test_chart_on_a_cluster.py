@@ -253,6 +253,20 @@ def test_a_second_operator_for_the_same_cluster_is_refused(
     assert role["metadata"]["annotations"]["meta.helm.sh/release-namespace"] == NAMESPACE
 
 
+def test_an_operator_of_the_plain_manifests_is_the_one_too(helm: Helm, kubectl: Kubectl) -> None:
+    manifest = str(ROOT / "manifests" / "install.yaml")
+    kubectl("apply", "--server-side", "-f", manifest)
+    try:
+        words = f"one operator serves a cluster.* has the plain manifests in namespace {NAMESPACE}"
+        with pytest.raises(HelmError, match=words):
+            helm("install", "another", CHART, "--namespace", "team-b", "--take-ownership", "--force-conflicts")
+        (subject,) = kubectl.json("get", "clusterrolebinding", "lockstep-operator")["subjects"]
+        assert subject["namespace"] == NAMESPACE
+    finally:
+        kubectl("delete", "--ignore-not-found", "-f", manifest, "-l", "app.kubernetes.io/name=lockstep")
+        helm("uninstall", "another", "--namespace", "team-b", "--ignore-not-found")
+
+
 def test_a_second_release_in_the_same_namespace_is_refused(installed: Helm, kubectl: Kubectl) -> None:
     with pytest.raises(HelmError, match="exists and cannot be imported into the current release"):
         installed("install", "another", CHART, "--namespace", NAMESPACE)
