@@ -61,6 +61,8 @@ SECTIONS = {name for name, default in DEFAULTS.items() if name == "config" or (i
             "config.priorityClass=system-node-critical",
             "config.priorityClass: system-node-critical is Kubernetes' own, and preempts; name a class with",
         ),
+        ("config.priorityClass=lockstep-placeholder", "config.priorityClass: lockstep-placeholder is the class of"),
+        ("config.scaleUp.priorityClass=lockstep-gang", "config.priorityClass: lockstep-gang is the class of"),
         ("config.priorityClass=Gangs", "'Gangs' does not match pattern"),
         ("config.archive.memory=2GB", "at '/config/archive/memory': '2GB' does not match pattern"),
         ("resources.requests.cpu=half", "at '/resources/requests/cpu'"),

@@ -71,8 +71,12 @@ in `helm template`, none is served. */}}
 {{- if dig "history" "path" "" .Values.config }}
 {{- fail "config.history.path: nothing is mounted there; set history.claimName, and the chart says where it is" }}
 {{- end }}
-{{- if hasPrefix "system-" (.Values.config.priorityClass | default "") }}
-{{- fail (printf "config.priorityClass: %s is Kubernetes' own, and preempts; name a class with preemptionPolicy: Never, or leave it out for lockstep-gang" .Values.config.priorityClass) }}
+{{- $gangs := .Values.config.priorityClass | default "lockstep-gang" }}
+{{- if hasPrefix "system-" $gangs }}
+{{- fail (printf "config.priorityClass: %s is Kubernetes' own, and preempts; name a class with preemptionPolicy: Never, or leave it out for lockstep-gang" $gangs) }}
+{{- end }}
+{{- if eq $gangs (dig "scaleUp" "priorityClass" "lockstep-placeholder" .Values.config) }}
+{{- fail (printf "config.priorityClass: %s is the class of what only holds a place for a gang (config.scaleUp.priorityClass), and below everything else; name another" $gangs) }}
 {{- end }}
 {{- if .Values.history.claimName }}
 {{- $_ := set $defaults "history" (dict "path" "/var/lib/lockstep/history.jsonl") }}
