@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from lockstep import __version__
 
 ROOT = Path(__file__).parents[3]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -185,3 +188,20 @@ def test_the_rest_can_be_read() -> None:
     for update in read(ROOT / ".github" / "dependabot.yml")["updates"]:
         assert (ROOT / update["directory"].removeprefix("/")).is_dir()
     assert read(ROOT / "OWNERS").keys() == {"approvers", "reviewers"}
+
+
+@pytest.mark.process
+def test_what_a_release_publishes_names_the_image_that_it_publishes(tmp_path: Path) -> None:
+    release = ROOT / ".github" / "workflows" / "release.yml"
+    (named,) = [step["run"] for step in steps(release) if step.get("name") == "the image, wherever it is named"]
+    for name in ("charts/lockstep/values.yaml", "manifests/install.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    environment = {"PATH": os.environ["PATH"], "OWNER": "somebody", "VERSION": __version__}
+    subprocess.run(["bash", "-e", "-c", named], cwd=tmp_path, env=environment, check=True)
+    image = "ghcr.io/somebody/lockstep-operator"
+    assert read(tmp_path / "charts/lockstep/values.yaml")["image"]["repository"] == image
+    install = (tmp_path / "manifests/install.yaml").read_text(encoding="utf-8")
+    assert {value.strip('"') for value in re.findall(r"^ *image: (.*)$", install, re.MULTILINE)} == {
+        f"{image}:{__version__}"
+    }
