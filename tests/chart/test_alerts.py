@@ -94,7 +94,7 @@ CASES = (
         "passes have failed for long",
         {"lockstep_workqueue_failing": "2x20"},
         11,
-        "2 runs cannot be looked after.",
+        "Every pass over 2 keys fails: runs, arrays, or all of admission.",
     ),
     Case("LockstepPassesFail", "a pass failed once", {"lockstep_workqueue_failing": "2 0x20"}, 11),
     Case(
