@@ -185,9 +185,20 @@ def test_the_rest_can_be_read() -> None:
     container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text(encoding="utf-8"))
     assert container["postCreateCommand"] == "make setup"
     assert len(read(ROOT / ".github" / "kind.yaml")["nodes"]) == 5
-    for update in read(ROOT / ".github" / "dependabot.yml")["updates"]:
-        assert (ROOT / update["directory"].removeprefix("/")).is_dir()
     assert read(ROOT / "OWNERS").keys() == {"approvers", "reviewers"}
+
+
+def test_whatever_is_locked_is_kept_up_to_date() -> None:
+    looked_after: dict[str, set[Path]] = {}
+    for update in read(ROOT / ".github" / "dependabot.yml")["updates"]:
+        for folder in update.get("directories", [update.get("directory")]):
+            found = {path.parent for path in ROOT.glob(f"{folder}/*".lstrip("/"))}
+            assert found, folder
+            looked_after.setdefault(update["package-ecosystem"], set()).update(found)
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    for ecosystem, lock in (("uv", "uv.lock"), ("gomod", "go.mod")):
+        locked = {(ROOT / name).parent for name in tracked if Path(name).name == lock}
+        assert looked_after.get(ecosystem) == locked
 
 
 @pytest.mark.process
