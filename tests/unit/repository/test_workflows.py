@@ -188,6 +188,7 @@ def test_the_rest_can_be_read() -> None:
     assert read(ROOT / "OWNERS").keys() == {"approvers", "reviewers"}
 
 
+@pytest.mark.process
 def test_whatever_is_locked_is_kept_up_to_date() -> None:
     looked_after: dict[str, set[Path]] = {}
     for update in read(ROOT / ".github" / "dependabot.yml")["updates"]:
