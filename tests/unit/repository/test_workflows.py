@@ -91,10 +91,11 @@ def test_a_workflow_may_only_read_but_for_jobs_that_publish(path: Path) -> None:
 
 
 @by_workflow
-def test_actions_have_a_version_and_checkouts_keep_no_token(path: Path) -> None:
+def test_actions_have_a_version_or_a_commit_where_jobs_publish_and_checkouts_keep_no_token(path: Path) -> None:
+    version = "[0-9a-f]{40}" if path.stem == "release" else r"v\d+"
     for step in steps(path):
         used = step.get("uses", "")
-        assert not used or re.fullmatch(r"[\w./-]+@v\d+|\./\.github/workflows/\w+\.yml", used)
+        assert not used or re.fullmatch(rf"[\w./-]+@{version}|\./\.github/workflows/\w+\.yml", used)
         if used.startswith("actions/checkout@"):
             assert step["with"]["persist-credentials"] == "false"
         if used.startswith("./"):
