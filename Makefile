@@ -229,8 +229,8 @@ generate: setup ## Write crds/, the generated docs, and what is made from the ch
 	$(RUN) -m faults.page > docs/faults.md
 	$(RUN) docs/figures.py
 
-fresh: setup ## What the README says, on a fresh Debian with what it lists; COMMANDS="make check" ACCOUNT=user: only that, by whom
-	@$(RUN) -m fresh $(if $(FRESH_DIR),--folder $(FRESH_DIR)) $(if $(ACCOUNT),--account $(ACCOUNT)) $(if $(COMMANDS),"$(COMMANDS)")
+fresh: setup ## What the README says, on a fresh Debian with what it lists; COMMANDS="make check" ACCOUNT=user: only that, by whom; FRESH_REQUIRED=1: not skipped
+	@$(RUN) -m fresh $(if $(FRESH_REQUIRED),--required) $(if $(FRESH_DIR),--folder $(FRESH_DIR)) $(if $(ACCOUNT),--account $(ACCOUNT)) $(if $(COMMANDS),"$(COMMANDS)")
 
 audit: setup ## Known vulnerabilities of what is locked, where their databases answer; AUDIT_REQUIRED=1: they have to
 	@$(RUN) -m dependency_audit $(if $(AUDIT_REQUIRED),--required)

@@ -83,6 +83,8 @@ def values_schema() -> dict[str, Any]:
     operator["properties"] = {k: v for k, v in operator["properties"].items() if k not in CHART_OWNED}
     definitions = schema["$defs"] | operator.pop("$defs")
     schema["properties"]["config"] |= operator | {"description": schema["properties"]["config"]["description"]}
+    # One that is left empty in a values file is null, which Helm takes for: without the default either.
+    schema["required"] = [n for n, default, _, _ in _fields(Values) if isinstance(default, Section) or n == "config"]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | _plain(schema | {"$defs": definitions})
 
 

@@ -43,7 +43,9 @@ metadata:
   labels:
     pod-security.kubernetes.io/enforce: restricted
 """
-_HELMS_OWN = re.compile(r"^(# Source: .*| *(helm\.sh/|app\.kubernetes\.io/managed-by: Helm).*)\n", re.M)
+_HELMS_OWN = re.compile(
+    r"^(# Source: .*| *((annotations: \{)?helm\.sh/|app\.kubernetes\.io/managed-by: Helm).*)\n", re.M
+)
 RIGHTS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "PriorityClass"})
 
 

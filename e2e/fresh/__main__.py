@@ -20,10 +20,11 @@ NEEDS_NO_ROOT = (
 
 
 def main() -> int:
-    """The exit code: 0 also where no such machine can be made, which is said."""
+    """The exit code: 0 also where no such machine can be made, which is said, unless one is required."""
     parser = argparse.ArgumentParser(prog="python -m fresh", description=__doc__)
     parser.add_argument("--account", choices=(ROOT, USER), default=ROOT, help="who types COMMAND (default: root)")
     parser.add_argument("--folder", type=Path, default=build_dir() / "fresh", help="where it is made")
+    parser.add_argument("--required", action="store_true", help="fail where no such machine can be made")
     whole = f"the README's when left out, before them `{NEEDS_NO_RIGHTS}` and the demo as an ordinary user"
     parser.add_argument("commands", nargs="*", metavar="COMMAND", help=f"lines of shell; {whole}")
     options = parser.parse_args()
@@ -46,7 +47,7 @@ def main() -> int:
                 from_now_on_ignored()
     except CannotBeMade as reason:
         _say(f"fresh: skipped, as no fresh machine can be made here: {reason}")
-        return 0
+        return 1 if options.required else 0
     except KindClusterError as error:
         print(f"fresh: {error}", file=sys.stderr)
         return 1

@@ -130,8 +130,9 @@ def test_its_pods_are_fit_for_a_namespace_that_is_restricted(installed: Helm, ku
 def test_a_release_has_its_place_in_namespaces_that_are_called_as_numbers_are(helm: Helm, kubectl: Kubectl) -> None:
     for namespace in ("123", "null", "1e3"):
         create_namespace(kubectl, namespace)
-    # The definitions outlive a release, and would be another's.
-    helm("install", "1e3", CHART, "--namespace", "123", "--set-json", 'namespaces=["null","1e3"]', *WITHOUT_CRDS)
+    # What outlives a release would be another's.
+    without = (*WITHOUT_CRDS, "--set", "priorityClass.create=false")
+    helm("install", "1e3", CHART, "--namespace", "123", "--set-json", 'namespaces=["null","1e3"]', *without)
     try:
         bindings = kubectl.json("get", "rolebindings", "-A", "-l", "app.kubernetes.io/name=lockstep")["items"]
         assert {each["metadata"]["namespace"] for each in bindings} == {"123", "null", "1e3", "default"}
@@ -162,6 +163,14 @@ def test_a_release_comes_changes_goes_back_and_goes_and_runs_stay(installed: Hel
 
     installed("install", *RELEASE)
     assert uid(kubectl, "team-a") == before
+
+
+def test_the_class_of_gang_pods_stays_as_the_next_pod_of_a_gang_needs_it(installed: Helm, kubectl: Kubectl) -> None:
+    installed("upgrade", *RELEASE, "--set", "priorityClass.create=false")
+    assert kubectl("get", "priorityclass", "lockstep-gang", "-o", "name")
+    installed("uninstall", "lockstep", "--namespace", NAMESPACE)
+    assert kubectl("get", "priorityclass", "lockstep-gang", "-o", "name")
+    installed("install", *RELEASE)
 
 
 def test_an_upgrade_has_kueue_used_once_its_api_is_served_and_as_long_as_it_is(
@@ -251,6 +260,20 @@ def test_a_second_operator_for_the_same_cluster_is_refused(
         installed("install", "another", CHART, "--namespace", "team-b", *how)
     role = kubectl.json("get", "clusterrole", "lockstep-operator")
     assert role["metadata"]["annotations"]["meta.helm.sh/release-namespace"] == NAMESPACE
+
+
+def test_an_operator_of_the_plain_manifests_is_the_one_too(helm: Helm, kubectl: Kubectl) -> None:
+    manifest = str(ROOT / "manifests" / "install.yaml")
+    kubectl("apply", "--server-side", "-f", manifest)
+    try:
+        words = f"one operator serves a cluster.* has the plain manifests in namespace {NAMESPACE}"
+        with pytest.raises(HelmError, match=words):
+            helm("install", "another", CHART, "--namespace", "team-b", "--take-ownership", "--force-conflicts")
+        (subject,) = kubectl.json("get", "clusterrolebinding", "lockstep-operator")["subjects"]
+        assert subject["namespace"] == NAMESPACE
+    finally:
+        kubectl("delete", "--ignore-not-found", "-f", manifest, "-l", "app.kubernetes.io/name=lockstep")
+        helm("uninstall", "another", "--namespace", "team-b", "--ignore-not-found")
 
 
 def test_a_second_release_in_the_same_namespace_is_refused(installed: Helm, kubectl: Kubectl) -> None:

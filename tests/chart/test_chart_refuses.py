@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
-from support.helm import Helm, HelmError
+from support.helm import CHART, Helm, HelmError
+
+DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
+SECTIONS = {name for name, default in DEFAULTS.items() if name == "config" or (isinstance(default, dict) and default)}
 
 
 @pytest.mark.parametrize(
@@ -57,6 +61,8 @@ from support.helm import Helm, HelmError
             "config.priorityClass=system-node-critical",
             "config.priorityClass: system-node-critical is Kubernetes' own, and preempts; name a class with",
         ),
+        ("config.priorityClass=lockstep-placeholder", "config.priorityClass: lockstep-placeholder is the class of"),
+        ("config.scaleUp.priorityClass=lockstep-gang", "config.priorityClass: lockstep-gang is the class of"),
         ("config.priorityClass=Gangs", "'Gangs' does not match pattern"),
         ("config.archive.memory=2GB", "at '/config/archive/memory': '2GB' does not match pattern"),
         ("resources.requests.cpu=half", "at '/resources/requests/cpu'"),
@@ -99,3 +105,15 @@ def test_a_value_that_can_be_is_taken(helm: Helm, setting: str) -> None:
 
 def test_a_chart_that_includes_this_one_may_set_globals(helm: Helm) -> None:
     assert helm.template("--set", "global.region=eu", "--set", "crds.install=false")
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_a_section_that_is_empty_is_refused_by_its_name_and_no_other_empty_value_is(helm: Helm, name: str) -> None:
+    def render() -> str:
+        return helm.template("--set", f"{name}=null", "--set", "crds.install=false" if name != "crds" else "replicas=1")
+
+    if name in SECTIONS:
+        with pytest.raises(HelmError, match=f"at '': missing property '{name}'"):
+            render()
+    else:
+        assert render()

@@ -18,6 +18,9 @@ Pod = tuple[str, dict[str, str]]
 GANG_PORTS = [MASTER_PORTS.start, MASTER_PORTS.stop - 1, 41234]
 SOMEBODY: Pod = ("research", {"app": "notebook"})
 DNS: Pod = ("kube-system", {"k8s-app": "kube-dns"})
+NODE_LOCAL_DNS: Pod = ("169.254.20.10", {})
+"""On the node's network, so that it has an address alone."""
+OPENSHIFT_DNS: Pod = ("openshift-dns", {"dns.operator.openshift.io/daemonset-dns": "default"})
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +51,8 @@ def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
 
 def is_peer(peer: dict[str, Any], pod: Pod, own: str) -> bool:
     namespace, labels = pod
+    if "ipBlock" in peer:
+        return bool(peer["ipBlock"]["cidr"] == f"{namespace}/32")
     of_namespaces = peer.get("namespaceSelector")
     there = {"kubernetes.io/metadata.name": namespace}
     in_scope = namespace == own if of_namespaces is None else selects(of_namespaces, there)
@@ -93,7 +98,9 @@ def test_workers_reach_their_operator_and_names_and_no_more(
     port = OperatorConfig().worker_port
     assert lets(policies, gang, operator, port)
     assert not lets(policies, gang, operator, port + 1)
-    assert lets(policies, gang, DNS, 53, "UDP")
+    for server, at in ((DNS, 53), (NODE_LOCAL_DNS, 53), (OPENSHIFT_DNS, 5353)):
+        assert lets(policies, gang, server, at, "UDP")
+        assert not lets(policies, gang, server, port)
     assert not lets(policies, gang, SOMEBODY, port)
 
 

@@ -3,13 +3,15 @@ Helm refuses it this way. */}}
 {{- define "lockstep.name" -}}lockstep-operator{{- end }}
 
 {{/* Refuses it in our words, and where --take-ownership lets Helm pass over names: that takes the other's rights and
-leaves its operator running. What is left of a release whose operator has gone may be taken. */}}
+leaves its operator running. Whose rights they are, their binding says, be it of a release or of the plain manifests.
+What is left of an operator that has gone may be taken. */}}
 {{- define "lockstep.onlyOne" -}}
-{{- $role := lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" (include "lockstep.name" .) }}
-{{- $by := dig "metadata" "annotations" dict $role }}
-{{- $namespace := index $by "meta.helm.sh/release-namespace" | default .Release.Namespace }}
-{{- if and (ne $namespace .Release.Namespace) (lookup "apps/v1" "Deployment" $namespace (include "lockstep.name" .)) }}
-{{- fail (printf "one operator serves a cluster, as two would give away the same nodes, and this one has the release %s in namespace %s: upgrade that one (`namespaces` there says whose runs it looks after), or suspend its runs, then uninstall it: pods that run would go on to call the operator in %s, and no other hears them" (index $by "meta.helm.sh/release-name") $namespace $namespace) }}
+{{- $binding := lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" (include "lockstep.name" .) }}
+{{- $release := index (dig "metadata" "annotations" dict $binding) "meta.helm.sh/release-name" }}
+{{- range $binding.subjects }}
+{{- if and (ne .namespace $.Release.Namespace) (lookup "apps/v1" "Deployment" .namespace (include "lockstep.name" $)) }}
+{{- fail (printf "one operator serves a cluster, as two would give away the same nodes, and this one has %s in namespace %s: upgrade that one (`namespaces` there says whose runs it looks after), or suspend its runs, then uninstall it: pods that run would go on to call the operator in %s, and no other hears them" (empty $release | ternary "the plain manifests" (printf "the release %s" $release)) .namespace .namespace) }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -69,8 +71,12 @@ in `helm template`, none is served. */}}
 {{- if dig "history" "path" "" .Values.config }}
 {{- fail "config.history.path: nothing is mounted there; set history.claimName, and the chart says where it is" }}
 {{- end }}
-{{- if hasPrefix "system-" (.Values.config.priorityClass | default "") }}
-{{- fail (printf "config.priorityClass: %s is Kubernetes' own, and preempts; name a class with preemptionPolicy: Never, or leave it out for lockstep-gang" .Values.config.priorityClass) }}
+{{- $gangs := .Values.config.priorityClass | default "lockstep-gang" }}
+{{- if hasPrefix "system-" $gangs }}
+{{- fail (printf "config.priorityClass: %s is Kubernetes' own, and preempts; name a class with preemptionPolicy: Never, or leave it out for lockstep-gang" $gangs) }}
+{{- end }}
+{{- if eq $gangs (dig "scaleUp" "priorityClass" "lockstep-placeholder" .Values.config) }}
+{{- fail (printf "config.priorityClass: %s is the class of what only holds a place for a gang (config.scaleUp.priorityClass), and below everything else; name another" $gangs) }}
 {{- end }}
 {{- if .Values.history.claimName }}
 {{- $_ := set $defaults "history" (dict "path" "/var/lib/lockstep/history.jsonl") }}

@@ -90,12 +90,13 @@ def test_a_mirror_that_does_not_answer_is_told_from_what_went_wrong(log: str, si
     assert machine.says_that_no_mirror_answers(log) is silent
 
 
-def test_where_none_can_be_made_that_is_said_and_is_no_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("flags", "code"), [([], 0), (["--required"], 1)])
+def test_where_none_can_be_made_that_is_said_and_is_a_failure_only_where_one_has_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flags: list[str], code: int
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(sys, "argv", ["fresh", "--folder", str(tmp_path), "make check"])
-    assert main.main() == 0
+    monkeypatch.setattr(sys, "argv", ["fresh", "--folder", str(tmp_path), *flags, "make check"])
+    assert main.main() == code
     assert "fresh: skipped, as no fresh machine can be made here: only root can make one" in capsys.readouterr().out
 
 

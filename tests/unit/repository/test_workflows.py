@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from lockstep import __version__
 
 ROOT = Path(__file__).parents[3]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -88,10 +91,11 @@ def test_a_workflow_may_only_read_but_for_jobs_that_publish(path: Path) -> None:
 
 
 @by_workflow
-def test_actions_have_a_version_and_checkouts_keep_no_token(path: Path) -> None:
+def test_actions_have_a_version_or_a_commit_where_jobs_publish_and_checkouts_keep_no_token(path: Path) -> None:
+    version = "[0-9a-f]{40}" if path.stem == "release" else r"v\d+"
     for step in steps(path):
         used = step.get("uses", "")
-        assert not used or re.fullmatch(r"[\w./-]+@v\d+|\./\.github/workflows/\w+\.yml", used)
+        assert not used or re.fullmatch(rf"[\w./-]+@{version}|\./\.github/workflows/\w+\.yml", used)
         if used.startswith("actions/checkout@"):
             assert step["with"]["persist-credentials"] == "false"
         if used.startswith("./"):
@@ -182,6 +186,35 @@ def test_the_rest_can_be_read() -> None:
     container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text(encoding="utf-8"))
     assert container["postCreateCommand"] == "make setup"
     assert len(read(ROOT / ".github" / "kind.yaml")["nodes"]) == 5
-    for update in read(ROOT / ".github" / "dependabot.yml")["updates"]:
-        assert (ROOT / update["directory"].removeprefix("/")).is_dir()
     assert read(ROOT / "OWNERS").keys() == {"approvers", "reviewers"}
+
+
+@pytest.mark.process
+def test_whatever_is_locked_is_kept_up_to_date() -> None:
+    looked_after: dict[str, set[Path]] = {}
+    for update in read(ROOT / ".github" / "dependabot.yml")["updates"]:
+        for folder in update.get("directories", [update.get("directory")]):
+            found = {path.parent for path in ROOT.glob(f"{folder}/*".lstrip("/"))}
+            assert found, folder
+            looked_after.setdefault(update["package-ecosystem"], set()).update(found)
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    for ecosystem, lock in (("uv", "uv.lock"), ("gomod", "go.mod")):
+        locked = {(ROOT / name).parent for name in tracked if Path(name).name == lock}
+        assert looked_after.get(ecosystem) == locked
+
+
+@pytest.mark.process
+def test_what_a_release_publishes_names_the_image_that_it_publishes(tmp_path: Path) -> None:
+    release = ROOT / ".github" / "workflows" / "release.yml"
+    (named,) = [step["run"] for step in steps(release) if step.get("name") == "the image, wherever it is named"]
+    for name in ("charts/lockstep/values.yaml", "manifests/install.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    environment = {"PATH": os.environ["PATH"], "OWNER": "somebody", "VERSION": __version__}
+    subprocess.run(["bash", "-e", "-c", named], cwd=tmp_path, env=environment, check=True)
+    image = "ghcr.io/somebody/lockstep-operator"
+    assert read(tmp_path / "charts/lockstep/values.yaml")["image"]["repository"] == image
+    install = (tmp_path / "manifests/install.yaml").read_text(encoding="utf-8")
+    assert {value.strip('"') for value in re.findall(r"^ *image: (.*)$", install, re.MULTILINE)} == {
+        f"{image}:{__version__}"
+    }

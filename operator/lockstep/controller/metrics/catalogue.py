@@ -142,7 +142,7 @@ CATALOGUE = (
         "lockstep_pending_runs",
         "gauge",
         "runs",
-        "Runs that wait, by what for. No queue: there is none of that name; New: nobody has looked yet.",
+        "Runs that wait, by what for. No queue: none has that name, or the spec is illegible; New: nobody looked yet.",
         ("queue", "reason"),
         ("queue", "word"),
     ),
