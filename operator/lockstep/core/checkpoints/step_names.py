@@ -30,7 +30,8 @@ def believed_up_to(steps: Iterable[int], reached: int) -> int | None:
 
     ``reached``: the highest that was ever reported, or is to be done; 0: none was. Programs may count other steps in
     their reports than in their names. So a name is doubted only where it, or one below it, stands out tenfold from the
-    next lower valid checkpoint, and some lower one agrees with the reports. Without any it has to read as a date as well: who counts tokens may save so far apart.
+    next lower valid checkpoint, and some lower one agrees with the reports. Without any it has to read as a date as
+    well: who counts tokens may save so far apart.
     """
     named = sorted({step for step in steps if step > 0})
     if not reached:
