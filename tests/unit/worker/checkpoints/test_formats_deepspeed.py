@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.worker.checkpoints.formats import examine, families
+from lockstep.worker.checkpoints.formats.containers import pickled_facts
 from lockstep.worker.checkpoints.formats.examination import commit_mark
 from support import checkpoint_layouts as layouts
 from support.checkpoint_layouts import age
@@ -84,6 +85,12 @@ def test_optimizer_states_of_experts_have_no_gap(tmp_path: Path) -> None:
     assert "the experts' optimizer states of rank 0/0 is missing" in verdict_on(path)[1]
     (path / "expp_rank_1_mp_rank_00_optim_states.pt").unlink()
     assert verdict_on(path)[1] == "there is no experts' optimizer states"
+
+
+@pytest.mark.parametrize("number", [-1, -(2**31)])
+def test_a_number_of_ranks_below_none_says_nothing(number: int, tmp_path: Path) -> None:
+    path = layouts.torch_file(tmp_path / "x.pt", {"dp_world_size": number, "mp_world_size": 2**31 - 1})
+    assert pickled_facts(str(path), "dp_world_size", "mp_world_size") == {"mp_world_size": 2**31 - 1}
 
 
 def offloaded(path: Path, ranks: int = 2) -> Path:

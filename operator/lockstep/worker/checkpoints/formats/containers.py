@@ -138,8 +138,8 @@ def _crc32(stream: BinaryIO, size: int, interrupted: Callable[[], bool]) -> int:
 def pickled_facts(path: str, *keys: str) -> Optional[Dict[str, Optional[int]]]:
     """What follows the first mention of each key in the pickle of a torch.save file: a number, or None. Raises OSError.
 
-    Keys that are not there, or followed by something else, are left out. None: the file is damaged, of torch's old
-    format, or its pickle is larger than 64 MiB.
+    Keys that are not there, or followed by something else or a number below 0, are left out. None: the file is damaged,
+    of torch's old format, or its pickle is larger than 64 MiB.
     """
     found = os.stat(path)
     return _pickled_facts(path, found.st_mtime_ns, found.st_size, keys)
@@ -175,7 +175,9 @@ def _pickled_facts(path: str, mtime_ns: int, size: int, keys: Tuple[str, ...]) -
         matched = re.search(_key(key) + _VALUE, pickled, re.DOTALL)
         if matched:
             digits = matched.group("one") or matched.group("two") or matched.group("four")
-            facts[key] = _integer(digits) if digits else None
+            number = _integer(digits) if digits else None
+            if number is None or number >= 0:
+                facts[key] = number
     return facts
 
 
