@@ -43,10 +43,11 @@ def test_experts_have_their_optimizer_states_in_files_of_their_own(tmp_path: Pat
     assert verdict_on(age(path)) == ("Valid", "")
 
 
-def experts(path: Path, *, zero: bool, counts: tuple[int, ...] = (2, 3)) -> Path:
+def experts(path: Path, *, zero: bool, counts: tuple[int, ...] = (2, 3), divided: int = 0) -> Path:
     """Two MoE layers on two data ranks, each of which has some of the experts."""
     layouts.deepspeed(path, data=2, parallel=1, stage=2)
-    state = {"optimizer": None, "dp_world_size": 2, "mp_world_size": 1, "num_experts": list(counts)}
+    state = {"dp_world_size": 2, "mp_world_size": 1, "num_experts": list(counts)}
+    state |= {"optimizer": None} if zero else {}
     layouts.torch_file(path / "mp_rank_00_model_states.pt", state)
     for layer, count in enumerate(counts):
         for expert in range(count):
@@ -54,7 +55,8 @@ def experts(path: Path, *, zero: bool, counts: tuple[int, ...] = (2, 3)) -> Path
     if not zero:
         for rank in range(2):
             (path / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").unlink()
-            layouts.torch_file(path / f"expp_rank_{rank}_mp_rank_00_optim_states.pt")
+            group = {"name": f"ep_size_{divided}" if divided else "of my own"}
+            layouts.torch_file(path / f"expp_rank_{rank}_mp_rank_00_optim_states.pt", {"param_groups": [group]})
     return age(path)
 
 
@@ -85,6 +87,16 @@ def test_optimizer_states_of_experts_have_no_gap(tmp_path: Path) -> None:
     assert "the experts' optimizer states of rank 0/0 is missing" in verdict_on(path)[1]
     (path / "expp_rank_1_mp_rank_00_optim_states.pt").unlink()
     assert verdict_on(path)[1] == "there is no experts' optimizer states"
+
+
+@pytest.mark.parametrize(("divided", "verdict"), [(2, "Invalid"), (0, "Valid"), (512, "Valid")])
+def test_optimizer_states_of_experts_say_among_how_many_ranks_these_are_divided(
+    divided: int, verdict: str, tmp_path: Path
+) -> None:
+    path = experts(tmp_path / "global_step5", zero=False, divided=divided)
+    assert verdict_on(path) == ("Valid", "")
+    (path / "expp_rank_1_mp_rank_00_optim_states.pt").unlink()
+    assert verdict_on(path)[0] == verdict  # there are no more than two data ranks
 
 
 @pytest.mark.parametrize("number", [-1, -(2**31)])

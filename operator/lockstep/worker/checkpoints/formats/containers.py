@@ -13,7 +13,7 @@ import re
 import struct
 import zipfile
 import zlib
-from typing import BinaryIO, Callable, Dict, Optional, Tuple
+from typing import BinaryIO, Callable, Dict, List, Optional, Tuple
 
 from lockstep.worker.checkpoints.formats.findings import OCDBT, SAFETENSORS, ZIP, InterruptedCheckError, InvalidError
 from lockstep.worker.checkpoints.formats.pickles import first_number
@@ -184,6 +184,11 @@ def _pickled_facts(path: str, mtime_ns: int, size: int, keys: Tuple[str, ...]) -
 def _integer(digits: bytes) -> int:
     """Of its opcodes that of four bytes alone has a sign."""
     return int.from_bytes(digits, "little", signed=len(digits) == 4)
+
+
+def numbers_in_pickle(path: str, pattern: bytes) -> List[int]:
+    """What the pattern's one group finds in the pickle of a torch.save file. Raises OSError."""
+    return [int(each) for each in re.findall(pattern, _pickle_of(path))]
 
 
 def pickled_list(path: str, key: str) -> Tuple[int, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Dict, FrozenSet, List, Optional, Tuple
 
-from lockstep.worker.checkpoints.formats.containers import pickled_facts, pickled_list
+from lockstep.worker.checkpoints.formats.containers import numbers_in_pickle, pickled_facts, pickled_list
 from lockstep.worker.checkpoints.formats.dcp import is_dcp
 from lockstep.worker.checkpoints.formats.families import (
     Coordinates,
@@ -43,6 +43,7 @@ _MODEL = re.compile(r"^mp_rank_(\d+)_model_states\.pt$")
 _LAYER = re.compile(r"^layer_(\d+)-model_(\d+)-model_states\.pt$")
 _EXPERT = re.compile(r"^layer_(\d+)_expert_(\d+)_mp_rank_(\d+)_model_states\.pt$")
 _EXPERTS_OPTIMIZER = re.compile(r"^expp_rank_(\d+)_mp_rank_(\d+)_optim_states\.pt$")
+_DIVIDED = rb"ep_size_(\d{1,6})(?!\d)"
 _OFFLOADED = "offloaded_tensors"
 _OFFLOADING_RANK = re.compile(r"^rank(\d+)$")
 
@@ -76,8 +77,8 @@ def read_deepspeed(entry: CheckpointEntry) -> Reading:
     of_experts = bool(experts or own_states)
     if optimizer or partitioned or (elsewhere and not of_experts):
         check_grid(optimizer, (data, parallel), "optimizer states")
-    elif elsewhere:
-        check_grid(own_states, (None, None), "experts' optimizer states")
+    elif of_experts:
+        check_grid(own_states, (_divided(entry, own_states, data), None), "experts' optimizer states")
     numbers = {coordinates[0] for coordinates in layers}
     for layer in sorted(numbers):
         check_grid({c[1:]: name for c, name in layers.items() if c[0] == layer}, (None,), f"layer {layer}")
@@ -114,6 +115,13 @@ def _check_experts(entry: CheckpointEntry, experts: Dict[Coordinates, str], one:
             of_layer = {c[1:]: name for c, name in found.items() if c[0] == layer}
             count = counts[layer] if layer < len(counts) else None
             check_grid(of_layer, (count,), f"experts of layer {layer}")
+
+
+def _divided(entry: CheckpointEntry, states: Dict[Coordinates, str], ranks: Optional[int]) -> Optional[int]:
+    """Among how many ranks the experts are divided that have most of them: groups of parameters are called by that.
+    None: nothing says so. Raises OSError."""
+    sizes = numbers_in_pickle(entry.at(states[min(states)]), _DIVIDED) if states else []
+    return max((size for size in sizes if 0 < size <= (ranks or 0)), default=None)
 
 
 def offloaded_files(entry: CheckpointEntry) -> List[str]:
