@@ -91,6 +91,7 @@ class WorldState:
     silent_nodes: set[str] = field(default_factory=set)  # dead or cut off: no reports, no kubelet
     saved: dict[str, list[int]] = field(default_factory=dict)  # steps on the shared tier, by run uid
     saved_by: dict[tuple[str, int], int] = field(default_factory=dict)  # attempt, by run uid and step
+    saved_at: dict[tuple[str, int], float] = field(default_factory=dict)  # likewise, where it is of any account
     saved_with: dict[tuple[str, int], int] = field(default_factory=dict)  # number of nodes, by run uid and step
     on_disks: dict[tuple[str, str], dict[int, int]] = field(
         default_factory=dict

@@ -149,7 +149,7 @@ class WorldOfWorkers(WorldState):
                 attempt=self.saved_by.get((uid, step), 1),
                 world=self.saved_with.get((uid, step), world),
                 run_uid=uid,
-                committed_at=1.0,
+                committed_at=self.saved_at.get((uid, step), 1.0),
                 format=self.format,
             )
 

@@ -19,6 +19,18 @@ SHARED_SKEW = float(os.environ.get("LOCKSTEP_SHARED_CLOCK_SKEW") or 2.0)
 TRUST_TIMES = os.environ.get("LOCKSTEP_TRUST_TIMES") != "no"  # the order of files' times is held against a save
 
 
+def processes_per_node(launcher: str, options: Mapping[str, Any], gpus: int) -> int:
+    """How many processes of the framework a node runs; 0 where the user's own command decides."""
+    return int(options.get("nprocPerNode") or gpus) if launcher == "Torchrun" else 0
+
+
+PROCESSES_PER_NODE = processes_per_node(
+    os.environ.get("LOCKSTEP_LAUNCHER", ""),
+    json.loads(os.environ.get("LOCKSTEP_LAUNCHER_OPTIONS") or "{}"),
+    int(os.environ.get("LOCKSTEP_GPUS") or 0),
+)
+
+
 class Tier(NamedTuple):
     """Where checkpoints of the run are: ``root`` holds a directory per run UID."""
 

@@ -55,4 +55,4 @@ def test_what_jax_says_where_it_is_left_to_look_for_kubernetes_is_a_known_sign()
     line = next(line for line in SNIPPET.splitlines(keepends=True) if "cluster_detection_method" in line)
     done = ran(SNIPPET.replace(line, ""))
     assert done.returncode != 0
-    assert "Kubernetes:NoToken" in {sign_of(each.encode(), False) for each in done.stderr.splitlines()}
+    assert "Kubernetes:NoToken" in {sign_of(each.encode(), "") for each in done.stderr.splitlines()}

@@ -17,7 +17,7 @@ from unit.scenarios.test_gang_properties import NODES, RANKS, RUNS, Gangs
 SIGNS = st.sampled_from(
     [
         *("Xid:79", "Xid:13", "NCCL:Timeout", "NCCL:RemoteError", "CUDA:OutOfMemory", "Storage:NoSpace"),
-        *("Checkpoint:Corrupt", "Loss:NaN", "Port:InUse", "Import:Error"),
+        *("Checkpoint:Corrupt", "Checkpoint:Unreadable", "Loss:NaN", "Port:InUse", "Import:Error"),
     ]
 )
 FREE = ("NodeLost", "Disruption")

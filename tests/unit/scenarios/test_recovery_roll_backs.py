@@ -23,6 +23,34 @@ def test_a_checkpoint_that_cannot_be_loaded_is_passed_over_and_nobody_is_charged
     assert resumed(w) == (10, 1)
 
 
+def test_checkpoints_that_cannot_be_read_one_after_another_are_all_loaded_again_and_the_failures_count() -> None:
+    w = training()
+    train(w, 10)
+    train(w, 10)
+    fail(w, 0, stderr="RuntimeError: a")  # begins again from 30
+    best = status(w).recovery.best_step
+    fail(w, 1, signs=("Checkpoint:Unreadable",))
+    assert (resumed(w), [entry.step for entry in status(w).checkpoint.quarantined]) == ((20, 1), [30])
+    fail(w, 1, signs=("Checkpoint:Unreadable",))
+    assert (resumed(w), status(w).checkpoint.quarantined) == ((30, 1), ())
+    third = status(w).attempts[2]
+    assert (third.cause, third.action, third.charged) == ("CorruptCheckpoint", "Replace", True)
+    assert (status(w).recovery.best_step, status(w).recovery.consecutive_no_progress) == (best, 1)
+
+
+def test_a_checkpoint_that_cannot_be_read_stays_out_once_another_one_was_trained_on() -> None:
+    w = training()
+    train(w, 10)
+    train(w, 10)
+    fail(w, 0, stderr="RuntimeError: a")
+    fail(w, 1, signs=("Checkpoint:Unreadable",))
+    train(w, 2, saving=False)
+    fail(w, 1, stderr="RuntimeError: b")
+    fail(w, 2, signs=("Checkpoint:Unreadable",))
+    assert [entry.step for entry in status(w).checkpoint.quarantined] == [30, 20]
+    assert resumed(w) == (10, 1)
+
+
 @pytest.mark.slow
 def test_a_step_in_quarantine_that_is_trained_again_is_resumed_from_and_kept() -> None:
     w = training()

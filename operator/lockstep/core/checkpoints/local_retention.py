@@ -4,8 +4,9 @@ A step is recoverable only where every rank holds its part. So it is decided for
 reported at the barrier; it is in status with START, and every worker carries it out on its own disk.
 
 What stays: what the attempt resumes from; the newest valid steps; whatever could not be judged; and as many of the
-newest steps that these nodes lack a part of, if the shared tier has none that is as new: with a node that is away now
-they may be whole again. What training failed on and what is torn can never be resumed from, and goes.
+newest steps that these nodes lack a part of, or that their times alone speak against, if the shared tier has none that
+is as new: with a node that is away now, or `trustTimes: false`, they may be whole again. What training failed on and
+what is torn can never be resumed from, and goes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -142,7 +143,7 @@ def _standing(
     if in_quarantine(quarantine, each.tier, each.step, each.attempt):
         return _Standing.SPENT
     if each.verdict is Verdict.INVALID:
-        return _Standing.LACKING if each.lacking else _Standing.SPENT
+        return _Standing.LACKING if each.lacking or each.as_copied else _Standing.SPENT
     check = checks.get((each.tier, each.path))
     misread = check is not None and check.verdict is Verdict.INVALID
     return _Standing.LACKING if misread or world_refusal(each, world) else _Standing.SOUND

@@ -7,6 +7,7 @@ deadline whatever happens. One is awaited at a time; a second reason joins it.
 
 import math
 from collections.abc import Sequence
+from statistics import median_low
 
 from lockstep.api.base.changes import changed
 from lockstep.api.base.names import ANNOTATION_CHECKPOINT_REQUEST
@@ -289,9 +290,20 @@ def _answer(state: RunState, save: SaveStatus) -> int | None:
     reached = max(save.at_step, *(report.progress.step for report in reports if report.progress is not None), 0)
     for found in candidates(state.snapshot, state.status):
         fits = found.tier == tier and found.step >= save.needs_step and (not save.at_step or found.step <= reached)
-        if fits and found.verdict is Verdict.VALID and found.attempt in (0, save.attempt):
+        if not fits or found.verdict is not Verdict.VALID:
+            continue
+        if found.attempt == save.attempt or (not found.attempt and _is_newer(reports, found.path, save, state)):
             return found.step
     return None
+
+
+def _is_newer(reports: Sequence[WorkerReport], path: str, save: SaveStatus, state: RunState) -> bool:
+    """What does not say its attempt was committed after it was asked for, as far as clocks differ. In a directory of
+    all attempts it may be of one that was rolled back."""
+    committed = max((row.committed_at for report in reports for row in report.inventory if row.path == path), default=0)
+    ahead = median_low(report.clock_skew for report in reports)  # their nodes go by the file server's clock
+    slack = state.tunables.max_clock_skew + state.tunables.gang.shared_clock_skew
+    return committed >= (save.time or 0.0) + ahead - slack
 
 
 def _is_seen(state: RunState, save: SaveStatus) -> bool:

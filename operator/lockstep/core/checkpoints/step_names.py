@@ -29,8 +29,9 @@ def believed_up_to(steps: Iterable[int], reached: int) -> int | None:
     """The highest step that a name alone is believed for, where valid checkpoints have these; None: any.
 
     ``reached``: the highest that was ever reported, or is to be done; 0: none was. Programs may count other steps in
-    their reports than in their names. So a name is doubted only where it stands out tenfold from a valid checkpoint
-    that agrees with the reports. Without any it has to read as a date as well: who counts tokens may save so far apart.
+    their reports than in their names. So a name is doubted only where it, or one below it, stands out tenfold from the
+    next lower valid checkpoint, and some lower one agrees with the reports. Without any it has to read as a date as
+    well: who counts tokens may save so far apart.
     """
     named = sorted({step for step in steps if step > 0})
     if not reached:
@@ -38,8 +39,10 @@ def believed_up_to(steps: Iterable[int], reached: int) -> int | None:
         highest = named[-dates - 1 :] if dates else []  # and the next lower one
         return next((higher - 1 for lower, higher in pairwise(highest) if higher > 10 * lower), None)
     bound = 2 * reached + UNREPORTED_STEPS
-    plausible = [step for step in named if step <= bound]
-    return max(bound, 10 * plausible[-1]) if plausible else None
+    if not named or named[0] > bound:
+        return None
+    beyond = (lower for lower, higher in pairwise(named) if higher > max(bound, 10 * lower))
+    return max(bound, 10 * next(beyond, named[-1]))
 
 
 def without_doubtful(candidates: Sequence[Candidate], reached: int) -> tuple[Candidate, ...]:

@@ -54,7 +54,8 @@ class Action:
     """One decision. ``reason`` and ``message`` are what a Stop is recorded with; ``then`` is what is done, in words.
 
     ``charged``: it counts towards the no-progress limit. ``slots`` leave their nodes, which the run keeps off for
-    a day. ``ceiling``: the highest step to resume from. ``quarantine``: (tier, save) not to be loaded again.
+    a day. ``ceiling``: the highest step to resume from. ``quarantine``: (tier, save) not to be loaded again; ``lift``:
+    those that may be after all.
     ``waits``: even a first restart waits. ``rule``: the user's rule that decided. ``alert``: why a node that
     should have been left was not.
     """
@@ -67,6 +68,7 @@ class Action:
     slots: tuple[int, ...] = ()
     ceiling: int | None = None
     quarantine: tuple[str, Save] | None = None
+    lift: tuple[tuple[str, Save], ...] = ()
     waits: bool = False
     rule: str = ""
     alert: str = ""
@@ -79,7 +81,8 @@ class Case:
     ``run`` is the run's name. ``step`` is the last one reported, ``resumed`` (tier, save) what the attempt began from,
     ``valid_steps`` the steps of valid checkpoints, newest first. ``lost_slots`` have lost their pod or node, and come
     back in any case. ``alike_before`` counts earlier attempts that diverged at the same place after the same checkpoint
-    was loaded. ``streak`` counts restarts without progress before this one, ``allowed`` how many there may be;
+    was loaded. ``unmoved``: no step was made since the last failure of this root, at which ``doubted`` were put in
+    quarantine. ``streak`` counts restarts without progress before this one, ``allowed`` how many there may be;
     ``progressed``: something new was saved since. ``seen_rules`` are rules whose pattern the rank's log matched,
     ``conditions`` those of its node. ``held``: why no node may be replaced now. ``excluded_enough``: why no
     further node may be excluded, as many as are to be. ``suspects``: the nodes that the evidence speaks of together
@@ -113,6 +116,8 @@ class Case:
     excluded_enough: str = ""
     diverged_step: int | None = None
     alike_before: int = 0
+    unmoved: bool = False
+    doubted: tuple[tuple[str, Save], ...] = ()
     suspects: frozenset[str] = frozenset()
     outlasted: bool = False
 
@@ -136,8 +141,14 @@ def act(cause: Cause, case: Case) -> Action:
     """The action for ``cause``. Total: a cause of which nothing is known is treated like any failing program."""
     if case.held and cause.kind is AttemptCause.NODE_LOST and not cause.victims:
         return Action(Verb.WAIT, f"nothing is replaced while {case.held}")
-    action = _by_rule(cause, case) or _by_kind(cause, case)
-    return _within_budgets(action, cause, case)
+    action = _within_budgets(_by_rule(cause, case) or _by_kind(cause, case), cause, case)
+    if not (case.doubted and _is_doubtful_again(cause, case)):
+        return action
+    saves = ", ".join(save.label for _, save in case.doubted)
+    words = f"; {saves} may be loaded again, as what was loaded instead failed alike"
+    if action.verb is Verb.STOP:
+        return replace(action, lift=case.doubted, message=action.message + words)
+    return replace(action, lift=case.doubted, then=action.then + words)
 
 
 def _by_kind(cause: Cause, case: Case) -> Action:
@@ -165,7 +176,9 @@ def _by_kind(cause: Cause, case: Case) -> Action:
     match cause.kind:
         case AttemptCause.HARDWARE if not (cause.reading.weak and _nodes_of_root(cause, case) - {cause.node}):
             return _leave(cause, case, charged=cause.reading.weak)
-        case AttemptCause.CORRUPT_CHECKPOINT if case.resumed is not None and not case.has_stepped:
+        case AttemptCause.CORRUPT_CHECKPOINT if (
+            case.resumed is not None and not case.has_stepped and not _is_doubtful_again(cause, case)
+        ):
             return _quarantine(case, "the next candidate is tried")
         case AttemptCause.STRAGGLER if case.held or case.excluded_enough:
             # To start again on the same node would cost time and leave it as slow.
@@ -184,6 +197,13 @@ def _by_kind(cause: Cause, case: Case) -> Action:
         case AttemptCause.LIMIT_EXCEEDED:
             return _limit_exceeded(cause, case)
     return _failed(cause, case)
+
+
+def _is_doubtful_again(cause: Cause, case: Case) -> bool:
+    """Two checkpoints in a row could not be read, by words that name neither: it will be something else that is read
+    at each start, or the machine that reads it."""
+    weak = cause.kind is AttemptCause.CORRUPT_CHECKPOINT and cause.reading.weak
+    return weak and case.unmoved and not case.has_stepped
 
 
 def _failed(cause: Cause, case: Case) -> Action:

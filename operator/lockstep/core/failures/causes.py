@@ -128,7 +128,7 @@ class Cause:
         """The node may be to blame: it was first, alone, and for a reason that a node can have."""
         reading = self.reading
         blameless = reading.symptom or reading.by_nature or reading.passing or bool(self.evidence.tied)
-        return not blameless and (self.reading.on_node or self.kind in _MAYBE_THE_NODE)
+        return not blameless and (reading.on_node or reading.weak or self.kind in _MAYBE_THE_NODE)
 
 
 _SUREST = (AttemptCause.NODE_LOST, AttemptCause.DISRUPTION, AttemptCause.LIMIT_EXCEEDED, AttemptCause.HARDWARE)

@@ -114,6 +114,11 @@ def lower_best_step(status: TrainingRunStatus, step: int) -> TrainingRunStatus:
     return _with(status, changed(status.recovery, best_step=min(status.recovery.best_step, step)))
 
 
+def raise_best_step(status: TrainingRunStatus, step: int) -> TrainingRunStatus:
+    """What is saved up to ``step`` counts again, and is no progress."""
+    return _with(status, changed(status.recovery, best_step=max(status.recovery.best_step, step)))
+
+
 def take_back_charge(status: TrainingRunStatus) -> TrainingRunStatus:
     """The last attempt's end was charged to the run, and was not its doing."""
     fewer = status.recovery.consecutive_no_progress - 1

@@ -19,10 +19,10 @@ class Reading:
 
     ``root`` is what failures that look alike share. ``symptom``: it tells of a peer's end rather than of its
     own. ``bare``: nothing but a number is known, which failures of all sorts have in common. ``by_nature``: it
-    would be the same on any node. ``weak``: hardware by the program's word alone. ``waits``: starting again at
-    once would only repeat it. ``on_node``: whatever it is, it belongs to the node. ``passing``: bad luck that
-    nobody is to blame for, as long as it does not go on. ``link``: it tells of the way between two nodes, so that
-    either of them may be the bad one, or neither.
+    would be the same on any node. ``weak``: hardware by the program's word alone, or a checkpoint that no word
+    names. ``waits``: starting again at once would only repeat it. ``on_node``: whatever it is, it belongs to the
+    node. ``passing``: bad luck that nobody is to blame for, as long as it does not go on. ``link``: it tells of the
+    way between two nodes, so that either of them may be the bad one, or neither.
     """
 
     kind: AttemptCause
@@ -148,6 +148,7 @@ _SIGN_ORDER = (
     ("Kubernetes:NoToken", Reading(AttemptCause.APPLICATION, "Kubernetes:NoToken", by_nature=True)),
     ("Storage:NoSpace", Reading(AttemptCause.STORAGE, "Storage:NoSpace", waits=True)),
     ("Storage:IO", Reading(AttemptCause.STORAGE, "Storage:IO", waits=True)),
+    ("Checkpoint:Unreadable", Reading(AttemptCause.CORRUPT_CHECKPOINT, "Checkpoint:Unreadable", weak=True)),
     ("Port:InUse", Reading(AttemptCause.APPLICATION, "Port:InUse", passing=True)),
     ("CUDA:Error", Reading(AttemptCause.APPLICATION, "CUDA:Error")),
     ("NCCL:Internal", Reading(AttemptCause.APPLICATION, "NCCL:Internal")),
@@ -164,7 +165,7 @@ _SIGN_REMEDIES = {
 _FAULTY_DEVICE = frozenset({"CUDA:Ecc", "CUDA:NvLink"})
 _MESSAGE = "Message"  # what the program left as its last words
 _FOLLOWS_FROM_OTHERS = "Xid:45"  # channels torn down: after whatever failed, and the cause only where it stands alone
-_WHENEVER = frozenset({"Checkpoint:Corrupt", "Loss:NaN"})
+_WHENEVER = frozenset({"Checkpoint:Corrupt", "Checkpoint:Unreadable", "Loss:NaN"})
 _LOCAL_TIER = "/local-checkpoints"
 
 _RAISED = re.compile(

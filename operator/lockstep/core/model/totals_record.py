@@ -4,9 +4,11 @@ from lockstep.api.base.changes import changed
 from lockstep.api.run_status import TrainingRunStatus
 
 
-def count_attempt(status: TrainingRunStatus) -> TrainingRunStatus:
+def count_attempt(status: TrainingRunStatus, stamp: float) -> TrainingRunStatus:
     """One more has started."""
-    return changed(status, totals=changed(status.totals, attempts=status.totals.attempts + 1))
+    totals = status.totals
+    first = totals.first_started_at if totals.attempts else stamp
+    return changed(status, totals=changed(totals, attempts=totals.attempts + 1, first_started_at=first))
 
 
 def count_as_begun(status: TrainingRunStatus) -> TrainingRunStatus:

@@ -30,7 +30,7 @@ from lockstep.core.model.totals_record import count_restart
 from lockstep.core.run.backoff import backoff
 from lockstep.core.run.failure_case import trained_until
 from lockstep.core.run.replacement import exclude_node, replace, report_exclusion_limit
-from lockstep.core.run.roll_back import quarantine, roll_back, saved_step
+from lockstep.core.run.roll_back import lift_quarantine, quarantine, roll_back, saved_step
 from lockstep.core.run.stopping import begin_stop
 
 
@@ -107,6 +107,8 @@ def remember(plan: PlanBuilder, cause: Cause, action: Action, case: Case) -> Non
         plan.status = remember_rule(plan.status, action.rule, [rule.name for rule in case.recovery.rules])
     streak = 0 if case.progressed else case.streak + action.charged
     plan.status = count_attempts_without_progress(plan.status, streak)
+    if action.lift:
+        lift_quarantine(plan, action.lift)
     if action.quarantine is not None:
         quarantine(plan, *action.quarantine, cause.evidence.message)
     if action.ceiling is not None:

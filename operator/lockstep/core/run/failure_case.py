@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import last_trained
 from lockstep.core.failures.actions import SAME_STEP, Case
@@ -29,6 +30,7 @@ def case_of(state: RunState, cause: Cause, lost: Sequence[Loss], attempt: int | 
     report = state.report(cause.slot)
     signs = report.signs if report is not None else ()
     node = state.snapshot.nodes.get(cause.node)
+    unmoved_since = _unmoved_since(status, cause.reading.root, number)
     return Case(
         now=state.now,
         recovery=state.spec.recovery,
@@ -60,7 +62,26 @@ def case_of(state: RunState, cause: Cause, lost: Sequence[Loss], attempt: int | 
         suspects=frozenset(status.assignment.nodes[slot] for slot in cause.evidence.slots) - {""},
         diverged_step=_first_bad_step(state, number, cause.kind),
         alike_before=_diverged_alike(state, number) if cause.kind in (AttemptCause.NAN, AttemptCause.LOSS_SPIKE) else 0,
+        unmoved=unmoved_since is not None,
+        doubted=tuple(
+            (each.tier, Save(each.step, each.attempt))
+            for each in status.checkpoint.quarantined
+            if unmoved_since is not None and each.time == unmoved_since
+        ),
     )
+
+
+def _unmoved_since(status: TrainingRunStatus, root: str, attempt: int) -> float | None:
+    """When this root was last failed of, if no attempt between that and this one made a step; else None."""
+    before = next((known.time for known in status.recovery.roots if known.root == root), None)
+    moved = any(
+        entry.number < attempt
+        and before is not None
+        and (entry.seen_at or 0.0) > before
+        and (entry.last_step or 0) > (entry.resume_step or 0)
+        for entry in status.attempts
+    )
+    return None if moved else before
 
 
 def _diverged_alike(state: RunState, attempt: int) -> int:

@@ -1,11 +1,18 @@
 """Checkpoints that training went wrong after: passed over one by one, or all of them beyond a ceiling."""
 
+from collections.abc import Collection
+
 from lockstep.api.checkpoint_status import QuarantinedCheckpoint
 from lockstep.core.checkpoints.checkpoint_record import record_ceiling, record_diverged, record_quarantine
 from lockstep.core.checkpoints.inventory import candidates, latest_valid
 from lockstep.core.checkpoints.verdicts import Candidate
 from lockstep.core.failures.actions import MOST_QUARANTINED
-from lockstep.core.failures.recovery_record import forget_roll_backs, lower_best_step, record_roll_back
+from lockstep.core.failures.recovery_record import (
+    forget_roll_backs,
+    lower_best_step,
+    raise_best_step,
+    record_roll_back,
+)
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import Save, is_trusted
@@ -44,6 +51,14 @@ def quarantine(plan: PlanBuilder, tier: str, save: Save, reason: str) -> None:
     kept = (*others, entry)[-MOST_QUARANTINED:]
     plan.status = record_quarantine(plan.status, kept)
     plan.status = lower_best_step(plan.status, saved_step(plan))
+
+
+def lift_quarantine(plan: PlanBuilder, saves: Collection[tuple[str, Save]]) -> None:
+    """These may be loaded again, and count as saved as they did: nothing of that is progress."""
+    known = plan.status.checkpoint.quarantined
+    kept = tuple(each for each in known if (each.tier, Save(each.step, each.attempt)) not in saves)
+    plan.status = record_quarantine(plan.status, kept)
+    plan.status = raise_best_step(plan.status, saved_step(plan))
 
 
 def roll_back(plan: PlanBuilder, ceiling: int, went_wrong_at: int | None) -> None:

@@ -25,7 +25,7 @@ from lockstep.worker.checkpoints.tiers import (
 )
 from lockstep.worker.checkpoints.unrecognised import Settling, being_saved, bounded, never_committed
 from lockstep.worker.errors import trouble
-from lockstep.worker.settings import JSON, SHARED, Settings, attempt_directory, is_elsewhere
+from lockstep.worker.settings import JSON, PROCESSES_PER_NODE, SHARED, Settings, attempt_directory, is_elsewhere
 from lockstep.worker.start import Launch
 
 TIMES_AGAINST = "only its files' times speak against it; where none are kept: checkpoint.trustTimes: false"
@@ -61,7 +61,7 @@ def survey(
         try:
             rows += scan_tier(
                 name, root, run_uid, form=form, share=share, of=of, skew=skew, layout=layout,
-                per_node=processes_per_node(settings), may_not_be=may_not_be,
+                per_node=PROCESSES_PER_NODE, may_not_be=may_not_be,
             )  # fmt: skip
         except OSError as error:
             if name != SHARED:
@@ -108,12 +108,12 @@ def _make_for_all(directory: str) -> None:
 
 def _elsewhere(settings: Settings, rank: int, world: int, may_not_be: Optional[PassesOver]) -> List[JSON]:
     """What the run may start from while it has saved nothing: in the directory itself, and in those of attempts."""
-    root, per_node = settings.start_root, processes_per_node(settings)
+    root = settings.start_root
     share, of = (rank, world) if 0 <= rank < world else (0, 1)
     try:
         return scan_tier(
             SHARED, root, settings.start_run_uid, form=settings.checkpoint_format, share=share, of=of,
-            skew=settings.tiers[SHARED].skew, layout=ANY, per_node=per_node, wanted=settings.start_step,
+            skew=settings.tiers[SHARED].skew, layout=ANY, per_node=PROCESSES_PER_NODE, wanted=settings.start_step,
             trusts_times=False if settings.start_copied else None, may_not_be=may_not_be,
         )  # fmt: skip
     except OSError as error:
@@ -239,8 +239,8 @@ class CommitWatch:
                         if finding is not None and mark and (finding.verdict == VALID or has_marker(shard)):
                             self._told[shard] = mark
                             self._seen_valid = self._seen_valid or finding.verdict == VALID
-                            per_node = processes_per_node(settings)
-                            rows.append(inventory_row(name, step, launch.attempt, shard, finding, per_node))
+                            row = inventory_row(name, step, launch.attempt, shard, finding, PROCESSES_PER_NODE)
+                            rows.append(row)
                             if finding.as_copied:
                                 self._as_copied[shard] = never_committed(name, launch.attempt, shard, TIMES_AGAINST)
                         else:
@@ -258,8 +258,3 @@ class CommitWatch:
         else:
             left += being_saved(settings, rank, number, since, self._settling.settled)
         return Commits(rows, begun, bounded(left))
-
-
-def processes_per_node(settings: Settings) -> int:
-    """How many processes of the framework a node runs; 0 where the user's own command decides."""
-    return int(settings.launcher_options.get("nprocPerNode") or settings.gpus) if settings.launcher == "Torchrun" else 0

@@ -15,7 +15,8 @@ SIGN_WORDS = (
     b"CheckpointException", b"Rendezvous", b"DistStoreError", b"DistNetworkError", b"Barrier timed", b"has timed out",
     b"DEADLINE_EXCEEDED", b"already in use", b"EADDRINUSE", b"ModuleNotFoundError", b"ImportError",
     b"MemoryAllocation", b"JAX distributed", b"NVLink", b"NVLINK", b"nvlink", b"Nvlink",
-    b"Service token",
+    b"Service token", b"Weights only", b"might be corrupted", b"load weights", b"DATA_LOSS", b"CRC-32C",
+    b"hecksum mismatch", b"FileNotFoundError", b"NOT_FOUND: ",
 )  # fmt: skip
 
 

@@ -28,8 +28,9 @@ NOT_A_NUMBER = "Loss:NaN"
 LOSS_SPIKE = "Loss:Spike"
 MESSAGE = "Message"  # what the program left as its termination message
 PATTERN_PROBLEM = "Watch:Problem"
-LOADING_ONLY = "Checkpoint:Corrupt"
-_FIRST_EVER = (NOT_A_NUMBER, LOADING_ONLY)  # what counts is when it began
+CORRUPT = "Checkpoint:Corrupt"
+UNREADABLE = "Checkpoint:Unreadable"  # it may be another file, or another's fault
+_FIRST_EVER = (NOT_A_NUMBER, CORRUPT, UNREADABLE)  # what counts is when it began
 
 _XID = re.compile(rb"NVRM: Xid \([^)]*\): (\d{1,4})")
 _SXID = re.compile(rb"SXid \([^)]*\): (\d{1,6})")
@@ -49,8 +50,6 @@ _PLAIN: Sequence[Tuple[str, Pattern[bytes]]] = [
         ("Storage:NoSpace", rb"No space left on device|Disk quota exceeded"),
         ("Storage:IO", rb"Input/output error|Stale file handle|Remote I/O error|Read-only file system"),
         ("Storage:IO", rb"Transport endpoint is not connected"),
-        (LOADING_ONLY, rb"PytorchStreamReader failed|SafetensorError|UnpicklingError|BadZipFile"),
-        (LOADING_ONLY, rb"invalid header or archive is corrupted|Ran out of input|CheckpointException"),
         ("Rendezvous:Timeout", rb"RendezvousTimeoutError|DistStoreError|DistNetworkError|Barrier timed out"),
         ("Rendezvous:Timeout", rb"client socket has timed out after"),
         ("Rendezvous:Timeout", rb"DEADLINE_EXCEEDED: (?i:barrier|[^\n]{0,80}connect)"),
@@ -60,6 +59,19 @@ _PLAIN: Sequence[Tuple[str, Pattern[bytes]]] = [
         ("Import:Error", rb"^(?:\[[^\]]{1,32}\]:? ?)?(?:ModuleNotFoundError|ImportError): "),
     )
 ]
+# Of what reads checkpoints, which may leave out what it read …
+_OF_READERS = re.compile(
+    rb"PytorchStreamReader failed|SafetensorError|CheckpointException|Weights only load failed"
+    rb"|invalid header or archive is corrupted|[Tt]he file might be corrupted"
+)
+# … of what reads all sorts of files …
+_OF_ANY = re.compile(
+    rb"UnpicklingError|BadZipFile|Ran out of input|Unable to load weights|DATA_LOSS|CRC-32C|[Cc]hecksum mismatch"
+)
+# … and of a file that is not there, which a program may look for in vain in every save.
+_MISSING = re.compile(rb"FileNotFoundError|NOT_FOUND: ")
+_PATH = re.compile(rb"(?<![\w.])/[\w.+-]+/[^\s'\"]*")
+_SOURCE = re.compile(rb"\.(?:py|pyx|c|cc|cpp|cu|h|hpp|rs)\b")
 
 
 class Signs:
@@ -80,11 +92,11 @@ class Signs:
             if len(self._found) < MAX_SIGNS:
                 self._found.setdefault(kind, sign)
 
-    def add_message(self, message: str, loading: bool) -> None:
-        """What a program left as its last words: kept as they are, and each line for what it tells."""
+    def add_message(self, message: str, loaded: str) -> None:
+        """What a program left as its last words: kept as they are, and each line for what it tells (``sign_of``)."""
         now = time.time()
         for line in message.splitlines():
-            kind = sign_of(line.encode("utf-8", "replace")[:MAX_LINE], loading)
+            kind = sign_of(line.encode("utf-8", "replace")[:MAX_LINE], loaded)
             if kind:
                 self.add(kind, now, line)
         self.add(MESSAGE, now, message)
@@ -95,23 +107,34 @@ class Signs:
             return sorted(self._found.values(), key=lambda sign: float(sign["at"]))
 
 
-def sign_of(line: bytes, loading: bool) -> str:
-    """The kind of sign that a line of stderr is; empty for most. ``loading``: a checkpoint is being loaded."""
+def sign_of(line: bytes, loaded: str) -> str:
+    """The kind of sign that a line of stderr is; empty for most. ``loaded``: path of the checkpoint that is being
+    loaded, or empty."""
     for prefix, pattern in (("Xid", _XID), ("SXid", _SXID)):
         matched = pattern.search(line)
         if matched:
             return f"{prefix}:{int(matched.group(1))}"
     for kind, pattern in _PLAIN:
-        if (loading or kind != LOADING_ONLY) and pattern.search(line):
+        if pattern.search(line):
             return kind
-    return ""
+    return _sign_of_loading(line, loaded) if loaded else ""
+
+
+def _sign_of_loading(line: bytes, loaded: str) -> str:
+    """Data sets, tokenizers and base models are read at a start as well, by the same libraries."""
+    if re.search(rb"(?<![\w.-])" + re.escape(os.fsencode(loaded)) + rb"(?![\w-]|\.\w)", line):
+        if _OF_READERS.search(line) or _OF_ANY.search(line):
+            return CORRUPT
+        return UNREADABLE if _MISSING.search(line) else ""
+    names_another = any(not _SOURCE.search(path) for path in _PATH.findall(line))
+    return UNREADABLE if _OF_READERS.search(line) and not names_another else ""
 
 
 class StderrReader:
     """Looks at the program's stderr in a thread of its own, so that nothing it meets ever delays the output."""
 
-    def __init__(self, signs: Signs, rules: Sequence[JSON], loading: Callable[[], bool]) -> None:
-        self._signs, self._loading = signs, loading
+    def __init__(self, signs: Signs, rules: Sequence[JSON], loaded: Callable[[], str]) -> None:
+        self._signs, self._loaded = signs, loaded
         self._chunks: queue.Queue[Optional[Tuple[float, bytes]]] = queue.Queue(QUEUED_CHUNKS)
         self._partial, self._cut = b"", False  # a line begun; and whether its end is to be passed over
         self._given_up = False
@@ -178,7 +201,7 @@ class StderrReader:
                 continue
             line = line[:MAX_LINE]
             if any(word in line for word in SIGN_WORDS):
-                kind = sign_of(line, self._loading())
+                kind = sign_of(line, self._loaded())
                 if kind:
                     self._signs.add(kind, at, line.decode("utf-8", "replace"))
             if self._rules:

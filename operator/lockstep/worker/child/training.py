@@ -95,9 +95,8 @@ class Training:
         self._ended = False
         self._stacks_of = ""
         self._local_times: Dict[float, float] = {}
-        self._resumed = bool(launch.resume_path)
         self._control.write(None, None, None)
-        self._reader = StderrReader(self.signs, rules, self._is_loading)
+        self._reader = StderrReader(self.signs, rules, self._loaded)
         try:
             if pattern:
                 self._log.look_for(pattern, self.signs)
@@ -130,7 +129,7 @@ class Training:
     def take_lines(self, lines: Sequence[Tuple[float, str]]) -> None:
         """Lines of stderr, with their times, of what steps run on this node."""
         for at, line in lines:
-            kind = sign_of(line.encode("utf-8", "replace"), self._is_loading())
+            kind = sign_of(line.encode("utf-8", "replace"), self._loaded())
             if kind:
                 self.signs.add(kind, at, line)
 
@@ -298,11 +297,11 @@ class Training:
         self._ended = True
         message = self._last_words()
         if message:
-            self.signs.add_message(message, self._is_loading())
+            self.signs.add_message(message, self._loaded())
 
-    def _is_loading(self) -> bool:
-        """A checkpoint may be being loaded."""
-        return self._resumed and self.timing.section == INIT
+    def _loaded(self) -> str:
+        """Path of the checkpoint that may be being loaded, or empty."""
+        return self._launch.resume_path if self.timing.section == INIT else ""
 
     def was_told_to_stop(self) -> bool:
         """It asked, and heard that it should stop; the steps it had to do were not done."""

@@ -126,6 +126,8 @@ FOUR = [local("1/100"), local("2/200"), local("3/300"), local("3/310")]
         ([lacking("1/400"), lacking("1/390"), lacking("1/380")], {}, ["1/380"]),
         ([lacking("1/400"), lacking("2/400"), lacking("1/390")], {}, ["1/400"]),
         ([local("1/400", world=3), local("1/390", world=3), local("1/380", world=3)], {}, ["1/380"]),
+        # What its times alone speak against may be accepted (checkpoint.trustTimes: false).
+        ([local("1/400", INVALID, as_copied=True), *FOUR], {}, ["1/100", "2/200"]),
         # Whatever could not be judged stays.
         ([local("1/50", UNKNOWN), local("3/400", UNKNOWN), *FOUR], {}, ["1/100", "2/200"]),
         ([local("1/50", run_uid=OTHER), *FOUR], {}, ["1/100", "2/200"]),

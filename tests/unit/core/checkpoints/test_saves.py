@@ -96,9 +96,34 @@ def test_a_checkpoint_that_does_not_say_its_attempt_answers_only_within_reach() 
     w.reconcile("one")
     assert save_of(w).outcome == ""
     w.saved_by["uid-one", save_of(w).at_step] = 0
+    w.saved_at["uid-one", save_of(w).at_step] = w.now
     w.tell_of_save("one", save_of(w).at_step)
     w.reconcile("one")
     assert save_of(w).outcome == "Saved"
+
+
+@pytest.mark.parametrize(
+    ("before", "server_ahead", "outcome"), [(-1.0, 0.0, "Saved"), (600.0, 0.0, ""), (-1.0, -600.0, "Saved")]
+)
+def test_a_checkpoint_that_does_not_say_its_attempt_answers_only_what_was_asked_before_it(
+    before: float, server_ahead: float, outcome: str
+) -> None:
+    w = training()
+    w.tell_of_save("one", 5)
+    w.saves_succeed = False
+    timed(w, 1.0)
+    for slot, report in w.reports["uid-one"].items():  # as far ahead of the operator as the file server
+        w.reports["uid-one"][slot] = replace(report, clock_skew=server_ahead)
+    w.annotate("one", checkpoint_request="a")
+    w.reconcile("one")
+    at_step = save_of(w).at_step
+    w.saved_by["uid-one", at_step] = 0  # in a directory of all attempts: of one that was rolled back, if it is older
+    w.saved_at["uid-one", at_step] = w.now + server_ahead - before
+    w.tell_of_save("one", at_step)
+    for slot, report in w.reports["uid-one"].items():
+        w.reports["uid-one"][slot] = replace(report, clock_skew=server_ahead)
+    w.reconcile("one")
+    assert save_of(w).outcome == outcome
 
 
 def test_a_save_answers_no_request_for_something_else() -> None:

@@ -18,6 +18,8 @@ DATE = 20251101
         ([110, DATE], 500, 2000),
         ([1_000, 20_000], 120, 10_000),
         ([100, 5_000, 10_000], 5_000, 100_000),  # keeps the first, and saves on
+        ([1_000, 5_000, 9_000, 11_000], 73, 110_000),  # counts other steps in its names, and kept an early one
+        ([1_000, 5_000, 9_000, DATE], 73, 90_000),
         ([DATE], 120, None),  # nothing agrees with the reports: it may count otherwise in its names
         ([1_000_000, 2_000_000], 120, None),
         ([], 120, None),

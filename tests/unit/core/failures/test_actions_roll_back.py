@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.core.failures.actions import Verb, act
+from lockstep.core.failures.actions import Case, Verb, act
+from lockstep.core.failures.causes import Cause
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.reasons import AttemptCause
-from support.failure_cases import BACK, STOP, case, cause
+from support.failure_cases import BACK, IN_PLACE, REPLACE, STOP, case, cause, failed_before
 
 
 # (local 120 quarantined, shared 100 and 90 are left): NaN within ten steps of the load of a local checkpoint
@@ -35,6 +36,32 @@ def test_checkpoints_that_cannot_be_loaded_count_once_no_more_of_them_can_be_rem
 ) -> None:
     action = act(cause(AttemptCause.CORRUPT_CHECKPOINT), case(step=None, quarantined=known))
     assert (action.verb, action.charged) == (BACK, is_charged)
+
+
+UNREADABLE = cause(AttemptCause.CORRUPT_CHECKPOINT, "Checkpoint:Unreadable", weak=True)
+BEFORE = {"resumed": ("shared", Save(90, 1)), "step": None, "unmoved": True, "doubted": (("shared", Save(100, 1)),)}
+
+
+@pytest.mark.parametrize(
+    ("why", "known", "verb", "lifts", "charged"),
+    [
+        (UNREADABLE, case(step=None), BACK, False, False),
+        (UNREADABLE, case(**BEFORE), IN_PLACE, True, True),
+        (UNREADABLE, case(**BEFORE, first_failures=failed_before()), REPLACE, True, True),
+        (UNREADABLE, case(**BEFORE, streak=2), STOP, True, True),
+        (UNREADABLE, case(**{**BEFORE, "doubted": ()}), IN_PLACE, False, True),  # those are lifted already
+        (UNREADABLE, case(**{**BEFORE, "step": 95}), IN_PLACE, False, True),
+        (cause(AttemptCause.CORRUPT_CHECKPOINT), case(**BEFORE), BACK, False, False),  # its own file is named
+    ],
+)
+def test_two_checkpoints_in_a_row_that_cannot_be_read_and_are_not_named_are_not_what_is_at_fault(
+    why: Cause, known: Case, verb: Verb, lifts: bool, charged: bool
+) -> None:
+    action = act(why, known)
+    assert (action.verb, action.charged) == (verb, charged)
+    assert action.lift == (known.doubted if lifts else ())
+    assert ("step 100 of attempt 1 may be loaded again" in action.then + action.message) is lifts
+    assert (action.quarantine is not None) is (verb is BACK)
 
 
 @pytest.mark.parametrize(("roll_backs", "ceiling"), [(0, 80), (1, 70), (2, 50)])

@@ -94,6 +94,7 @@ def test_a_reason_of_the_worker_goes_before_the_code(reason: str, kind: AttemptC
         ("Storage:NoSpace", AttemptCause.STORAGE),
         ("Storage:IO", AttemptCause.STORAGE),
         ("Checkpoint:Corrupt", AttemptCause.CORRUPT_CHECKPOINT),
+        ("Checkpoint:Unreadable", AttemptCause.CORRUPT_CHECKPOINT),
         ("Loss:NaN", AttemptCause.NAN),
         ("Port:InUse", AttemptCause.APPLICATION),
         ("Import:Error", AttemptCause.APPLICATION),
@@ -131,7 +132,12 @@ def test_what_was_logged_long_before_the_end_does_not_explain_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "read"), [("Checkpoint:Corrupt", AttemptCause.CORRUPT_CHECKPOINT), ("Loss:NaN", AttemptCause.NAN)]
+    ("kind", "read"),
+    [
+        ("Checkpoint:Corrupt", AttemptCause.CORRUPT_CHECKPOINT),
+        ("Checkpoint:Unreadable", AttemptCause.CORRUPT_CHECKPOINT),
+        ("Loss:NaN", AttemptCause.NAN),
+    ],
 )
 def test_what_cannot_mend_itself_explains_an_end_however_long_ago_it_was_logged(kind: str, read: AttemptCause) -> None:
     assert read_exit(ended(1), [sign(kind, before=5000.0)]).kind is read
@@ -140,6 +146,13 @@ def test_what_cannot_mend_itself_explains_an_end_however_long_ago_it_was_logged(
 def test_of_like_lines_the_earliest_is_quoted_in_whatever_order_they_came() -> None:
     later, earlier = sign("CUDA:Error", before=1.0, text="later"), sign("CUDA:Error", before=2.0, text="earlier")
     assert read_exit(ended(1), [later, earlier]).words == "CUDA:Error: earlier"
+
+
+@pytest.mark.parametrize("kind", ["Storage:IO", "CUDA:OutOfMemory", "Import:Error"])
+def test_what_a_file_could_not_be_read_for_says_more_than_that_it_could_not(kind: str) -> None:
+    reading = read_exit(ended(1), [sign("Checkpoint:Unreadable", before=2.0), sign(kind)])
+    assert reading.root == kind
+    assert read_exit(ended(1), [sign("Checkpoint:Corrupt"), sign(kind)]).root == "Checkpoint:Corrupt"
 
 
 @pytest.mark.parametrize(("path", "of_node"), [("/local-checkpoints/ns/one", True), ("/shared-checkpoints/ns", False)])

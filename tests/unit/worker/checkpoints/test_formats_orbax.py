@@ -28,6 +28,12 @@ def test_orbax_is_committed_by_its_time_or_by_its_file(tmp_path: Path) -> None:
     assert verdict_on(path) == ("Invalid", "default/ is missing")
 
 
+def test_an_orbax_checkpoint_whose_metadata_say_nothing_was_never_committed(tmp_path: Path) -> None:
+    path = layouts.orbax(tmp_path / "100", committed=False)
+    layouts.written(path / "_CHECKPOINT_METADATA", "{}")
+    assert verdict_on(age(path))[1].startswith("it was never committed: _CHECKPOINT_METADATA has no time of commit")
+
+
 def test_orbax_arrays_stored_one_by_one_are_looked_for(tmp_path: Path) -> None:
     path = layouts.orbax(tmp_path / "100")
     shutil.rmtree(path / "default")

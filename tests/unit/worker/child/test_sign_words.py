@@ -29,4 +29,4 @@ def test_a_flood_is_bounded() -> None:
 
 
 def test_what_is_a_sign_is_passed_on() -> None:
-    assert [sign_of(line, False) for line in SignLines().feed(b"a\n" + XID + b"\n")] == ["Xid:79"]
+    assert [sign_of(line, "") for line in SignLines().feed(b"a\n" + XID + b"\n")] == ["Xid:79"]

@@ -13,8 +13,11 @@ from lockstep.worker.child.signs import MAX_SIGNS, QUEUED_CHUNKS, RuleMatcher, S
 DEADLINE = 60.0
 
 
-def never() -> bool:
-    return False
+SAVE = "/shared/one/a1/step-300"
+
+
+def never() -> str:
+    return ""
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -75,10 +78,44 @@ def test_a_line_is_told_for_what_it_is(line: str, kind: str) -> None:
     assert [sign["kind"] for sign in signs.report()] == ([kind] if kind else [])
 
 
-def test_a_torn_archive_is_a_corrupt_checkpoint_only_while_one_is_loaded() -> None:
-    line = b"RuntimeError: PytorchStreamReader failed reading zip archive"
-    assert sign_of(line, loading=True) == "Checkpoint:Corrupt"
-    assert sign_of(line, loading=False) == ""
+TENSORSTORE = 'ValueError: DATA_LOSS: Error reading "zarr3" driver: Error reading local file "%s/d/1": CRC-32C mismatch'
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (TENSORSTORE % SAVE, "Checkpoint:Corrupt"),
+        (TENSORSTORE % "/data/corpus", ""),
+        (TENSORSTORE % f"{SAVE}0", ""),  # the save of another step
+        (TENSORSTORE % f"/mirror{SAVE}", ""),
+        (f"safetensors_rust.SafetensorError: {SAVE}/model.safetensors: incomplete metadata", "Checkpoint:Corrupt"),
+        (f"OSError: Unable to load weights from pytorch checkpoint file for '{SAVE}/m.bin'", "Checkpoint:Corrupt"),
+        (f"zipfile.BadZipFile: {SAVE}: File is not a zip file", "Checkpoint:Corrupt"),
+        ("safetensors_rust.SafetensorError: /models/base.safetensors: incomplete metadata", ""),
+        ("SafetensorError: Error while deserializing header: incomplete metadata", "Checkpoint:Unreadable"),
+        ("RuntimeError: PytorchStreamReader failed reading zip archive: no directory", "Checkpoint:Unreadable"),
+        ("RuntimeError: PytorchStreamReader failed (valid at /pytorch/x/container.cc:178)", "Checkpoint:Unreadable"),
+        ("RuntimeError: unexpected EOF, expected 4 more bytes. The file might be corrupted.", "Checkpoint:Unreadable"),
+        ("_pickle.UnpicklingError: Weights only load failed. Re-running", "Checkpoint:Unreadable"),
+        ("torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:", "Checkpoint:Unreadable"),
+        (f"FileNotFoundError: [Errno 2] No such file or directory: '{SAVE}/opt.pt'", "Checkpoint:Unreadable"),
+        (f'NOT_FOUND: Error opening "zarr" driver: Metadata at local file "{SAVE}/w/.zarray"', "Checkpoint:Unreadable"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/data/corpus.idx'", ""),
+        ("FileNotFoundError: no tokenizer", ""),
+        ("EOFError: Ran out of input", ""),  # of whichever pickle
+        ("_pickle.UnpicklingError: pickle data was truncated", ""),
+        ("zipfile.BadZipFile: File is not a zip file", ""),
+        (f"INFO resumed from {SAVE}", ""),
+    ],
+)
+def test_a_checkpoint_that_is_loaded_is_called_corrupt_by_what_is_said_of_its_own_files(line: str, kind: str) -> None:
+    assert sign_of(line.encode(), SAVE) == kind
+    assert sign_of(line.encode(), "") == ""  # none is loaded
+    signs = Signs()
+    reader = StderrReader(signs, [], lambda: SAVE)
+    reader.feed(line.encode() + b"\n")
+    reader.finish()
+    assert [sign["kind"] for sign in signs.report()] == ([kind] if kind else [])
 
 
 def test_the_first_of_each_kind_is_kept_with_its_step_and_never_more_than_sixteen() -> None:
@@ -190,7 +227,7 @@ def test_a_catastrophic_pattern_is_given_up_and_the_others_go_on() -> None:
 @pytest.mark.process
 def test_a_reader_that_cannot_keep_up_leaves_no_process_and_no_thread() -> None:
     held = threading.Event()
-    reader = StderrReader(Signs(), [{"name": "any", "pattern": "x"}], lambda: held.wait(DEADLINE))
+    reader = StderrReader(Signs(), [{"name": "any", "pattern": "x"}], lambda: str(held.wait(DEADLINE)))
     reader.feed(b"EADDRINUSE\n")  # the reader is busy with this one from now on
     until(lambda: reader._chunks.empty())
     for _ in range(QUEUED_CHUNKS):

@@ -13,7 +13,7 @@ import re
 import struct
 import zipfile
 import zlib
-from typing import BinaryIO, Callable, Dict, Optional, Tuple
+from typing import BinaryIO, Callable, Dict, List, Optional, Tuple
 
 from lockstep.worker.checkpoints.formats.findings import OCDBT, SAFETENSORS, ZIP, InterruptedCheckError, InvalidError
 from lockstep.worker.checkpoints.formats.pickles import first_number
@@ -29,6 +29,8 @@ _OCDBT_NODE = b"\x0c\xdb\x20\xde"
 # A dictionary's key may be stored in the memo before its value follows, in protocol 2 or 4.
 _MEMO = rb"(?:q.|r....|\x94)?"
 _VALUE = rb"(?:K(?P<one>.)|M(?P<two>..)|J(?P<four>....)|N)"
+_INTEGER = rb"(?:K.|M..|J....)"
+_LIST = rb"\]" + _MEMO + rb"(?:\((?P<more>" + _INTEGER + rb"{1,1000})e|(?P<one>" + _INTEGER + rb")a)"
 
 
 def check_container(path: str, kind: str) -> None:
@@ -136,8 +138,8 @@ def _crc32(stream: BinaryIO, size: int, interrupted: Callable[[], bool]) -> int:
 def pickled_facts(path: str, *keys: str) -> Optional[Dict[str, Optional[int]]]:
     """What follows the first mention of each key in the pickle of a torch.save file: a number, or None. Raises OSError.
 
-    Keys that are not there, or followed by something else, are left out. None: the file is damaged, of torch's old
-    format, or its pickle is larger than 64 MiB.
+    Keys that are not there, or followed by something else or a number below 0, are left out. None: the file is damaged,
+    of torch's old format, or its pickle is larger than 64 MiB.
     """
     found = os.stat(path)
     return _pickled_facts(path, found.st_mtime_ns, found.st_size, keys)
@@ -173,8 +175,36 @@ def _pickled_facts(path: str, mtime_ns: int, size: int, keys: Tuple[str, ...]) -
         matched = re.search(_key(key) + _VALUE, pickled, re.DOTALL)
         if matched:
             digits = matched.group("one") or matched.group("two") or matched.group("four")
-            facts[key] = int.from_bytes(digits, "little") if digits else None
+            number = _integer(digits) if digits else None
+            if number is None or number >= 0:
+                facts[key] = number
     return facts
+
+
+def _integer(digits: bytes) -> int:
+    """Of its opcodes that of four bytes alone has a sign."""
+    return int.from_bytes(digits, "little", signed=len(digits) == 4)
+
+
+def numbers_in_pickle(path: str, pattern: bytes) -> List[int]:
+    """What the pattern's one group finds in the pickle of a torch.save file. Raises OSError."""
+    return [int(each) for each in re.findall(pattern, _pickle_of(path))]
+
+
+def pickled_list(path: str, key: str) -> Tuple[int, ...]:
+    """The integers in the list that follows the first mention of the key, as ``pickled_facts``; empty: there is none.
+    Raises OSError."""
+    found = os.stat(path)
+    return _pickled_list(path, found.st_mtime_ns, found.st_size, key)
+
+
+@functools.lru_cache(maxsize=256)
+def _pickled_list(path: str, mtime_ns: int, size: int, key: str) -> Tuple[int, ...]:
+    matched = re.search(_key(key) + _LIST, _pickle_of(path), re.DOTALL)
+    if not matched:
+        return ()
+    integers = re.findall(_INTEGER, matched.group("more") or matched.group("one"), re.DOTALL)
+    return tuple(_integer(each[1:]) for each in integers)
 
 
 def _pickle_of(path: str) -> bytes:

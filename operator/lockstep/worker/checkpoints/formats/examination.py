@@ -9,7 +9,7 @@ import struct
 import zlib
 from typing import Callable, Optional, Sequence, Tuple
 
-from lockstep.worker.checkpoints.formats import nemo, nvrx, orbax, ray_train
+from lockstep.worker.checkpoints.formats import deepspeed, nemo, nvrx, orbax, ray_train
 from lockstep.worker.checkpoints.formats.catalogue import AUTO, MARKERS, recognise
 from lockstep.worker.checkpoints.formats.containers import CHUNK, check_container, check_zip_checksums
 from lockstep.worker.checkpoints.formats.findings import (
@@ -204,7 +204,9 @@ def commit_mark(path: str) -> Optional[Tuple[int, int]]:
         elif marker:
             found = [os.stat(entry.at(marker)), *(os.stat(each.path) for each in held)]
         else:
-            found = [os.stat(each.at(name)) for each in held for name in each.files]
+            found = [
+                os.stat(each.at(name)) for each in held for name in [*each.files, *deepspeed.offloaded_files(each)]
+            ]
             if not found and ray_train.is_ray_train(entry):  # all of it is deeper; what names it has committed it
                 found = [os.stat(each.path) for each in held]
         if found:

@@ -5,7 +5,8 @@ node are one checkpoint here, called ``<root>/[<session>/]iter_<step>`` although
 name on every node, so that what the nodes hold of a step can be put together.
 
 How many processes a node has is told by their directories, which all of them make before the first save, when they look
-for the newest step.
+for the newest step. Those of its next rank make theirs there too, where they look for what to resume from, and save
+nothing in them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from lockstep.worker.checkpoints.formats.findings import (
     Reading,
     list_entry,
 )
+from lockstep.worker.settings import PROCESSES_PER_NODE
 
 NVRX_LOCAL = "NVRxLocal"
 _FILE = re.compile(r"^iter_(\d{7,})_(\d+)_local(\.dirty)?\.pt$")
@@ -87,13 +89,31 @@ def read_local(entry: CheckpointEntry) -> Reading:
         found = os.stat(path)
         newest, size = max(newest, found.st_mtime), size + found.st_size
         whole[name] = int(matched.group(2))
-    owners = _node_ranks(set(whole.values()), sum(map(str.isdecimal, list_entry(entry.base).directories)))
+    owners = _node_ranks(set(whole.values()), _processes(list_entry(entry.base)))
     if not owners:
         held = f"holds the shards of processes {sorted(set(whole.values()))[:8]} only"
         raise InvalidError(faults[0] if faults else held if whole else "there is no file of this step")
     reason = faults[0] if faults else ""
     finding = Finding(VALID, reason, NVRX_LOCAL, bytes=size, committed_at=newest, owners=owners)
     return finding, [ListedFile(name, container=ZIP) for name in sorted(whole)]
+
+
+def _processes(parent: CheckpointEntry) -> int:
+    """Of the node when it saved. As many as the launcher starts, or else as few directories allow no more of: of a node
+    that has not come to save in all of them a part would look whole."""
+    made = {int(name) for name in parent.directories if name.isdecimal()}
+    saved = {int(name) for name in parent.directories if name.isdecimal() and parent.below(name).files}
+
+    def is_of_one_node(count: int) -> bool:
+        return len({rank // count for rank in saved}) == 1
+
+    known = PROCESSES_PER_NODE
+    if known and is_of_one_node(known):
+        first = min(saved) // known * known
+        if made.issuperset(range(first, first + known)):
+            return known
+    whole = (count for count in range(len(made), 0, -1) if len({rank // count for rank in made}) * count == len(made))
+    return next(filter(is_of_one_node, whole), len(made))
 
 
 def _node_ranks(owners: Set[int], processes: int) -> Tuple[int, ...]:

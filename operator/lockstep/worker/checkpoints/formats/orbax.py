@@ -51,7 +51,7 @@ def read_orbax(entry: CheckpointEntry) -> Reading:
         raise InvalidError("it was never committed: it has Orbax's temporary name")
     metadata = read_json(entry.at(STEP_METADATA)) if STEP_METADATA in entry.files else {}
     stated = bool(metadata.get("commit_timestamp_nsecs"))
-    if COMMITTED not in entry.files and metadata and not stated:
+    if COMMITTED not in entry.files and STEP_METADATA in entry.files and not stated:
         raise InvalidError(f"it was never committed: {STEP_METADATA} has no time of commit and there is no {COMMITTED}")
     items = metadata.get("item_handlers")
     expected = sorted(items) if isinstance(items, dict) else []
