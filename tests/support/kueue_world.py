@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lockstep.api.base.changes import changed
+from lockstep.api.base.times import to_rfc3339
 from lockstep.api.recovery_status import ExcludedNode
 from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model.kueue import api_names
@@ -136,6 +137,8 @@ class KueueWorld(World):
     def kueue_acts(self) -> None:
         """One cycle of Kueue's."""
         if self.presence is Presence.PRESENT:
+            self.double.closed = {name for name, view in self.nodes.items() if view.unschedulable or not view.ready}
+            self.double.busy = {pod.node for pod in self.pods.values() if not pod.is_terminal}
             for changed in self.double.decide(self.workloads.values(), self.now):
                 self.workloads[changed["metadata"]["name"]] = changed
                 self._bump(changed)
@@ -177,7 +180,7 @@ class KueueWorld(World):
             if known is None and not self.refusal:
                 self.version += 1
                 body: Json = deepcopy(dict(write.body))
-                body["metadata"] |= {"uid": f"workload-{self.version}", "creationTimestamp": "2026-01-01T00:00:00Z"}
+                body["metadata"] |= {"uid": f"workload-{self.version}", "creationTimestamp": to_rfc3339(self.now)}
                 body["status"] = {}
                 check(None, body)
                 self.workloads[write.name] = body
