@@ -119,7 +119,8 @@ class Given:
             )
         unfit = wanted & ~candidates.able
         if unfit:
-            why = summary(candidates.refused(cluster.booked, cluster.ending), candidates.names)
+            refused = candidates.refused(cluster.booked, cluster.ending)
+            why = summary(((refusal, nodes & wanted) for refusal, nodes in refused), candidates.names)
             raise NotGivenError(f"not all of the nodes that Kueue names can be used: {why}")
         return tuple(nodes)
 

@@ -32,6 +32,9 @@ from lockstep.core.run.stopping import begin_stop, stop_after_save
 
 LOST_AFTER = 60.0
 """Seconds for which a reservation is missing before the gang leaves: whoever removes Kueue removes Workloads first."""
+ASKS_ANEW_AFTER = 60.0
+"""Seconds that a Workload is kept at least though Kueue names a node that only we refuse: one that comes and goes does
+not make the run ask time and again."""
 _AT_WORK = (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING)
 
 
@@ -114,12 +117,18 @@ def _follow_workload(plan: PlanBuilder, workload: WorkloadView) -> WorkloadWrite
     if workload.is_evicted and workload.is_reserved:
         return workload_status.released(workload, now)
     ask = _wanted(plan)
-    if ask is None or is_as_asked(workload, ask):
+    if ask is None:
         return None
     if workload.is_reserved:
-        if does_for(workload, ask):
-            return None  # a node that may be had again is no reason to give up a place
-        return _deleted(plan, workload, "the run asks for something else now")
+        if not does_for(workload, ask):
+            return _deleted(plan, workload, "the run asks for something else now")
+        if _names_avoided(plan, workload, ask) and plan.reached(workload.created_at + ASKS_ANEW_AFTER):
+            return _deleted(plan, workload, "it names nodes that the run cannot have now")
+        return None  # a node that may be had again is no reason to give up a place
+    if workload.avoided or ask.avoided:
+        plan.wake(plan.now + ASKS_ANEW_AFTER)  # nobody tells a waiting run of nodes
+    if is_as_asked(workload, ask):
+        return None
     # A merge patch keeps what it does not name: a class that the run had, and has no more, is taken away by null.
     spec = {"priorityClassRef": None, **ask.spec}
     body: Mapping[str, Any] = {"metadata": {"annotations": ask.annotations}, "spec": spec}
@@ -255,6 +264,13 @@ def swapped_out(state: RunState) -> Set[str]:
         return frozenset()
     named = _named(state, topology)
     return held - named if named - held else frozenset()
+
+
+def _names_avoided(state: RunState, workload: WorkloadView, ask: Ask) -> bool:
+    """Kueue has named nodes that the run avoids now, and that its Workload did not leave out."""
+    topology = workload.admission.topology if workload.admission is not None else None
+    late = ask.avoided - workload.avoided
+    return bool(late) and topology is not None and topology.names_hosts and not late.isdisjoint(_named(state, topology))
 
 
 def _named(state: RunState, topology: TopologyAssignment) -> Set[str]:
