@@ -115,6 +115,19 @@ def test_in_a_rack_that_kueue_names_a_bad_node_is_told_and_a_cordon_has_kueue_co
     assert phase(world) is Phase.RUNNING, reason(world)
 
 
+@pytest.mark.parametrize("how", ["drain", "taint"])
+def test_a_gang_that_leaves_a_node_which_kueue_keeps_asks_without_it_after_a_minute(how: str) -> None:
+    world = kueue_world(6, levels=(RACK, HOSTNAME))
+    world.queue_up(podTemplate=TOLERATES)
+    world.train("run", 10)
+    left = nodes(world)[1]
+    spoil(world, left, how)
+    world.pass_time(120, 5)
+    assert phase(world) is Phase.RUNNING, reason(world)
+    assert left not in nodes(world)
+    assert world.status("run").kueue.workload_uid == world.workload()["metadata"]["uid"]  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("how", ["migrate", "drain"])
 def test_a_gang_that_leaves_a_cordoned_node_keeps_its_reservation(how: str) -> None:
     world = kueue_world(6, levels=(RACK, HOSTNAME))

@@ -26,6 +26,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ConditionReason, ConditionType, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.test_only import is_test_only
+from lockstep.core.placement.node_conditions import is_refused_by_us_alone
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.requirement import avoided_nodes
 from lockstep.core.run.stopping import begin_stop, stop_after_save
@@ -33,8 +34,8 @@ from lockstep.core.run.stopping import begin_stop, stop_after_save
 LOST_AFTER = 60.0
 """Seconds for which a reservation is missing before the gang leaves: whoever removes Kueue removes Workloads first."""
 ASKS_ANEW_AFTER = 60.0
-"""Seconds that a Workload is kept at least though Kueue names a node that only we refuse: one that comes and goes does
-not make the run ask time and again."""
+"""Seconds that a Workload is kept, and a slot left vacant, for a node that Kueue names and only we refuse: some are
+mended, some Kueue replaces, and a node that comes and goes does not make the run ask time and again."""
 _AT_WORK = (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING)
 
 
@@ -243,14 +244,22 @@ def _ask_without_node(plan: PlanBuilder, workload: WorkloadView) -> bool:
     if not lacking or workload.unhealthy_nodes or topology is None or not topology.names_hosts:
         return False
     left = _named(plan, topology) - set(plan.status.assignment.nodes)
-    bad = {entry.node for entry in avoided_nodes(plan.status.recovery.excluded_nodes, plan.now)}
-    if not left or not left <= bad:
+    kept_off = {entry.node for entry in avoided_nodes(plan.status.recovery.excluded_nodes, plan.now)}
+    if not left or not left <= kept_off | _refused_by_us_alone(plan, left):
         return False
+    vacant_since = plan.status.assignment.vacant_since
+    if not left <= kept_off and vacant_since is not None and not plan.reached(vacant_since + ASKS_ANEW_AFTER):
+        return False  # one that is cordoned besides, as most are, Kueue replaces in a moment
     named = ", ".join(sorted(left)[:3])
     begin_stop(
         plan, StopReason.NODES_LOST, f"Kueue has nothing in place of {named}, which the run keeps off; it asks without"
     )
     return True
+
+
+def _refused_by_us_alone(state: RunState, names: Set[str]) -> Set[str]:
+    nodes, taints = state.snapshot.nodes, state.tunables.drain_taints
+    return {name for name in names if name in nodes and is_refused_by_us_alone(nodes[name], taints)}
 
 
 def swapped_out(state: RunState) -> Set[str]:
