@@ -11,7 +11,7 @@ from typing import Any
 
 from lockstep.core.kueue import workload_status
 from lockstep.core.kueue.choice import choice_of, workload_name
-from lockstep.core.kueue.kueue_record import record_choice
+from lockstep.core.kueue.kueue_record import record_choice, workload_rested_on
 from lockstep.core.kueue.pod_marks import marked, updates_of
 from lockstep.core.kueue.workload_request import Ask, ask_of, does_for, is_as_asked, workload_body
 from lockstep.core.model import assignment as slots
@@ -264,8 +264,8 @@ def _refused_by_us_alone(state: RunState, names: Set[str]) -> Set[str]:
 
 def swapped_out(state: RunState) -> Set[str]:
     """Nodes of the gang in whose place Kueue has put others: it gives them to somebody else from then on."""
-    kueue, workload = state.status.kueue, _own_workload(state)
-    if kueue is None or workload is None or workload.uid != kueue.workload_uid or workload.unhealthy_nodes:
+    workload = workload_rested_on(state.run, state.status, state.snapshot.kueue)
+    if workload is None or workload.unhealthy_nodes:
         return frozenset()
     held = {node for node in state.status.assignment.nodes if node}
     topology = workload.admission.topology if workload.admission is not None else None
