@@ -40,6 +40,23 @@ def test_a_gang_whose_status_was_lost_keeps_its_reservation() -> None:
     assert world.status("run").attempt == 1
 
 
+@pytest.mark.parametrize("why", ["Preempted", "PodsReadyTimeout", "Deactivated"])
+def test_a_gang_whose_status_was_lost_before_an_eviction_was_seen_leaves_for_it_all_the_same(why: str) -> None:
+    world = running(levels=(RACK, HOSTNAME))
+    world.train("run", 10)
+    world.pool.pods = 0  # not admitted again
+    world.freeze()
+    if why == "Deactivated":
+        world.activate(False)
+    else:
+        world.evict(why)
+    world.wipe_status("run")
+    world.stale = None
+    world.pass_time(400, 10)
+    assert (phase(world), nodes(world)) == (Phase.PENDING, ())
+    assert world.told("QuotaReserved")[0] == "False"
+
+
 @pytest.mark.parametrize(("gpus", "count"), [("1", 2), ("8", 1)])
 def test_a_workload_that_somebody_makes_ask_for_less_is_mended(gpus: str, count: int) -> None:
     world = kueue_world(pods=1)

@@ -137,13 +137,14 @@ def _follow_workload(plan: PlanBuilder, workload: WorkloadView) -> WorkloadWrite
 
 
 def _adopt(plan: PlanBuilder, workload: WorkloadView) -> None:
-    """A gang whose status was lost and rebuilt from its pods: it still rests on the reservation that is there.
+    """A gang whose status was lost and rebuilt from its pods: it still rests on the reservation that is there, also
+    where that is wanted back by now.
 
     One that was handed to our own admission meanwhile does not, and its Workload may go with its next wait.
     """
     snapshot = plan.snapshot
     choice = choice_of(plan.run, snapshot.queue)
-    if choice is None or not workload.is_admitted or plan.run.spec is None:
+    if choice is None or workload.admission is None or plan.run.spec is None:
         return
     plan.status = record_choice(plan.status, choice.queue, choice.by)
     ask = ask_of(plan.view, snapshot.queue, snapshot.kueue, snapshot.nodes, plan.tunables, plan.now)
