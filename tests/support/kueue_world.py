@@ -89,11 +89,11 @@ class KueueWorld(World):
         self.stripped.add(workload_name(self.runs[run]))
         self._bump(self.workload(run))
 
-    def exclude_node(self, run: str, node: str, seconds: float) -> None:
-        """What recovery remembers of an earlier attempt."""
-        view = self.runs[run]
-        entry = ExcludedNode(node=node, reason="Xid 79", since=int(self.now), until=int(self.now + seconds))
-        recovery = changed(view.status.recovery, excluded_nodes=(entry,))
+    def exclude_nodes(self, run: str, *nodes: str, seconds: float = 0) -> None:
+        """All that recovery remembers of nodes that failed in earlier attempts."""
+        view, since, until = self.runs[run], int(self.now), int(self.now + seconds)
+        entries = tuple(ExcludedNode(node=node, reason="Xid 79", since=since, until=until) for node in nodes)
+        recovery = changed(view.status.recovery, excluded_nodes=entries)
         self._store(replace(view, status=changed(view.status, recovery=recovery)))
 
     def freeze(self) -> None:

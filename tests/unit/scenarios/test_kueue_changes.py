@@ -97,7 +97,7 @@ def test_a_waiting_run_that_changes_keeps_its_workload() -> None:
 def test_a_node_that_may_be_had_again_costs_a_waiting_run_no_reservation(is_reserved: bool) -> None:
     world = kueue_world(pods=2 if is_reserved else 1)
     world.submit()
-    world.exclude_node("run", "n0", seconds=100)
+    world.exclude_nodes("run", "n0", seconds=100)
     World.settle(world)  # all but Kueue
     first = world.workload()["metadata"]["uid"]
     assert world.workload()["metadata"]["annotations"]["lockstep.dev/avoided"] == "n0"

@@ -108,7 +108,8 @@ def test_in_a_rack_that_kueue_names_a_bad_node_is_told_and_a_cordon_has_kueue_co
     spoil(world, "n0")
     world.queue_up()
     assert reason(world)[0] == "KueueAssignment"
-    assert "XidCriticalError" in reason(world)[1]
+    assert "1 with the condition XidCriticalError (n0: Xid 79)" in reason(world)[1]
+    assert reason(world)[1].endswith("; Kueue counts every node there that is not cordoned")
     world.evict("PodsReadyTimeout")
     world.cordon("n0")
     world.pass_time(60, 5)

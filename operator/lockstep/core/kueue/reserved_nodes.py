@@ -147,7 +147,10 @@ class Given:
             if count <= here:
                 continue
             requirement = replace(self.requirement, labels=(*self.requirement.labels, *labels))
-            found += self._placed(cluster, requirement, count - here, kind).nodes
+            try:
+                found += self._placed(cluster, requirement, count - here, kind).nodes
+            except NotGivenError as problem:
+                raise NotGivenError(f"{problem}; Kueue counts every node there that is not cordoned") from problem
         return tuple(found)
 
     def _lies_in(self, node: str, labels: Iterable[tuple[str, str]]) -> bool:
