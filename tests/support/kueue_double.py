@@ -5,8 +5,8 @@ is tested with both (`tests/support/kueue_at_work.py`) holds it to the real one.
 ClusterQueue, and places by host name or by rack.
 
 What it does not do: resources other than pods, cohorts, fair sharing, partial admission, admission checks that decide
-by themselves (tests set them), node selectors and affinity other than NotIn of host names, MultiKueue, the pod webhook,
-requeueing by back-off (tests turn ``requeue`` on), and counting pods that are not its own.
+by themselves (tests set them), node selectors and affinity other than In and NotIn of host names, taints, MultiKueue,
+the pod webhook, requeueing by back-off (tests turn ``requeue`` on), and counting pods that are not its own.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,12 +42,16 @@ class Pool:
 
 @dataclass
 class KueueDouble:
-    """``queues``: pools by namespace and name of the LocalQueue. ``nodes``: labels by host name."""
+    """``queues``: pools by namespace and name of the LocalQueue. ``nodes``: labels by host name. ``closed``: hosts that
+    are cordoned or not Ready, which it names no more; it names others in their place once they have no pods
+    (``busy``)."""
 
     queues: dict[Key, Pool]
     nodes: dict[str, Mapping[str, str]] = field(default_factory=dict)
     requeue: bool = True
     unhealthy: set[str] = field(default_factory=set)
+    closed: set[str] = field(default_factory=set)
+    busy: set[str] = field(default_factory=set)
 
     def decide(self, workloads: Iterable[Json], now: float) -> Iterable[Json]:
         """One cycle over all Workloads: those whose status changes, as they are to be."""
@@ -112,7 +116,8 @@ class KueueDouble:
         """One failed node is replaced in place; without a spare, and with a second one, the Workload is evicted."""
         hosts = assigned_hosts(workload)
         named = {each["name"] for each in workload["status"].get("unhealthyNodes", ())}
-        bad = [host for host in hosts if host in self.unhealthy or host in named]
+        failed = self.unhealthy | named | (self.closed - self.busy)
+        bad = [host for host in hosts if host in failed]
         if not bad:
             workload["status"].pop("unhealthyNodes", None)
             return
@@ -192,18 +197,13 @@ class KueueDouble:
         return [
             host
             for host, has in sorted(self.nodes.items())
-            if host not in taken and host not in self.unhealthy and all(has.get(k) == v for k, v in labels.items())
+            if host not in taken | self.unhealthy | self.closed and all(has.get(k) == v for k, v in labels.items())
         ]
 
     def _place(self, pod_set: Json, pool: Pool, holders: Iterable[Json]) -> Json | None:
-        barred = {
-            value
-            for term in _terms(pod_set)
-            for line in term.get("matchExpressions", ())
-            if line["key"] == HOSTNAME and line["operator"] == "NotIn"
-            for value in line["values"]
-        }
-        free = [host for host in self._free(pool, holders) if host not in barred]
+        free = self._free(pool, holders)
+        if pool.levels[-1] == HOSTNAME:  # a wider domain is no node, whose labels could be looked at
+            free = [host for host in free if _admits(pod_set, host)]
         count, required = pod_set["count"], pod_set.get("topologyRequest", {}).get("required")
         if required:
             by_domain = groupby(sorted(free, key=lambda h: self.nodes[h][required]), lambda h: self.nodes[h][required])
@@ -322,6 +322,11 @@ def _is_queued(workload: Json) -> bool:
 def _queued_since(workload: Json) -> str:
     evicted = condition(workload, "Evicted")
     return str((evicted or {}).get("lastTransitionTime") or workload["metadata"].get("creationTimestamp", ""))
+
+
+def _admits(pod_set: Json, host: str) -> bool:
+    lines = [line for term in _terms(pod_set) for line in term.get("matchExpressions", ()) if line["key"] == HOSTNAME]
+    return all((host in line["values"]) == (line["operator"] == "In") for line in lines)
 
 
 def _terms(pod_set: Json) -> list[Json]:

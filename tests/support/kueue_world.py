@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lockstep.api.base.changes import changed
+from lockstep.api.base.times import to_rfc3339
 from lockstep.api.recovery_status import ExcludedNode
 from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model.kueue import api_names
@@ -88,11 +89,11 @@ class KueueWorld(World):
         self.stripped.add(workload_name(self.runs[run]))
         self._bump(self.workload(run))
 
-    def exclude_node(self, run: str, node: str, seconds: float) -> None:
-        """What recovery remembers of an earlier attempt."""
-        view = self.runs[run]
-        entry = ExcludedNode(node=node, reason="Xid 79", since=int(self.now), until=int(self.now + seconds))
-        recovery = changed(view.status.recovery, excluded_nodes=(entry,))
+    def exclude_nodes(self, run: str, *nodes: str, seconds: float = 0) -> None:
+        """All that recovery remembers of nodes that failed in earlier attempts."""
+        view, since, until = self.runs[run], int(self.now), int(self.now + seconds)
+        entries = tuple(ExcludedNode(node=node, reason="Xid 79", since=since, until=until) for node in nodes)
+        recovery = changed(view.status.recovery, excluded_nodes=entries)
         self._store(replace(view, status=changed(view.status, recovery=recovery)))
 
     def freeze(self) -> None:
@@ -136,6 +137,8 @@ class KueueWorld(World):
     def kueue_acts(self) -> None:
         """One cycle of Kueue's."""
         if self.presence is Presence.PRESENT:
+            self.double.closed = {name for name, view in self.nodes.items() if view.unschedulable or not view.ready}
+            self.double.busy = {pod.node for pod in self.pods.values() if not pod.is_terminal}
             for changed in self.double.decide(self.workloads.values(), self.now):
                 self.workloads[changed["metadata"]["name"]] = changed
                 self._bump(changed)
@@ -177,7 +180,7 @@ class KueueWorld(World):
             if known is None and not self.refusal:
                 self.version += 1
                 body: Json = deepcopy(dict(write.body))
-                body["metadata"] |= {"uid": f"workload-{self.version}", "creationTimestamp": "2026-01-01T00:00:00Z"}
+                body["metadata"] |= {"uid": f"workload-{self.version}", "creationTimestamp": to_rfc3339(self.now)}
                 body["status"] = {}
                 check(None, body)
                 self.workloads[write.name] = body

@@ -40,6 +40,23 @@ def test_a_gang_whose_status_was_lost_keeps_its_reservation() -> None:
     assert world.status("run").attempt == 1
 
 
+@pytest.mark.parametrize("why", ["Preempted", "PodsReadyTimeout", "Deactivated"])
+def test_a_gang_whose_status_was_lost_before_an_eviction_was_seen_leaves_for_it_all_the_same(why: str) -> None:
+    world = running(levels=(RACK, HOSTNAME))
+    world.train("run", 10)
+    world.pool.pods = 0  # not admitted again
+    world.freeze()
+    if why == "Deactivated":
+        world.activate(False)
+    else:
+        world.evict(why)
+    world.wipe_status("run")
+    world.stale = None
+    world.pass_time(400, 10)
+    assert (phase(world), nodes(world)) == (Phase.PENDING, ())
+    assert world.told("QuotaReserved")[0] == "False"
+
+
 @pytest.mark.parametrize(("gpus", "count"), [("1", 2), ("8", 1)])
 def test_a_workload_that_somebody_makes_ask_for_less_is_mended(gpus: str, count: int) -> None:
     world = kueue_world(pods=1)
@@ -80,7 +97,7 @@ def test_a_waiting_run_that_changes_keeps_its_workload() -> None:
 def test_a_node_that_may_be_had_again_costs_a_waiting_run_no_reservation(is_reserved: bool) -> None:
     world = kueue_world(pods=2 if is_reserved else 1)
     world.submit()
-    world.exclude_node("run", "n0", seconds=100)
+    world.exclude_nodes("run", "n0", seconds=100)
     World.settle(world)  # all but Kueue
     first = world.workload()["metadata"]["uid"]
     assert world.workload()["metadata"]["annotations"]["lockstep.dev/avoided"] == "n0"

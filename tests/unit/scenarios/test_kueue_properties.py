@@ -1,6 +1,8 @@
 """Whatever happens to a run that Kueue admits: its quota is not given back while it runs, nodes are nobody else's, and
 once everything is well again, it trains or has ended."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +27,9 @@ EVENTS = (
     "resize",
     "fail a process",
     "lose a node",
+    "drain a node",
+    "cordon a node",
+    "spoil a node",
     "crash",
     "lag",
     "catch up",
@@ -56,6 +61,13 @@ def _happen(world: KueueWorld, event: str) -> None:
     elif event == "lose a node" and nodes and not world.silent_nodes:
         world.fail_node(nodes[0])
         world.double.unhealthy.add(nodes[0])
+    elif event.endswith("a node") and nodes:
+        last = world.nodes[nodes[-1]]
+        world.nodes[last.name] = {
+            "drain a node": replace(last, drain="new firmware"),
+            "cordon a node": replace(last, unschedulable=True),
+            "spoil a node": replace(last, conditions={"XidCriticalError": "Xid 79"}),
+        }.get(event, last)
     elif event == "crash":
         world.crash()
     elif event == "lag" and here:
@@ -93,6 +105,9 @@ def test_whatever_happens_it_trains_in_the_end_and_gave_nothing_back_too_early(
         _happen(world, event)
         _is_sound(world)
     world.presence, world.stale = Presence.PRESENT, None
+    for name, node in world.nodes.items():
+        world.nodes[name] = replace(node, drain="", unschedulable=False, conditions={})
+    world.exclude_nodes("run")  # not for a day: in a rack Kueue counts on them all the while
     view = world.runs["run"]
     assert view.spec is not None
     if view.spec.suspend:

@@ -97,7 +97,7 @@ def test_the_first_window_after_which_its_nodes_are_free_for_long_enough_is_name
 
 def test_nodes_that_it_cannot_have_anyhow_are_told_before_a_window() -> None:
     world = world_with(window(), **HOSTS)
-    world.cordon("n0")
+    world.nodes["n0"] = replace(world.nodes["n0"], allocatable={})
     world.queue_up()
     assert world.status("run").queue.reason == "KueueAssignment"
 

@@ -18,7 +18,7 @@ from lockstep.core.admission.engine_adapter import lengths_of
 from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.admission.refill import closing_for, fill, may_not_replace
 from lockstep.core.kueue.choice import Choice, choice_of, workload_name
-from lockstep.core.kueue.kueue_record import forget_kueue, record_choice
+from lockstep.core.kueue.kueue_record import forget_kueue, record_choice, workload_rested_on
 from lockstep.core.kueue.pod_marks import marked, updates_of
 from lockstep.core.kueue.reserved_nodes import Given, NotGivenError, NotNamedYetError, given
 from lockstep.core.kueue.workload_request import Ask, ask_of, does_for
@@ -154,7 +154,7 @@ class KueueAdmission:
         if why_not is not None:
             entry.reason = why_not
             return
-        workload = self._workload(entry)
+        workload = workload_rested_on(entry.run, entry.status, self._kueue)
         if not self._kueue.is_present or workload is None or not workload.is_admitted:
             entry.reason = PendingReason(
                 WaitReason.WAITING_FOR_KUEUE, "the reservation that a lost node is to be replaced in is not there"
@@ -304,11 +304,6 @@ class KueueAdmission:
         if found is None or found.owner_uid != entry.run.uid or not self._kueue.is_present:
             return False
         return found.is_reserved and not (found.is_finished or found.deleting)
-
-    def _workload(self, entry: Entry) -> WorkloadView | None:
-        kueue = entry.status.kueue
-        found = self._kueue.workloads.get((entry.run.namespace, workload_name(entry.run)))
-        return found if found is not None and kueue is not None and found.uid == kueue.workload_uid else None
 
     def _holders(self, nodes: tuple[str, ...]) -> Iterator[str]:
         """UIDs of the runs that hold any of ``nodes``."""

@@ -5,8 +5,11 @@ from collections.abc import Mapping
 from lockstep.api.base.changes import changed
 from lockstep.api.kueue_status import ChosenBy, KueueStatus, KueueToleration
 from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model.kueue import api_names
+from lockstep.core.model.kueue.installation import Kueue
 from lockstep.core.model.kueue.workload import PodSetUpdate, WorkloadView
+from lockstep.core.model.snapshot import RunView
 from lockstep.core.pods.pod_template import tolerations
 
 
@@ -38,6 +41,12 @@ def record_reservation(
         annotations={**update.annotations, **placed, api_names.ANNOTATION_WORKLOAD: workload.name},
     )
     return changed(status, kueue=rests)
+
+
+def workload_rested_on(run: RunView, status: TrainingRunStatus, kueue: Kueue) -> WorkloadView | None:
+    """The Workload whose reservation gave the run its nodes, where it is seen."""
+    found = kueue.workloads.get((run.namespace, workload_name(run)))
+    return found if found is not None and status.kueue is not None and found.uid == status.kueue.workload_uid else None
 
 
 def give_up_reservation(status: TrainingRunStatus) -> TrainingRunStatus:

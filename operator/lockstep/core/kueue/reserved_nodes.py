@@ -119,7 +119,8 @@ class Given:
             )
         unfit = wanted & ~candidates.able
         if unfit:
-            why = summary(candidates.refused(cluster.booked, cluster.ending), candidates.names)
+            refused = candidates.refused(cluster.booked, cluster.ending)
+            why = summary(((refusal, nodes & wanted) for refusal, nodes in refused), candidates.names)
             raise NotGivenError(f"not all of the nodes that Kueue names can be used: {why}")
         return tuple(nodes)
 
@@ -146,7 +147,10 @@ class Given:
             if count <= here:
                 continue
             requirement = replace(self.requirement, labels=(*self.requirement.labels, *labels))
-            found += self._placed(cluster, requirement, count - here, kind).nodes
+            try:
+                found += self._placed(cluster, requirement, count - here, kind).nodes
+            except NotGivenError as problem:
+                raise NotGivenError(f"{problem}; Kueue counts every node there that is not cordoned") from problem
         return tuple(found)
 
     def _lies_in(self, node: str, labels: Iterable[tuple[str, str]]) -> bool:

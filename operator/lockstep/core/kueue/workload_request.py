@@ -16,16 +16,20 @@ from lockstep.core.model.kueue.workload import ANNOTATION_ASKED, ANNOTATION_AVOI
 from lockstep.core.model.quantities import CPU, MEMORY, amounts
 from lockstep.core.model.snapshot import NodeView, QueueView, RunView
 from lockstep.core.model.tunables import Tunables
+from lockstep.core.placement.node_conditions import is_refused_by_us_alone
 from lockstep.core.pods import gang, pod_template
 from lockstep.core.pods.requirement import avoided_nodes
 
 _OPEN_BY_DEFAULT = (CPU, MEMORY)
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_MOST_UNFIT = 1000
+"""Nodes that no gang can have and a Workload leaves out, at most: it is one object, and has to stay small enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The spec of the Workload, a digest of it, and the nodes that it leaves out because recovery avoids them.
+    """The spec of the Workload, a digest of it, and the nodes that it leaves out: because recovery avoids them, or as
+    Kueue would name them, and no gang can have them.
 
     Those are not in the digest: they are avoided for a time, and what leaves out more than it has to still serves.
     """
@@ -44,7 +48,12 @@ def ask_of(
     run: RunView, queue: QueueView | None, kueue: Kueue, nodes: Mapping[str, NodeView], tunables: Tunables, now: float
 ) -> Ask:
     """What ``run``, whose ``status.kueue`` names its LocalQueue, asks for at ``now``."""
+    assert run.status.kueue is not None
     avoided = frozenset(entry.node for entry in avoided_nodes(run.status.recovery.excluded_nodes, now))
+    if api_names.HOSTNAME_LEVEL in kueue.levels_of(run.namespace, run.status.kueue.queue):
+        taints = tunables.drain_taints
+        unfit = (name for name, node in nodes.items() if is_refused_by_us_alone(node, taints))
+        avoided |= frozenset(sorted(unfit)[:_MOST_UNFIT])
     spec = _spec(run, queue, kueue, nodes, tunables, frozenset())
     digest = sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
     return Ask(_spec(run, queue, kueue, nodes, tunables, avoided) if avoided else spec, digest, avoided)
@@ -80,12 +89,11 @@ def is_as_asked(workload: WorkloadView, ask: Ask) -> bool:
 def does_for(workload: WorkloadView, ask: Ask) -> bool:
     """What is reserved for the Workload serves the run: by its digest, and where it counts by what it says itself.
 
-    Whoever may edit Workloads could otherwise have less reserved than the run uses.
+    Whoever may edit Workloads could otherwise have less reserved than the run uses. Whether the nodes can be had is
+    seen when they are taken.
     """
     (pod_set,) = ask.spec["podSets"]
     if (workload.asked, workload.queue, workload.pods) != (ask.digest, ask.spec["queueName"], pod_set["count"]):
-        return False
-    if not workload.avoided >= ask.avoided:
         return False
     wanted = {each["name"]: each["resources"].get("requests", {}) for each in pod_set["template"]["spec"]["containers"]}
     try:
@@ -232,7 +240,8 @@ def _hosts(run: RunView, nodes: Mapping[str, NodeView], avoided: frozenset[str])
 
     wanted, placement = set(run.spec.placement.nodes), run.spec.placement
     excluded = set(placement.exclude_nodes) | avoided
+    left = wanted - excluded
     if wanted:
-        yield {"key": api_names.HOSTNAME_LEVEL, "operator": "In", "values": labels(wanted - excluded or wanted)}
-    elif excluded:
+        yield {"key": api_names.HOSTNAME_LEVEL, "operator": "In", "values": labels(left or wanted)}
+    if excluded and not left:  # where that is all of those wanted, nothing is reserved meanwhile
         yield {"key": api_names.HOSTNAME_LEVEL, "operator": "NotIn", "values": labels(excluded)}

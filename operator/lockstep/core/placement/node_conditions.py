@@ -1,4 +1,6 @@
-"""Conditions of a node on which nothing can train."""
+"""Conditions of a node on which nothing can train, and other marks by which gangs alone go."""
+
+from collections.abc import Collection
 
 from lockstep.core.model.snapshot import NodeView
 
@@ -17,3 +19,11 @@ HARDWARE_CONDITIONS = frozenset(
 def bad_conditions(node: NodeView) -> tuple[str, ...]:
     """Conditions of the node that explain a failure there, in the order of their names."""
     return tuple(sorted(name for name in node.conditions if name in HARDWARE_CONDITIONS))
+
+
+def is_refused_by_us_alone(node: NodeView, drain_taints: Collection[str]) -> bool:
+    """No gang gets the node, by what nobody else who places pods goes by: its conditions, or that gangs are to leave
+    it."""
+    if node.drain or any(taint.key in drain_taints for taint in node.taints):
+        return True
+    return bool(node.conditions and bad_conditions(node))

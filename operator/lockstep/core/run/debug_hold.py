@@ -3,13 +3,15 @@
 Nothing more is decided for the run; its workers stay as they are, without a program, and its nodes stay booked by its
 pods: for no longer than the operator's settings, the time limit and the budget allow. They count as the run's own all
 the while (``core/model/kept_nodes.py``). A person may end it early by annotation, by cancelling the run, or
-by deleting it; an administrator by draining its queue, or a node of it.
+by deleting it; an administrator by draining its queue, or a node of it; Kueue, where it admitted the run, by evicting
+it.
 """
 
 from lockstep.api.base import names
 from lockstep.api.base.durations import format_duration, parse_duration
 from lockstep.core.accounting.account import over_budget
 from lockstep.core.failures.recovery_record import record_debug_hold
+from lockstep.core.kueue.kueue_record import workload_rested_on
 from lockstep.core.model.conditions import find
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason
@@ -46,7 +48,9 @@ def _is_released(state: RunState) -> bool:
     queue = state.snapshot.queue
     asked = bool(state.run.annotations.get(names.ANNOTATION_DEBUG_RELEASE))
     drained = queue is not None and queue.spec.stop_policy == "HoldAndDrain"
-    return asked or drained or (state.run.spec is not None and (state.spec.cancel or over_budget(state)))
+    workload = workload_rested_on(state.run, state.status, state.snapshot.kueue)
+    wanted_back = workload is not None and (workload.is_evicted or not workload.active)
+    return asked or drained or wanted_back or (state.run.spec is not None and (state.spec.cancel or over_budget(state)))
 
 
 def _bounds(state: RunState, since: float) -> list[tuple[float, str]]:

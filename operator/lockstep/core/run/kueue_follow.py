@@ -11,7 +11,7 @@ from typing import Any
 
 from lockstep.core.kueue import workload_status
 from lockstep.core.kueue.choice import choice_of, workload_name
-from lockstep.core.kueue.kueue_record import record_choice
+from lockstep.core.kueue.kueue_record import record_choice, workload_rested_on
 from lockstep.core.kueue.pod_marks import marked, updates_of
 from lockstep.core.kueue.workload_request import Ask, ask_of, does_for, is_as_asked, workload_body
 from lockstep.core.model import assignment as slots
@@ -26,12 +26,16 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ConditionReason, ConditionType, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.test_only import is_test_only
+from lockstep.core.placement.node_conditions import is_refused_by_us_alone
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.requirement import avoided_nodes
 from lockstep.core.run.stopping import begin_stop, stop_after_save
 
 LOST_AFTER = 60.0
 """Seconds for which a reservation is missing before the gang leaves: whoever removes Kueue removes Workloads first."""
+ASKS_ANEW_AFTER = 60.0
+"""Seconds that a Workload is kept, and a slot left vacant, for a node that Kueue names and only we refuse: some are
+mended, some Kueue replaces, and a node that comes and goes does not make the run ask time and again."""
 _AT_WORK = (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING)
 
 
@@ -114,12 +118,18 @@ def _follow_workload(plan: PlanBuilder, workload: WorkloadView) -> WorkloadWrite
     if workload.is_evicted and workload.is_reserved:
         return workload_status.released(workload, now)
     ask = _wanted(plan)
-    if ask is None or is_as_asked(workload, ask):
+    if ask is None:
         return None
     if workload.is_reserved:
-        if does_for(workload, ask):
-            return None  # a node that may be had again is no reason to give up a place
-        return _deleted(plan, workload, "the run asks for something else now")
+        if not does_for(workload, ask):
+            return _deleted(plan, workload, "the run asks for something else now")
+        if _names_avoided(plan, workload, ask) and plan.reached(workload.created_at + ASKS_ANEW_AFTER):
+            return _deleted(plan, workload, "it names nodes that the run cannot have now")
+        return None  # a node that may be had again is no reason to give up a place
+    if workload.avoided or ask.avoided:
+        plan.wake(plan.now + ASKS_ANEW_AFTER)  # nobody tells a waiting run of nodes
+    if is_as_asked(workload, ask):
+        return None
     # A merge patch keeps what it does not name: a class that the run had, and has no more, is taken away by null.
     spec = {"priorityClassRef": None, **ask.spec}
     body: Mapping[str, Any] = {"metadata": {"annotations": ask.annotations}, "spec": spec}
@@ -127,13 +137,14 @@ def _follow_workload(plan: PlanBuilder, workload: WorkloadView) -> WorkloadWrite
 
 
 def _adopt(plan: PlanBuilder, workload: WorkloadView) -> None:
-    """A gang whose status was lost and rebuilt from its pods: it still rests on the reservation that is there.
+    """A gang whose status was lost and rebuilt from its pods: it still rests on the reservation that is there, also
+    where that is wanted back by now.
 
     One that was handed to our own admission meanwhile does not, and its Workload may go with its next wait.
     """
     snapshot = plan.snapshot
     choice = choice_of(plan.run, snapshot.queue)
-    if choice is None or not workload.is_admitted or plan.run.spec is None:
+    if choice is None or workload.admission is None or plan.run.spec is None:
         return
     plan.status = record_choice(plan.status, choice.queue, choice.by)
     ask = ask_of(plan.view, snapshot.queue, snapshot.kueue, snapshot.nodes, plan.tunables, plan.now)
@@ -234,9 +245,12 @@ def _ask_without_node(plan: PlanBuilder, workload: WorkloadView) -> bool:
     if not lacking or workload.unhealthy_nodes or topology is None or not topology.names_hosts:
         return False
     left = _named(plan, topology) - set(plan.status.assignment.nodes)
-    bad = {entry.node for entry in avoided_nodes(plan.status.recovery.excluded_nodes, plan.now)}
-    if not left or not left <= bad:
+    kept_off = {entry.node for entry in avoided_nodes(plan.status.recovery.excluded_nodes, plan.now)}
+    if not left or not left <= kept_off | _refused_by_us_alone(plan, left):
         return False
+    vacant_since = plan.status.assignment.vacant_since
+    if not left <= kept_off and vacant_since is not None and not plan.reached(vacant_since + ASKS_ANEW_AFTER):
+        return False  # one that is cordoned besides, as most are, Kueue replaces in a moment
     named = ", ".join(sorted(left)[:3])
     begin_stop(
         plan, StopReason.NODES_LOST, f"Kueue has nothing in place of {named}, which the run keeps off; it asks without"
@@ -244,10 +258,15 @@ def _ask_without_node(plan: PlanBuilder, workload: WorkloadView) -> bool:
     return True
 
 
+def _refused_by_us_alone(state: RunState, names: Set[str]) -> Set[str]:
+    nodes, taints = state.snapshot.nodes, state.tunables.drain_taints
+    return {name for name in names if name in nodes and is_refused_by_us_alone(nodes[name], taints)}
+
+
 def swapped_out(state: RunState) -> Set[str]:
     """Nodes of the gang in whose place Kueue has put others: it gives them to somebody else from then on."""
-    kueue, workload = state.status.kueue, _own_workload(state)
-    if kueue is None or workload is None or workload.uid != kueue.workload_uid or workload.unhealthy_nodes:
+    workload = workload_rested_on(state.run, state.status, state.snapshot.kueue)
+    if workload is None or workload.unhealthy_nodes:
         return frozenset()
     held = {node for node in state.status.assignment.nodes if node}
     topology = workload.admission.topology if workload.admission is not None else None
@@ -255,6 +274,13 @@ def swapped_out(state: RunState) -> Set[str]:
         return frozenset()
     named = _named(state, topology)
     return held - named if named - held else frozenset()
+
+
+def _names_avoided(state: RunState, workload: WorkloadView, ask: Ask) -> bool:
+    """Kueue has named nodes that the run avoids now, and that its Workload did not leave out."""
+    topology = workload.admission.topology if workload.admission is not None else None
+    late = ask.avoided - workload.avoided
+    return bool(late) and topology is not None and topology.names_hosts and not late.isdisjoint(_named(state, topology))
 
 
 def _named(state: RunState, topology: TopologyAssignment) -> Set[str]:

@@ -90,6 +90,13 @@ def test_while_kueue_seeks_another_node_for_a_lost_one_nobody_is_blamed(names: t
     assert told(plan) == ("WaitingForKueue", "Kueue seeks a node in place of n2")
 
 
+def test_of_nodes_that_kueue_names_and_that_cannot_be_used_these_alone_are_told() -> None:
+    cluster = [*nodes("n1"), *nodes("n2", conditions={"XidCriticalError": "Xid 79"}), *nodes("n3", drain="firmware")]
+    word, message = told(passed(kueues(), cluster, admitted(topology=hosts("n1", "n2"))))
+    assert word == "KueueAssignment"
+    assert message.endswith("can be used: 1 with the condition XidCriticalError (n2: Xid 79)")
+
+
 def test_without_topology_nodes_are_ours_to_choose_within_the_flavor() -> None:
     cluster = [*nodes("n1"), *nodes("n2", labels={"pool": "b"}), *nodes("n3")]
     plan = passed(kueues(), cluster, admitted())

@@ -17,7 +17,7 @@ from lockstep.core.model.kueue.installation import (
     Presence,
 )
 from lockstep.core.model.kueue.workload import PodSetUpdate, parse_workload
-from lockstep.core.model.snapshot import QueueView, RunView
+from lockstep.core.model.snapshot import NodeView, QueueView, RunView
 from lockstep.core.model.tunables import Tunables
 from support.admission import node, run
 
@@ -185,24 +185,46 @@ def kept_off(view: RunView, *names: str) -> RunView:
 
 
 @pytest.mark.parametrize(
-    ("then", "now", "serves", "exactly"),
+    ("then", "now", "exactly"),
     [
-        ((), (), True, True),
-        (("n1", "n2"), ("n1", "n2"), True, True),
-        (("n1", "n2"), ("n2",), True, False),
-        (("n1",), (), True, False),
-        (("n1",), ("n2",), False, False),
-        ((), ("n1",), False, False),
+        ((), (), True),
+        (("n1", "n2"), ("n1", "n2"), True),
+        (("n1", "n2"), ("n2",), False),
+        (("n1",), (), False),
+        (("n1",), ("n2",), False),
+        ((), ("n1",), False),
     ],
 )
-def test_a_workload_that_leaves_out_more_nodes_than_the_run_avoids_still_does(
-    then: tuple[str, ...], now: tuple[str, ...], serves: bool, exactly: bool
+def test_what_is_reserved_serves_whichever_nodes_were_left_out_and_what_waits_leaves_out_just_these(
+    then: tuple[str, ...], now: tuple[str, ...], exactly: bool
 ) -> None:
     view = run("llama", gpusPerNode=8)
     raw = workload_body(asking(view), ask(kept_off(view, *then)))
     workload = parse_workload({**raw, "metadata": {**raw["metadata"], "uid": "u", "resourceVersion": "1"}})
     wanted = ask(kept_off(view, *now))
-    assert (does_for(workload, wanted), is_as_asked(workload, wanted)) == (serves, exactly)
+    assert (does_for(workload, wanted), is_as_asked(workload, wanted)) == (True, exactly)
+
+
+def test_nodes_that_no_gang_can_have_are_left_out_where_kueue_names_nodes_and_no_more_than_fit_an_object() -> None:
+    sound, bad = {"n1": node("n1")}, {f"b{index}": node(f"b{index}", drain="soon") for index in range(1_200)}
+    view = asking(run("llama", gpusPerNode=8))
+
+    def avoided(*levels: str, nodes: dict[str, NodeView]) -> frozenset[str]:
+        return ask_of(view, None, kueue(*levels), nodes, Tunables(), 1_000.0).avoided
+
+    few = {name: bad[name] for name in ("b7", "b8")}
+    assert avoided(RACK, HOST, nodes=sound | few) == {"b7", "b8"}
+    assert avoided(RACK, nodes=sound | few) == avoided(nodes=sound | few) == frozenset()
+    assert len(avoided(HOST, nodes=sound | bad)) == 1_000
+
+
+def test_where_all_nodes_that_it_names_are_left_out_it_asks_for_none() -> None:
+    found = ask(kept_off(run("llama", 1, gpusPerNode=8, placement={"nodes": ["n2"]}), "n2"))
+    (term,) = terms(found)
+    assert [(line["operator"], line["values"]) for line in term["matchExpressions"]] == [
+        ("In", ["n2"]),
+        ("NotIn", ["n2"]),
+    ]
 
 
 def test_gpu_types_and_the_queues_selector_are_node_labels() -> None:

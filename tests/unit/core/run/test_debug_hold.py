@@ -8,6 +8,7 @@ from lockstep.api.base.changes import changed
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.run.debug_hold import hold_for_debugging
 from lockstep.core.run.undecidable import without_deciding
+from support.kueue_world import kueue_world
 from support.values import not_none
 from support.world import World, spec, world, world_with_gang
 
@@ -111,6 +112,35 @@ def test_a_queue_that_is_drained_keeps_nothing_for_debugging() -> None:
     w.queue(stopPolicy="HoldAndDrain")
     w.pass_time(180, step=10)
     assert not [pod for pod in w.pods.values() if not pod.is_terminal]
+
+
+@pytest.mark.parametrize("how", ["evicted", "deactivated", "drained"])
+def test_kueue_gets_its_nodes_back_from_a_failed_run_that_keeps_them(how: str) -> None:
+    w = kueue_world(2, pods=2)
+    w.queue_up(recovery={"debugHold": "8h"}, checkpoint=None)
+    w.end_child("run", 1, 1)
+    w.pass_time(300, 50)
+    assert [pod for pod in w.pods.values() if not pod.is_terminal]
+    assert (w.told("QuotaReserved")[0], w.told("Finished")[0]) == ("True", "")
+    if how == "evicted":
+        w.evict("Preempted")
+    elif how == "deactivated":
+        w.activate(False)
+    else:
+        w.pool.stopped = "HoldAndDrain"
+    w.pass_time(60, 10)
+    assert not [pod for pod in w.pods.values() if not pod.is_terminal]
+    assert w.told("Finished") == ("True", "Failed")
+
+
+def test_a_workload_that_is_not_seen_ends_no_hold() -> None:
+    w = kueue_world(2)
+    w.queue_up(recovery={"debugHold": "8h"}, checkpoint=None)
+    w.end_child("run", 1, 1)
+    w.pass_time(60, 10)
+    w.strip_labels()
+    w.pass_time(600, 50)
+    assert [pod for pod in w.pods.values() if not pod.is_terminal]
 
 
 def test_one_that_nothing_can_be_decided_for_is_held_no_longer_either() -> None:

@@ -12,7 +12,7 @@ from lockstep.core.model.kueue.topology_assignment import TopologyAssignment, de
 ANNOTATION_ASKED = f"{names.GROUP}/asked"
 """On a Workload: digest of what it asks for, so that a run that changed since is noticed."""
 ANNOTATION_AVOIDED = f"{names.GROUP}/avoided"
-"""On a Workload: nodes that it leaves out since recovery avoided them when it was asked for, with commas between."""
+"""On a Workload: nodes that it leaves out as the run could not have them when it asked, with commas between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,7 @@ class WorkloadView:
     admission: Admission | None = None
     checks: tuple[AdmissionCheck, ...] = ()
     unhealthy_nodes: tuple[str, ...] = ()
+    created_at: float = 0.0
     requeue_at: float | None = None
     requeues: int = 0
     past_seconds: int = 0
@@ -163,6 +164,7 @@ def parse_workload(raw: Mapping[str, Any]) -> WorkloadView:
         admission=_admission(status.get("admission")),
         checks=tuple(_check(each) for each in status.get("admissionChecks") or ()),
         unhealthy_nodes=tuple(str(each.get("name")) for each in status.get("unhealthyNodes") or ()),
+        created_at=to_unix(meta["creationTimestamp"]) if meta.get("creationTimestamp") else 0.0,
         requeue_at=to_unix(at) if at else None,
         requeues=requeue.get("count") or 0,
         past_seconds=status.get("accumulatedPastExecutionTimeSeconds") or 0,

@@ -1,0 +1,146 @@
+"""Nodes that Lockstep refuses and Kueue takes for good: by their conditions, or as they are to be left."""
+
+import dataclasses
+
+import pytest
+
+from lockstep.core.model.kueue.writes import WorkloadVerb
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.snapshot import Taint
+from lockstep.core.model.tunables import Tunables
+from support.kueue_double import HOSTNAME, assigned_hosts
+from support.kueue_world import KueueWorld, kueue_world, nodes, phase, reason
+
+RACK = "topology.kubernetes.io/rack"
+TOLERATES = {"spec": {"tolerations": [{"key": "maintenance", "operator": "Exists"}]}}
+
+
+def spoil(world: KueueWorld, name: str, how: str = "condition") -> None:
+    """Lockstep refuses the node from now on; ``mend`` ends it."""
+    view = world.nodes[name]
+    if how == "drain":
+        view = dataclasses.replace(view, drain="new firmware")
+    elif how == "taint":
+        world.tunables = Tunables(drain_taints=("maintenance",))
+        view = dataclasses.replace(view, taints=(Taint("maintenance", "NoSchedule"),))
+    else:
+        view = dataclasses.replace(view, conditions={"XidCriticalError": "Xid 79"})
+    world.nodes[name] = view
+    world.version += 1
+
+
+def mend(world: KueueWorld, name: str) -> None:
+    world.nodes[name] = dataclasses.replace(world.nodes[name], conditions={}, drain="", taints=())
+    world.version += 1
+
+
+def made(world: KueueWorld) -> int:
+    """Workloads that were made so far."""
+    return sum(write.verb is WorkloadVerb.CREATE for write in world.written)
+
+
+@pytest.mark.parametrize("how", ["condition", "drain", "taint"])
+def test_a_node_that_only_we_refuse_is_not_asked_for(how: str) -> None:
+    world = kueue_world(6, levels=(RACK, HOSTNAME))
+    spoil(world, "n0", how)
+    world.queue_up(podTemplate=TOLERATES)
+    assert phase(world) is Phase.RUNNING, reason(world)
+    assert "n0" not in nodes(world)
+    assert made(world) == 1
+
+
+def test_a_reserved_node_that_turns_bad_before_the_gang_has_it_is_asked_around() -> None:
+    world = kueue_world(6, levels=(RACK, HOSTNAME))
+    world.queue_up("ours", 1, labels={}, placement={"nodes": ["n0"]})
+    world.queue_up()
+    assert reason(world)[0] == "KueueAssignment", "n0 is held"
+    first = world.workload()["metadata"]["uid"]
+    world.pass_time(100, 10)
+    spoil(world, "n5")
+    world.pass_time(20, 5)
+    assert world.workload()["metadata"]["uid"] == first, "a node that it does not name costs it nothing"
+    spoil(world, "n0")
+    world.pass_time(20, 5)
+    assert phase(world) is Phase.RUNNING, reason(world)
+    assert nodes(world) == ("n1", "n2")
+    assert world.workload()["metadata"]["uid"] != first
+
+
+def test_nodes_that_turn_bad_and_good_again_make_it_ask_no_more_than_once_a_minute() -> None:
+    world = kueue_world(6, levels=(RACK, HOSTNAME))
+    world.queue_up("ours", 1, labels={}, placement={"nodes": ["n0"]})
+    world.queue_up()
+    for turn in range(60):
+        for name in ("n1", "n2", "n3"):
+            (spoil if turn % 3 == int(name[1]) - 1 else mend)(world, name)
+        world.pass_time(5, 5)
+    assert phase(world) is Phase.PENDING
+    assert 1 < made(world) <= 1 + 300 // 60
+
+
+def test_a_run_whose_own_nodes_are_all_bad_holds_no_quota() -> None:
+    world = kueue_world(4, pods=2, levels=(RACK, HOSTNAME))
+    for name in ("n0", "n1"):
+        spoil(world, name)
+    world.queue_up(placement={"nodes": ["n0", "n1"]})
+    assert world.told("QuotaReserved") == ("False", "TopologyPlacementFailed")
+    mend(world, "n0")
+    mend(world, "n1")
+    world.settle()
+    assert phase(world) is Phase.RUNNING
+
+
+def test_a_waiting_run_looks_once_a_minute_whether_nodes_that_it_leaves_out_are_mended() -> None:
+    world = kueue_world(2, levels=(RACK, HOSTNAME))
+    spoil(world, "n0")
+    world.queue_up()
+    assert reason(world)[0] == "WaitingForKueue"
+    wake_at = world.reconcile("run").wake_at
+    assert wake_at is not None
+    assert wake_at <= world.now + 60
+    mend(world, "n0")
+    world.settle()
+    assert (phase(world), made(world)) == (Phase.RUNNING, 1)
+
+
+def test_in_a_rack_that_kueue_names_a_bad_node_is_told_and_a_cordon_has_kueue_count_it_no_more() -> None:
+    world = kueue_world(6, levels=(RACK,))
+    spoil(world, "n0")
+    world.queue_up()
+    assert reason(world)[0] == "KueueAssignment"
+    assert "1 with the condition XidCriticalError (n0: Xid 79)" in reason(world)[1]
+    assert reason(world)[1].endswith("; Kueue counts every node there that is not cordoned")
+    world.evict("PodsReadyTimeout")
+    world.cordon("n0")
+    world.pass_time(60, 5)
+    assert phase(world) is Phase.RUNNING, reason(world)
+
+
+@pytest.mark.parametrize("how", ["drain", "taint"])
+def test_a_gang_that_leaves_a_node_which_kueue_keeps_asks_without_it_after_a_minute(how: str) -> None:
+    world = kueue_world(6, levels=(RACK, HOSTNAME))
+    world.queue_up(podTemplate=TOLERATES)
+    world.train("run", 10)
+    left = nodes(world)[1]
+    spoil(world, left, how)
+    world.pass_time(120, 5)
+    assert phase(world) is Phase.RUNNING, reason(world)
+    assert left not in nodes(world)
+    assert world.status("run").kueue.workload_uid == world.workload()["metadata"]["uid"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("how", ["migrate", "drain"])
+def test_a_gang_that_leaves_a_cordoned_node_keeps_its_reservation(how: str) -> None:
+    world = kueue_world(6, levels=(RACK, HOSTNAME))
+    world.queue_up(recovery={"onCordon": "Migrate"} if how == "migrate" else {})
+    world.train("run", 10)
+    left, first = nodes(world)[1], world.workload()["metadata"]["uid"]
+    world.cordon(left)
+    if how == "drain":
+        spoil(world, left, "drain")
+    world.settle()
+    world.pass_time(120, 5)
+    assert phase(world) is Phase.RUNNING, reason(world)
+    assert left not in nodes(world)
+    assert set(nodes(world)) == set(assigned_hosts(world.workload()))
+    assert world.workload()["metadata"]["uid"] == first
