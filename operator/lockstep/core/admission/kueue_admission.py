@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from lockstep.api.base.times import to_rfc3339
-from lockstep.core.admission.cache.entry import Entry, PendingReason
+from lockstep.core.admission.cache.entry import Entry, PendingReason, is_unjudged
 from lockstep.core.admission.cache.maintenance_windows import OWNER, clear_from, nodes_of, overrun
 from lockstep.core.admission.cache.pending_reasons import overrun_words
 from lockstep.core.admission.cycle_state import CycleState
@@ -94,6 +94,8 @@ class KueueAdmission:
             return False  # as almost everybody's, where there are thousands
         choice = choice_of(entry.run, self._cycle.snapshot.queues.get(entry.spec.queue))
         before = entry.status.kueue
+        if is_unjudged(entry.run):  # what it asks for, and whom, is seen to once it is judged
+            return choice is not None or before is not None
         if choice is None:
             if before is not None and self._holds_quota(entry):  # until it is deleted, as the run asks for nothing now
                 going = PendingReason(

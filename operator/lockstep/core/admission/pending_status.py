@@ -98,6 +98,8 @@ class PendingStatus:
             if row in left and row.made_of is not None:
                 look_at.setdefault(row, row.made_of)
         for row, reason in look_at.items():
+            if row.unjudged:
+                continue  # it goes on in a moment, or is told why not
             position = positions.get(row, row.position)
             start = estimated.get(row) if reason.start is None and reason.word not in _BEYOND_ANY_END else None
             before, then = row.reported, reason.start if start is None else start

@@ -22,9 +22,10 @@ from lockstep.core.admission.engine.jobs import NodeClaim, RunningJob
 from lockstep.core.admission.engine.quota import QuotaBook, QuotaRules
 from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.admission.victims import is_leaving, newest_step, notice_seconds
+from lockstep.core.model.conditions import find
 from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.plan import Event
-from lockstep.core.model.reasons import ActionWord, EventReason, PreemptionReason, WaitReason
+from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, PreemptionReason, WaitReason
 from lockstep.core.model.reservation import is_unread, spilled
 from lockstep.core.model.run_queue import queue_of
 
@@ -146,7 +147,7 @@ class Reservations:
                 continue
             for victim in self._in_the_way(uid, kept, running, rules, going):
                 going.add(victim)
-                entry = self._cycle.entry_of(victim)
+                entry = self._cycle.entry_of(victim) if uid not in self._cycle.run_index.unjudged else None
                 if entry is not None and entry.status.preemption is None and entry.status.stop is None:
                     self._give_notice(entry, self._entry(uid))
 
@@ -296,4 +297,7 @@ def _since(entry: Entry) -> tuple[float, str]:
 
 
 def _no_longer_waits(entry: Entry) -> str:
+    accepted = find(entry.status, ConditionType.ACCEPTED)
+    if accepted is not None and accepted.status != "True":
+        return "as it is now it is not accepted"
     return f"it is held back ({entry.reason.word})" if entry.reason is not None else "it does not wait any more"

@@ -1,5 +1,6 @@
 """What one admission cycle makes of what Kueue says: nodes, or words."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -94,6 +95,12 @@ def test_what_keeps_a_run_from_its_nodes_is_told(
     assert found[0] == word
     assert message in found[1]
     assert not statuses(plan)["llama"].assignment.nodes
+
+
+def test_a_run_that_was_edited_gets_its_nodes_once_it_is_judged_and_keeps_its_place_with_kueue() -> None:
+    cluster, given = nodes("n1", "n2"), admitted(topology=hosts("n1", "n2"))
+    assert statuses(passed(kueues(), cluster, given))["llama"].assignment.nodes == ("n1", "n2")
+    assert not statuses(passed(replace(kueues(), generation=2), cluster, given))
 
 
 def test_whose_nodes_they_are_is_told_as_far_as_it_may_be() -> None:
