@@ -189,7 +189,7 @@ class PreemptionCandidates:
         if value is None:
             return None
         found = (victim for name in queues for victim in self._victims.get(name, ()))
-        victims = [victim for victim in found if policy.allows(job.queue, value, victim)]
+        victims = [victim for victim in found if policy.allows(job.queue, value, victim.queue, victim.class_value)]
         if not victims:
             return None
         return _Asker(job, value, policy, victims, self._pools(job.queue, job.options))
