@@ -6,6 +6,7 @@ used twice, and where Kueue names one that is taken, the run waits and says so.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
 
 from lockstep.api.base.times import to_rfc3339
@@ -140,7 +141,7 @@ class KueueAdmission:
                 entry.reason = window.reason
                 continue
             except NotGivenError as problem:
-                blockers = tuple(self._holders(problem.taken)) if problem.taken else ()
+                blockers = self._holders(problem.taken) if problem.taken else ()
                 entry.reason = PendingReason(
                     WaitReason.KUEUE_ASSIGNMENT,
                     f"ClusterQueue {_cluster_queue(workload)} admitted it, but {problem}",
@@ -312,12 +313,18 @@ class KueueAdmission:
         found = self._kueue.workloads.get((entry.run.namespace, workload_name(entry.run)))
         return found if found is not None and kueue is not None and found.uid == kueue.workload_uid else None
 
-    def _holders(self, nodes: tuple[str, ...]) -> Iterator[str]:
+    def _holders(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
         """UIDs of the runs that hold any of ``nodes``."""
-        wanted = set(nodes)
+        return tuple(dict.fromkeys(uid for node in nodes for uid in self._by_node.get(node, ())))
+
+    @cached_property
+    def _by_node(self) -> Mapping[str, Sequence[str]]:
+        """UIDs of the runs that hold each node."""
+        found: dict[str, list[str]] = {}
         for run in self._cycle.snapshot.runs:
-            if wanted.intersection(run.status.assignment.nodes):
-                yield run.uid
+            for node in run.status.assignment.nodes:
+                found.setdefault(node, []).append(run.uid)
+        return found
 
 
 def _cluster_queue(workload: WorkloadView) -> str:
