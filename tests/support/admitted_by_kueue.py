@@ -11,7 +11,7 @@ from lockstep.core.kueue.workload_request import ask_of, workload_body
 from lockstep.core.model.kueue.installation import Flavor, Kueue, Presence
 from lockstep.core.model.kueue.workload import ANNOTATION_ASKED, PodSetUpdate, parse_workload
 from lockstep.core.model.plan import ClusterPlan
-from lockstep.core.model.snapshot import NodeView, RunView
+from lockstep.core.model.snapshot import ClusterSnapshot, NodeView, RunView
 from lockstep.core.model.tunables import Tunables
 from support.admission import NOW, node, run, statuses, world
 from support.kueue_double import encode
@@ -44,14 +44,8 @@ def passed(
     **changes: Any,
 ) -> ClusterPlan:
     """One pass with the Workload that ``view`` asks with, in ``status``; ``changes`` are of its spec and metadata."""
-    known = Kueue(
-        Presence.PRESENT,
-        local_queues={("team", "team"): "shared"},
-        cluster_queues={"shared": ("gpus",)},
-        flavors=flavors if flavors is not None else {"gpus": FLAVOR},
-    )
-    by_name = {each.name: each for each in cluster}
-    raw = workload_body(view, ask_of(view, None, known, by_name, Tunables(), NOW))
+    known = installed({"gpus": FLAVOR} if flavors is None else flavors)
+    raw = _asked(view, cluster, known)
     raw["metadata"] |= {"uid": "workload-1", "resourceVersion": "5"}
     raw["metadata"]["annotations"] |= {ANNOTATION_ASKED: changes["asked"]} if "asked" in changes else {}
     raw["spec"] |= changes.get("spec", {})
@@ -60,6 +54,30 @@ def passed(
     workload = parse_workload({**raw, "status": status})
     known = replace(known, workloads={("team", workload.name): workload})
     return admit(replace(world([view, *others], cluster), kueue=known), Tunables(), NOW)
+
+
+def installed(flavors: Mapping[str, Flavor]) -> Kueue:
+    """Kueue with one queue."""
+    queues = {("team", "team"): "shared"}
+    return Kueue(Presence.PRESENT, local_queues=queues, cluster_queues={"shared": ("gpus",)}, flavors=flavors)
+
+
+def all_in(
+    views: Sequence[RunView], cluster: Sequence[NodeView], status: Mapping[str, Any], *others: RunView
+) -> ClusterSnapshot:
+    """What a cycle sees of ``views``, each with a Workload in ``status``."""
+    known = installed({"gpus": FLAVOR})
+    raws = ({**_asked(view, cluster, known), "status": status} for view in views)
+    workloads = [
+        parse_workload({**raw, "metadata": raw["metadata"] | {"uid": "w", "resourceVersion": "5"}}) for raw in raws
+    ]
+    known = replace(known, workloads={("team", workload.name): workload for workload in workloads})
+    return replace(world([*views, *others], cluster), kueue=known)
+
+
+def _asked(view: RunView, cluster: Sequence[NodeView], known: Kueue) -> dict[str, Any]:
+    by_name = {each.name: each for each in cluster}
+    return workload_body(view, ask_of(view, None, known, by_name, Tunables(), NOW))
 
 
 def admitted(count: int = 2, topology: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:

@@ -143,6 +143,8 @@ class ScaleUpStatus(StatusModel):
     """Nodes of the gang; 0: it asks no more, and what was made for it is being removed."""
     generation: int = 0
     """The generation of the spec that it asks for."""
+    wish: str = ""
+    """Hash of what that says of nodes: an edit of anything else withdraws nothing."""
     gpu_type: str = ""
     """The GPU type that is asked for, where one is."""
     gpu_resource: str = ""

@@ -185,6 +185,7 @@ WAITS: Mapping[str, str] = {
     WaitReason.WINDOW: "for a maintenance window to be over",
     WaitReason.PENDING_RUNS_LIMIT: "for others of its queue to get their nodes",
     WaitReason.GPU_HOURS_LIMIT: "for GPU-hours of its queue",
+    WaitReason.NOT_JUDGED: "for its edited spec to be judged",
     WaitReason.ADMISSION_REFUSED: "for the API server to take its admission",
     WaitReason.GPU_HOURS_UNKNOWN: "until the GPU-hours of its queue are known",
     WaitReason.TIME_LIMIT_TOO_LONG: "and will not be admitted as it is",

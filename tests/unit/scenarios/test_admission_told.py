@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from lockstep.api.run_status import QueueStatus
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.admission.queueing.order import Order, Points
@@ -111,3 +112,19 @@ class TestNews:
         assert "a" not in statuses(admit(replace(known, runs=(known.runs[0], moved)), settings, NOW + 2, memory))
         endless = admit(replace(known, runs=(known.runs[0], other)), settings, NOW + 40, memory)
         assert queue_of(endless, "a").estimated_start is None
+
+
+def test_what_a_clock_that_was_ahead_has_told_is_told_anew_at_once() -> None:
+    """The next leader's clock is ten minutes behind: what changes in these is no older than what was said last."""
+    told = QueueStatus(position=3, reason="Resources", message="needs 4 nodes", updated=NOW + 600)
+    held_back = QueueStatus(reason="Dependency", message="another one", updated=NOW + 600)
+    head, child = (
+        run("head", 4, status={"queue": told}),
+        run("child", status={"queue": held_back}, dependsOn=[{"name": "x"}]),
+    )
+    snapshot = world([holding("running", "n0", limit=3600), head, child])
+    plan = passed(snapshot)
+    assert (queue_of(plan, "head").position, queue_of(plan, "head").updated) == (1, NOW)
+    assert queue_of(plan, "child").message.startswith("no run x")
+    again = passed(after(snapshot, plan), NOW + 1)
+    assert not again.writes

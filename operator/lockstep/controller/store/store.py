@@ -16,6 +16,7 @@ from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.left_out import LeftOut
 from lockstep.controller.store.archive_jobs import ArchiveJobs
 from lockstep.controller.store.change_log import AdmissionChanges
+from lockstep.controller.store.edits import Edits
 from lockstep.controller.store.kueue import KueueStore
 from lockstep.controller.store.node_flaps import NodeFlaps
 from lockstep.controller.store.pod_index import PodIndex
@@ -110,6 +111,7 @@ class Store:
         """Told the last that was known of a run that is gone."""
         self.job_id_of: Callable[[str], int] = lambda uid: 0  # a number that was taken for a run or array
         self.refusals = Refusals(clock)
+        self._edits = Edits(clock)
         self._nodes_by_name: dict[str, NodeView] = {}
         self._labels_of: dict[str, Mapping[str, str]] = {}  # namespace -> labels
         self._pods = PodIndex(clock, self.changes, self.runs.get, self.runs.cache.is_gone, self.runs.has_had_no_nodes)
@@ -287,6 +289,7 @@ class Store:
             kueue=self.kueue.view(MappingProxyType(self._class_values)),
             widths=self.run_sets.widths,
             refused=self.refusals.current(self.runs.get),
+            edited=self._edits.current(),
         )
 
     def begin_cycle(self, leadership: Leadership, given_up: Collection[str] = ()) -> ClusterSnapshot:
@@ -354,6 +357,7 @@ class Store:
         run = new or old
         assert run is not None
         self._successors.run_changed(old, new)
+        self._edits.run_changed(old, new)
         if origin := gone_on_from(old, new):
             self._queue.add(run_key(run.namespace, origin))
         if (uid := recorded_origin(new)) and uid != recorded_origin(old):

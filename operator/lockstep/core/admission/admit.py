@@ -46,7 +46,8 @@ def admit(snapshot: ClusterSnapshot, tunables: Tunables, now: float, memory: Cyc
     writes nothing: only the pending reason of runs that waited for others to start may differ.
 
     The plan's ``wake_at`` is ``now`` when there is more to look at than one cycle takes, and the next may give more.
-    ``memory`` spares work that the cycle before has done; it changes no decision but how fresh estimates are.
+    ``memory`` spares work that the cycle before has done; it changes no decision but how fresh estimates are, and when
+    those are answered who only ask.
     """
     memory = memory if memory is not None else CycleMemory(start_estimates=StartEstimates(share=None))
     # 1. Observe the cluster: its nodes, who holds which of them, and all runs; only changes are examined closely.

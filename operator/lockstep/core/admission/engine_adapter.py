@@ -11,7 +11,7 @@ from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import ANY_GPU_TYPE, TrainingQueueSpec
 from lockstep.api.run_spec import PlacementSpec, TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core.admission.cache.entry import Entry, holds_nodes, lacks_nodes
+from lockstep.core.admission.cache.entry import Entry, holds_nodes, is_unjudged, lacks_nodes
 from lockstep.core.admission.cache.equivalence import EquivalenceClass, NodeRequest
 from lockstep.core.admission.cache.run_index import RunRow
 from lockstep.core.admission.cycle_state import CycleState
@@ -79,7 +79,7 @@ def group_of(entry: Entry, cycle: CycleState) -> EquivalenceClass:
     """Those that are alike: the same object for all of them, for as long as any of them has it."""
     spec, memory = entry.spec, cycle.memory
     rules = memory.rules.for_queue(spec.queue)
-    limits = *_limits(entry, rules.spec), spec.deadline
+    limits = *_limits(entry, rules.spec), spec.deadline, not is_unjudged(entry.run)
     # What may be had depends on how many nodes are free, or on what happened to this run alone.
     if spec.elastic is not None or entry.status.recovery.excluded_nodes:
         return EquivalenceClass(NodeRequest(), rules, False, *limits)

@@ -6,10 +6,11 @@ used twice, and where Kueue names one that is taken, the run waits and says so.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
 
 from lockstep.api.base.times import to_rfc3339
-from lockstep.core.admission.cache.entry import Entry, PendingReason
+from lockstep.core.admission.cache.entry import Entry, PendingReason, is_unjudged
 from lockstep.core.admission.cache.maintenance_windows import OWNER, clear_from, nodes_of, overrun
 from lockstep.core.admission.cache.pending_reasons import overrun_words
 from lockstep.core.admission.cycle_state import CycleState
@@ -94,6 +95,8 @@ class KueueAdmission:
             return False  # as almost everybody's, where there are thousands
         choice = choice_of(entry.run, self._cycle.snapshot.queues.get(entry.spec.queue))
         before = entry.status.kueue
+        if is_unjudged(entry.run):  # what it asks for, and whom, is seen to once it is judged
+            return choice is not None or before is not None
         if choice is None:
             if before is not None and self._holds_quota(entry):  # until it is deleted, as the run asks for nothing now
                 going = PendingReason(
@@ -138,7 +141,7 @@ class KueueAdmission:
                 entry.reason = window.reason
                 continue
             except NotGivenError as problem:
-                blockers = tuple(self._holders(problem.taken)) if problem.taken else ()
+                blockers = self._holders(problem.taken) if problem.taken else ()
                 entry.reason = PendingReason(
                     WaitReason.KUEUE_ASSIGNMENT,
                     f"ClusterQueue {_cluster_queue(workload)} admitted it, but {problem}",
@@ -305,12 +308,18 @@ class KueueAdmission:
             return False
         return found.is_reserved and not (found.is_finished or found.deleting)
 
-    def _holders(self, nodes: tuple[str, ...]) -> Iterator[str]:
+    def _holders(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
         """UIDs of the runs that hold any of ``nodes``."""
-        wanted = set(nodes)
+        return tuple(dict.fromkeys(uid for node in nodes for uid in self._by_node.get(node, ())))
+
+    @cached_property
+    def _by_node(self) -> Mapping[str, Sequence[str]]:
+        """UIDs of the runs that hold each node."""
+        found: dict[str, list[str]] = {}
         for run in self._cycle.snapshot.runs:
-            if wanted.intersection(run.status.assignment.nodes):
-                yield run.uid
+            for node in run.status.assignment.nodes:
+                found.setdefault(node, []).append(run.uid)
+        return found
 
 
 def _cluster_queue(workload: WorkloadView) -> str:

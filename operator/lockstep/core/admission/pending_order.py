@@ -13,6 +13,7 @@ from lockstep.core.admission.queueing.holds import hold_of
 from lockstep.core.model.admission_record import record_dependencies
 from lockstep.core.model.plural import plural
 from lockstep.core.model.reasons import WaitReason
+from lockstep.core.model.snapshot import EDIT_GRACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def sort_pending_runs(cycle: CycleState, kueue: KueueAdmission) -> PendingRuns:
         waiting = [row for row in waiting if row.uid not in others]
     if taken := _owned_by_kueue(waiting, cycle, kueue):
         waiting = _pass_over(taken, waiting, held)
-    for passed_over in (_beyond_widths, _beyond_pending_limits):
+    for passed_over in (_long_unjudged, _beyond_widths, _beyond_pending_limits):
         if taken := passed_over(waiting, cycle):
             waiting = _pass_over(taken, waiting, held)
     return PendingRuns(waiting, held)
@@ -113,6 +114,25 @@ def _dependency(entry: Entry, family: Namespaces) -> PendingReason | None:
     return PendingReason(
         WaitReason.SINGLETON, f"{ahead.name} comes first: it has the same spec.singleton", (ahead.uid,)
     )
+
+
+def _long_unjudged(waiting: Sequence[RunRow], cycle: CycleState) -> Collection[str]:
+    """UIDs of those that were edited a while ago, or again and again, and are not judged yet. They are told so; without
+    an end, nodes would be kept empty for whoever may not start. A new leader gives them all of their time again."""
+    edited, led = cycle.snapshot.edited, cycle.snapshot.leadership.since
+    over = set()
+    for row in waiting if cycle.run_index.unjudged else ():
+        if not row.unjudged:
+            continue
+        until = max(edited.get(row.uid, 0.0), led) + EDIT_GRACE
+        if until > cycle.now:
+            cycle.wake(until)
+            continue
+        row.entry.reason = PendingReason(
+            WaitReason.NOT_JUDGED, "its spec was edited, and is yet to be judged as it is now"
+        )
+        over.add(row.uid)
+    return over
 
 
 def _beyond_widths(waiting: Sequence[RunRow], cycle: CycleState) -> Collection[str]:

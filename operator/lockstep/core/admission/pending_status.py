@@ -16,7 +16,7 @@ from lockstep.core.admission.cache.maintenance_windows import nodes_of, overrun
 from lockstep.core.admission.cache.pending_reasons import ASSUMPTION, names_of, preempts_later, queue_status, reason_of
 from lockstep.core.admission.cache.reported_reasons import ClassReason, ReportedReasons
 from lockstep.core.admission.cache.run_index import RunRow
-from lockstep.core.admission.cache.status_throttle import COUNTED, DueUpdate, chosen, contradicts, due_update
+from lockstep.core.admission.cache.status_throttle import COUNTED, DueUpdate, chosen, contradicts, due_update, is_due
 from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.engine.cycle_result import Foreseen, Wait
 from lockstep.core.admission.engine.jobs import Job, NodeClaim, Option
@@ -98,6 +98,8 @@ class PendingStatus:
             if row in left and row.made_of is not None:
                 look_at.setdefault(row, row.made_of)
         for row, reason in look_at.items():
+            if row.unjudged:
+                continue  # it goes on in a moment, or is told why not
             position = positions.get(row, row.position)
             start = estimated.get(row) if reason.start is None and reason.word not in _BEYOND_ANY_END else None
             before, then = row.reported, reason.start if start is None else start
@@ -110,11 +112,12 @@ class PendingStatus:
         self._reported.estimated = [*estimated]
         self._cycle.memory.reported = self._reported
         to_report = [row for row in self._cycle.run_index.to_report.values() if row in left and row.due is not None]
-        told = {row.queue for row in to_report if row.due is not None and row.due.at <= now}
+        told = {row.queue for row in to_report if row.due is not None and is_due(row.due, row.entry, now)}
         for row in to_report:
             assert row.due is not None
             assert row.reported is not None
-            if row.due.at <= now or (row.queue in told and contradicts(row.entry, row.reported, row.position, now)):
+            together = row.queue in told and contradicts(row.entry, row.reported, row.position, now)
+            if together or is_due(row.due, row.entry, now):
                 row.entry.reason, row.entry.position = row.reported, row.position
                 self._due.append((row.due, row.place, row.entry))
             else:
@@ -128,7 +131,7 @@ class PendingStatus:
             row.forget_reasons()
         row.made_of = None
         self._report(row, reason, 0)
-        if row.due is not None and row.due.at <= self._cycle.now:
+        if row.due is not None and is_due(row.due, entry, self._cycle.now):
             self._due.append((row.due, row.place, entry))
         elif row.due is not None:
             self._wake(row.due.at)

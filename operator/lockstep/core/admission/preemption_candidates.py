@@ -18,7 +18,7 @@ from lockstep.api.queue import TrainingQueueSpec
 from lockstep.core.admission.cache.entry import Entry
 from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.engine.cycle_result import CycleResult, Foreseen, JobStart, Reservation, Wait
-from lockstep.core.admission.engine.jobs import Job, NodeClaim, Option, RunningJob
+from lockstep.core.admission.engine.jobs import OVERDUE, Job, NodeClaim, Option, RunningJob
 from lockstep.core.admission.engine.preemption import Preemption, PreemptionPolicy, Victim, can_preempt, preempt
 from lockstep.core.admission.engine.quota import PoolKey, QuotaRules
 from lockstep.core.admission.engine.usage import PoolUsage, UsageOverTime
@@ -146,7 +146,7 @@ class PreemptionCandidates:
                 later = known.get(job.uid)
                 asker = self._asker(entry, job)
                 if later is None and asker is not None and job.queue in allowed and wait.kind in _WAITS:
-                    found = self._ask(asker, self._cycle.now, preempt)
+                    found = self._ask(asker, self._cycle.now, preempt) if job.may_start else None
                     if found is not None:
                         return PreemptionCandidate(entry, self._reservation(found), tuple(begun))
                     later = self._later(asker, wait)
@@ -189,7 +189,7 @@ class PreemptionCandidates:
         if value is None:
             return None
         found = (victim for name in queues for victim in self._victims.get(name, ()))
-        victims = [victim for victim in found if policy.allows(job.queue, value, victim)]
+        victims = [victim for victim in found if policy.allows(job.queue, value, victim.queue, victim.class_value)]
         if not victims:
             return None
         return _Asker(job, value, policy, victims, self._pools(job.queue, job.options))
@@ -200,6 +200,8 @@ class PreemptionCandidates:
         before = wait.reservation.start if known and wait.reservation is not None else inf
         moments, protections = self._moments
         moments = moments[bisect_right(moments, now) : bisect_left(moments, before)]
+        if not asker.job.may_start:  # nor may it preempt before, be there somebody by now
+            moments = [now + OVERDUE, *moments]
         found, at = self._earliest(asker, moments)
         if found is None:
             soon = bisect_right(protections, now)

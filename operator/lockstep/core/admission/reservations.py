@@ -19,12 +19,14 @@ from lockstep.core.admission.cache.run_index import RunRow
 from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.engine.cycle_result import CycleResult, Reservation
 from lockstep.core.admission.engine.jobs import NodeClaim, RunningJob
+from lockstep.core.admission.engine.preemption import PreemptionPolicy
 from lockstep.core.admission.engine.quota import QuotaBook, QuotaRules
 from lockstep.core.admission.queueing.holds import queue_spec
-from lockstep.core.admission.victims import is_leaving, newest_step, notice_seconds
+from lockstep.core.admission.victims import class_value, is_leaving, newest_step, notice_seconds, victims_value
+from lockstep.core.model.conditions import find
 from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.plan import Event
-from lockstep.core.model.reasons import ActionWord, EventReason, PreemptionReason, WaitReason
+from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, PreemptionReason, WaitReason
 from lockstep.core.model.reservation import is_unread, spilled
 from lockstep.core.model.run_queue import queue_of
 
@@ -146,7 +148,7 @@ class Reservations:
                 continue
             for victim in self._in_the_way(uid, kept, running, rules, going):
                 going.add(victim)
-                entry = self._cycle.entry_of(victim)
+                entry = self._cycle.entry_of(victim) if uid not in self._cycle.run_index.unjudged else None
                 if entry is not None and entry.status.preemption is None and entry.status.stop is None:
                     self._give_notice(entry, self._entry(uid))
 
@@ -205,7 +207,9 @@ class Reservations:
 
     def _no_longer_allowed(self, entry: Entry, reservation: ReservationStatus) -> Entry | None:
         """A victim that has not been notified yet, and that the queues' rules protect by now."""
-        mine = queue_spec(self._cycle.snapshot, entry.spec.queue)
+        snapshot, queue = self._cycle.snapshot, entry.spec.queue
+        mine, value = queue_spec(snapshot, queue), class_value(entry.spec, snapshot.priority_classes)
+        policy = PreemptionPolicy(mine.preemption.within_queue, mine.preemption.reclaim_within_cohort)
         for uid in reservation.victims:
             victim = self._cycle.entry_of(uid)
             if victim is None or victim.status.preemption is not None or not holds_nodes(victim.run):
@@ -213,13 +217,10 @@ class Reservations:
             if is_leaving(victim.run):
                 continue
             whose = queue_of(victim.view)
-            theirs = queue_spec(self._cycle.snapshot, whose)
-            if whose == entry.spec.queue:
-                allowed = mine.preemption.within_queue != "Never"
-            else:
-                lent = mine.cohort is not None and mine.cohort == theirs.cohort
-                allowed = lent and mine.preemption.reclaim_within_cohort != "Never"
-            if not allowed:
+            near = whose == queue or (mine.cohort is not None and mine.cohort == queue_spec(snapshot, whose).cohort)
+            if value is None or not near or victim.run.spec is None:  # of a spec that nobody can read, nor is a class
+                return victim
+            if not policy.allows(queue, value, whose, victims_value(victim.spec, snapshot.priority_classes)):
                 return victim
         return None
 
@@ -296,4 +297,7 @@ def _since(entry: Entry) -> tuple[float, str]:
 
 
 def _no_longer_waits(entry: Entry) -> str:
+    accepted = find(entry.status, ConditionType.ACCEPTED)
+    if accepted is not None and accepted.status != "True":
+        return "as it is now it is not accepted"
     return f"it is held back ({entry.reason.word})" if entry.reason is not None else "it does not wait any more"

@@ -30,6 +30,7 @@ from lockstep.core.model.reasons import ConditionReason, ConditionType, WaitReas
 from lockstep.core.model.scale_up_record import record_scale_up, withdraw_scale_up
 from lockstep.core.placement.node_pool import CandidateNodes
 from lockstep.core.pods.placeholders import DEFAULT_CLASS
+from lockstep.core.pods.requirement import is_as_wished, wish_hash
 
 PATIENCE = 10.0
 """Seconds that a run waits before it asks: what is about to end may do."""
@@ -94,6 +95,9 @@ class _Asking:
             self._tell(row, problem)
             return
         if row.run.status.scale_up is None:
+            if row.unjudged:
+                self._closed.add(row.queue)
+                return
             comes_anyway = self.comes_anyway(row, wait)
             asks_at = waits_since(row.run, self._cycle.now) + PATIENCE
             if comes_anyway or asks_at > self._cycle.now:
@@ -115,6 +119,7 @@ class _Asking:
             by=by,
             nodes=nodes,
             generation=run.generation,
+            wish=wish_hash(entry.spec),
             gpu_type=gpu_type,
             gpu_resource=self._make(row, gpu_type),
             node_selector=dict(self._queues[row.queue].node_selector),
@@ -125,7 +130,7 @@ class _Asking:
         )
         if before is None:
             entry.status = record_scale_up(entry.status, wanted)
-        elif before.nodes and wanted != changed(before, attempt=1, since=wanted.since, retry_at=None):
+        elif before.nodes and not (is_as_wished(before, run) and wanted == _alike(before, wanted)):
             _withdraw(row)  # what was made of it goes first, and then it asks anew
 
     def _gpu_type(self, row: RunRow) -> str | None:
@@ -239,6 +244,11 @@ class _Asking:
                 )
         elif told is not None and told.reason == ConditionReason.CANNOT_ASK_FOR_NODES:
             entry.status = without_condition(entry.status, kind)
+
+
+def _alike(before: ScaleUpStatus, wanted: ScaleUpStatus) -> ScaleUpStatus:
+    """``before``, in nothing but what was asked for."""
+    return changed(before, generation=wanted.generation, wish=wanted.wish, attempt=1, since=wanted.since, retry_at=None)
 
 
 def _withdraw(row: RunRow) -> None:

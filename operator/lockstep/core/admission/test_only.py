@@ -1,7 +1,9 @@
 """Answers test-only runs (``--test-only``): when they would start, were they submitted now."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import QueueStatus, TrialStatus
@@ -13,6 +15,7 @@ from lockstep.core.admission.cache.pending_reasons import (
     UNKNOWN_ASSUMPTION,
     reason_of,
 )
+from lockstep.core.admission.cache.run_index import RunRow
 from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.engine.cycle_result import Wait
 from lockstep.core.admission.engine.jobs import NO_LIMIT, Job
@@ -33,6 +36,10 @@ from lockstep.core.pods.gang import own_grace
 
 _NODES_TOLD = 64
 _ANSWERS_PER_CYCLE = 8
+_WORK = 20_000
+"""Most that one cycle does for them, and all cycles of one second: to pass a pending run is one, a tenth of a second
+takes all of it. They count for no limit and no quota, and may ask as often as they like."""
+_RESERVATION = 5  # and this is to reserve nodes for one
 
 Shortage = Callable[[Entry, Job, Wait], tuple[str, WaitReason | None]]
 
@@ -41,12 +48,21 @@ def answer_test_only(
     schedule: CycleSchedule, left: StillPending, reservations: Reservations, shortage: Shortage, cycle: CycleState
 ) -> Sequence[Entry]:
     """Answer those who only ask when they would start, once it is known who starts before them."""
-    rows = cycle.decided_rows(cycle.run_index.asked)
-    asked = [Entry(row.run, row.run.status) for row in rows[:_ANSWERS_PER_CYCLE]]
-    if len(asked) < len(rows) or (asked and left.is_cut):
-        cycle.wake(cycle.now)
-    if not asked or left.is_cut:
+    rows = _in_turn(cycle)
+    if not rows:
         return ()
+    if left.is_cut:
+        cycle.wake(cycle.now)
+        return ()
+    since, until = cycle.memory.answering
+    if since <= cycle.now < until:
+        cycle.wake(until)
+        return ()
+    work = 1 + len(left.rows) + _RESERVATION * min(len(left.rows), schedule.policy.depth)
+    asked = [Entry(row.run, row.run.status) for row in rows[: max(1, min(_ANSWERS_PER_CYCLE, _WORK // work))]]
+    cycle.memory.answering = cycle.now, cycle.now + len(asked) * work / _WORK
+    if len(asked) < len(rows):
+        cycle.wake(cycle.memory.answering[1])
     claims = (*cycle.windows, *reservations.claims())
     running, free = running_jobs(cycle), free_nodes(cycle)
     standing = Standing(cycle.now, running, free, claims, cycle.quotas, schedule.policy, schedule.foreseen)
@@ -54,6 +70,28 @@ def answer_test_only(
     for entry in asked:
         answers.answer(entry, shortage)
     return asked
+
+
+def _in_turn(cycle: CycleState) -> Sequence[RunRow]:
+    """Those to be answered: of each namespace one after the other, the one first that was answered longest ago."""
+    rows = cycle.decided_rows(cycle.run_index.asked)
+    if len(rows) <= 1:
+        return rows
+    last: dict[str, float] = {}
+    for row in cycle.run_index.test_only.values():
+        namespace = row.run.namespace
+        last[namespace] = max(last.get(namespace, 0.0), _answered_at(row))
+    turns = Counter[str]()
+    in_turn = []
+    for row in sorted(rows, key=lambda row: (_answered_at(row), row.place)):
+        in_turn.append((turns[row.run.namespace], last[row.run.namespace], row.place, row))
+        turns[row.run.namespace] += 1
+    return [row for *_, row in sorted(in_turn, key=itemgetter(0, 1, 2))]
+
+
+def _answered_at(row: RunRow) -> float:
+    answer = row.run.status.test_only
+    return answer.at if answer is not None else 0.0
 
 
 class TestOnlyAnswers:

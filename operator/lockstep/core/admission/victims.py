@@ -28,14 +28,13 @@ def victim_of(
     status = run.status
     since = status.last_admitted if status.last_admitted is not None else run.created_at
     restart = status.progress.longest_init or RESTART
-    value = class_value(run.spec, classes)
     return Victim(
         uid=run.uid,
         queue=queue_of(run),
         gpu_type=held.gpu_type,
         nodes=held.nodes,
         count=held.count,
-        class_value=sys.maxsize if value is None else value,  # of a class that nobody knows it is not lower
+        class_value=victims_value(run.spec, classes),
         lost=held.count * (unsaved_seconds(status, now) + restart),
         protected_until=since + parse_duration(queue.preemption.min_runtime),
     )
@@ -47,6 +46,12 @@ def class_value(spec: TrainingRunSpec, classes: Mapping[str, int]) -> int | None
         return 0
     value = classes.get(spec.priority_class_name)
     return None if value is None else max(0, value)
+
+
+def victims_value(spec: TrainingRunSpec, classes: Mapping[str, int]) -> int:
+    """The same of one that is to make room: of a class that nobody knows it is not lower than any."""
+    value = class_value(spec, classes)
+    return sys.maxsize if value is None else value
 
 
 def notice_seconds(spec: TrainingRunSpec, tunables: Tunables) -> float:

@@ -94,6 +94,7 @@ class WaitReason(AnyReason):
     PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
     GPU_HOURS_LIMIT = "GpuHoursLimit"
     GPU_HOURS_UNKNOWN = "GpuHoursUnknown"
+    NOT_JUDGED = "NotJudged"  # it was edited
     ADMISSION_REFUSED = "AdmissionRefused"  # by the API server
     UNDECIDABLE = "Undecidable"  # a defect of the operator
     CLUSTER_DISRUPTION = "ClusterDisruption"  # no lost node is replaced while the breaker is open

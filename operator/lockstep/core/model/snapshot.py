@@ -239,6 +239,9 @@ class DryRunResult:
 
 TOLD_AFTER = 5.0
 """Seconds after which it is told that the API server does not judge something: before, it mostly passes unseen."""
+EDIT_GRACE = 30.0
+"""Seconds from its first edit on for which a pending run keeps its place while it is yet to be judged as it is now; and
+without an edit, until the next one counts as the first again."""
 
 
 class JobPhase(StrEnum):
@@ -407,5 +410,6 @@ class ClusterSnapshot:
     widths: Mapping[tuple[str, str], int] = field(default_factory=dict)  # maxRunning of sets, by namespace and UID
     gpu_hours: Mapping[str, int] = field(default_factory=dict)  # of the last 24 hours, by queue; as far as known
     refused: Mapping[str, RefusedAdmission] = field(default_factory=dict)  # by run uid
+    edited: Mapping[str, float] = field(default_factory=dict)  # by run uid, the first of its latest edits (EDIT_GRACE)
     kueue: Kueue = field(default_factory=Kueue)
     changes: Changes = Changes()

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
+from hashlib import sha256
 
 from lockstep.api.base import names
 from lockstep.api.recovery_status import ExcludedNode
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import ResolvedStatus
+from lockstep.api.run_status import ResolvedStatus, ScaleUpStatus
 from lockstep.core.model.accelerators import gpu_request, held_gpus, without_gpus
 from lockstep.core.model.natural_order import natural_key
 from lockstep.core.model.quantities import CPU, MEMORY, amount, amounts, quantity
@@ -21,6 +22,7 @@ from lockstep.core.pods import gang, pod_template
 _OPEN_BY_DEFAULT = (CPU, MEMORY)
 _GIBIBYTE, _MEBIBYTE = 2**30, 2**20
 _NODES_NAMED = 4
+_WISHED = {"nodes", "resources_per_node", "gpus_per_node", "gpu_resource", "placement", "pod_template"}
 
 
 def requirement_of(
@@ -65,6 +67,19 @@ def wish_of(spec: TrainingRunSpec) -> Hashable:
     template = json.dumps(spec.pod_template, sort_keys=True) if spec.pod_template else ""
     gpus = spec.gpus_per_node, spec.gpu_resource
     return (spec.nodes, tuple(spec.resources_per_node.items()), gpus, spec.placement, template)
+
+
+def is_as_wished(asked: ScaleUpStatus, run: RunView) -> bool:
+    """What the run asked an autoscaler for is what its spec of now wants, as far as that tells."""
+    if run.spec is None:
+        return False
+    return asked.generation == run.generation or asked.wish == wish_hash(run.spec)
+
+
+def wish_hash(spec: TrainingRunSpec) -> str:
+    """One word for ``wish_of``. The order of what a map holds, and what equals its default, count for nothing."""
+    said = spec.model_dump(mode="json", exclude_defaults=True, exclude_none=True, include=_WISHED)
+    return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def avoided_nodes(entries: Iterable[ExcludedNode], now: float) -> list[ExcludedNode]:

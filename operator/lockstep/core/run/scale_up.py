@@ -7,7 +7,7 @@ ends well wherever an operator died in between. Status forgets it once nothing o
 
 from lockstep.api.base import names
 from lockstep.api.run_status import ScaleUpStatus
-from lockstep.core.model.conditions import find, without_condition
+from lockstep.core.model.conditions import find, is_accepted_or_waits, without_condition
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DeleteProvisioning
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -17,6 +17,7 @@ from lockstep.core.model.run_state import RunState
 from lockstep.core.model.scale_up_record import ask_again, forget_scale_up, put_off_scale_up
 from lockstep.core.model.snapshot import PlaceholderView, ProvisioningState, ProvisioningView
 from lockstep.core.pods.placeholders import GRACE, placeholder_names, placeholders, provisioning
+from lockstep.core.pods.requirement import is_as_wished
 
 LOOK_AGAIN = 10.0
 """Seconds until a ProvisioningRequest is looked at again: nobody watches them."""
@@ -62,7 +63,8 @@ def _is_to_ask(state: RunState) -> bool:
     if run.is_left_alone:
         return False
     enabled = queue is not None and queue.spec.scale_up == "Enabled"
-    return enabled and not run.spec.cancel and asked.generation == run.generation
+    goes_on = enabled and not run.spec.cancel and is_accepted_or_waits(state.status)  # be it before it was edited
+    return goes_on and is_as_wished(asked, run)
 
 
 def _is_own(state: RunState, pod: PlaceholderView) -> bool:

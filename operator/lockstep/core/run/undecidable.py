@@ -16,8 +16,6 @@ from functools import partial
 from typing import TypeVar
 
 from lockstep.api.base.changes import changed
-from lockstep.api.base.durations import parse_duration
-from lockstep.api.queue import QueueLimits
 from lockstep.core.accounting.account import keep_account, over_budget
 from lockstep.core.checkpoints.saves import settle_save
 from lockstep.core.failures.ranks import record_ends, succeeded_ranks
@@ -28,7 +26,7 @@ from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import cannot_decide, find, is_true
 from lockstep.core.model.lifecycle import Outcome, Phase
-from lockstep.core.model.limits import asked_limit, end_notice
+from lockstep.core.model.limits import end_notice
 from lockstep.core.model.plan import Plan
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionType, EventReason, Recorded, StopReason
@@ -57,7 +55,7 @@ from lockstep.core.run.stopping import (
 )
 from lockstep.core.run.time_left import limit_of
 from lockstep.core.run.time_limit import save_by_the_limit, then_at_its_limit
-from lockstep.core.run.waiting import forget_when_due
+from lockstep.core.run.waiting import forget_when_due, missed_deadline
 
 WITHOUT_PODS = 15.0
 """Seconds after which a gang gives its nodes back that has no pod: one that was made just now has been heard of."""
@@ -345,14 +343,8 @@ def _end_of_waiting(state: RunState) -> Wish | None:
     spec = state.spec
     if spec.cancel:
         return StopReason.CANCELLED, state.run.set_says or "cancel: true"
-    if spec.deadline is None or spec.suspend:
-        return None
-    queue = state.snapshot.queue
-    limit = asked_limit(spec, queue.spec.limits if queue is not None else QueueLimits())
-    least = parse_duration(spec.min_time_limit) if spec.min_time_limit is not None else limit
-    if not state.passed(spec.deadline - max(0, (least or 0) - state.status.held_seconds), margin=1.0):
-        return None
-    return StopReason.DEADLINE_UNREACHABLE, "a start now would not end before spec.deadline; it never got nodes in time"
+    late = "" if spec.suspend else missed_deadline(state)
+    return (StopReason.DEADLINE_UNREACHABLE, late) if late else None
 
 
 def _carry_out_stop(plan: PlanBuilder) -> None:

@@ -27,21 +27,24 @@ def give_up_waiting(plan: PlanBuilder) -> bool:
             f"{plan.status.queue.message or ', '.join(failed)}; onUnsatisfiable: Fail",
         )
         return True
+    late = missed_deadline(plan)
+    if late:
+        finish(plan, False, StopReason.DEADLINE_UNREACHABLE, late)
+    return bool(late)
+
+
+def missed_deadline(state: RunState) -> str:
+    """Why a run without nodes can start no more: it could not end before its deadline. Empty: it can."""
+    spec, attempt = state.spec, state.status.attempt
     if spec.deadline is None:
-        return False
-    queue = plan.snapshot.queue
+        return ""
+    queue = state.snapshot.queue
     limit = asked_limit(spec, queue.spec.limits if queue is not None else QueueLimits())
     least = parse_duration(spec.min_time_limit) if spec.min_time_limit is not None else limit
-    latest = spec.deadline - max(0, (least or 0) - plan.status.held_seconds)
-    if not plan.passed(latest, margin=1.0):
-        return False
-    finish(
-        plan,
-        False,
-        StopReason.DEADLINE_UNREACHABLE,
-        "a start now would not end before spec.deadline; it never got nodes in time",
-    )
-    return True
+    if not state.passed(spec.deadline - max(0, (least or 0) - state.status.held_seconds), margin=1.0):
+        return ""
+    nodes = f"it got no nodes again in time after attempt {attempt}" if attempt else "it never got nodes in time"
+    return f"a start now would not end before spec.deadline; {nodes}"
 
 
 def leave_drained_queue(plan: PlanBuilder) -> bool:

@@ -183,15 +183,20 @@ STOP = StopStatus(reason="Suspended", time=NOW, deadline=NOW + 60)
         run("a", status={"stop": STOP}),
         run("a", status={"conditions": (ACCEPTED, FINISHED)}),
         run("a", status={"conditions": ()}),
-        replace(run("a"), generation=2),
         replace(run("a"), deleting=True),
         replace(run("a"), spec=None),
         run("a", status=held("n0")),
     ],
-    ids=["suspended", "cancelled", "stopping", "finished", "not accepted", "changed", "deleting", "invalid", "held"],
+    ids=["suspended", "cancelled", "stopping", "finished", "not accepted", "deleting", "invalid", "held"],
 )
 def test_who_does_not_wait_for_nodes_gets_none(view: RunView) -> None:
     assert admit(world([view]), Tunables(), NOW) == ClusterPlan()
+
+
+def test_who_was_edited_and_is_not_judged_gets_no_nodes() -> None:
+    plan = admit(world([replace(run("a"), generation=2)]), Tunables(), NOW)
+    assert reason(plan, "a") == (0, "NotJudged")
+    assert not plan.writes[0].nodes
 
 
 def test_a_reason_goes_when_the_run_no_longer_waits() -> None:

@@ -1,14 +1,17 @@
 """What one admission cycle makes of what Kueue says: nodes, or words."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.core.admission.admit import admit
+from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tunables import Tunables
 from support.admission import NOW, held, node, run, statuses, world
-from support.admitted_by_kueue import RACK, TRUE, admitted, conditions, hosts, kueues, nodes, passed, told
+from support.admitted_by_kueue import RACK, TRUE, admitted, all_in, conditions, hosts, kueues, nodes, passed, told
 from support.kueue_double import encode
 
 OTHER = run("other", 1, status=held("n1"))
@@ -96,10 +99,38 @@ def test_what_keeps_a_run_from_its_nodes_is_told(
     assert not statuses(plan)["llama"].assignment.nodes
 
 
+def test_a_run_that_was_edited_gets_its_nodes_once_it_is_judged_and_keeps_its_place_with_kueue() -> None:
+    cluster, given = nodes("n1", "n2"), admitted(topology=hosts("n1", "n2"))
+    assert statuses(passed(kueues(), cluster, given))["llama"].assignment.nodes == ("n1", "n2")
+    assert not statuses(passed(replace(kueues(), generation=2), cluster, given))
+
+
 def test_whose_nodes_they_are_is_told_as_far_as_it_may_be() -> None:
     plan = passed(kueues(), nodes("n1", "n2"), admitted(topology=hosts("n1", "n2")), OTHER)
     assert statuses(plan)["llama"].queue.blocked_by == ("team/other",)
     assert "other" not in statuses(plan) or not statuses(plan)["other"].stop
+
+
+def test_who_holds_their_nodes_is_found_once_for_all_of_them() -> None:
+    """It is asked of each in every cycle: were all runs looked through for it, a crowd would slow down everybody."""
+
+    class Counted(tuple[RunView, ...]):
+        __slots__ = ()
+        count = 0
+
+        def __iter__(self) -> Iterator[RunView]:
+            Counted.count += 1
+            return super().__iter__()
+
+    cluster, looks = nodes("n1", "n2"), list[int]()
+    for many in (1, 9):
+        waiting = [replace(kueues(), name=f"k{at}", uid=f"uid-k{at}") for at in range(many)]
+        snapshot = all_in(waiting, cluster, admitted(topology=hosts("n1", "n2")), OTHER)
+        Counted.count = 0
+        plan = admit(replace(snapshot, runs=Counted(snapshot.runs)), Tunables(), NOW)
+        looks.append(Counted.count)
+        assert {statuses(plan)[view.name].queue.blocked_by for view in waiting} == {("team/other",)}
+    assert looks[0] == looks[1]
 
 
 def test_kueues_gangs_are_in_nobodys_quota_and_nobodys_victims() -> None:

@@ -14,7 +14,7 @@ from lockstep.core.model.reservation import RESERVATION_KEY, is_unread, lost, na
 from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Mode
 from support.admission import FINISHED, NOW, after, node, pod, run, statuses
-from support.preempting import CHECKPOINT, HOUR, WITHIN, cluster, events, passed, reservation, training, urgent
+from support.preempting import CHECKPOINT, CLASSES, HOUR, WITHIN, cluster, events, passed, reservation, training, urgent
 from support.values import not_none
 
 
@@ -290,6 +290,26 @@ class TestLapse:
         told = after(snapshot, passed(snapshot))
         assert any(each.status.preemption is not None for each in told.runs)
         assert not self.lapses(replace(told, queues=never))
+
+    @pytest.mark.parametrize(
+        ("classes", "lapses"),
+        [
+            ({**CLASSES, "high": 10}, True),  # as low as that of the victim
+            ({**CLASSES, "low": 1000}, True),
+            ({"high": 1000}, True),  # of the victim's nobody knows any more that it is lower
+            ({**CLASSES, "high": 11}, False),
+        ],
+    )
+    def test_when_classes_change_so_that_it_may_not_preempt_the_victim_before_that_was_told(
+        self, classes: dict[str, int], lapses: bool
+    ) -> None:
+        snapshot = self.reserved()
+        assert self.lapses(replace(snapshot, priority_classes=classes)) is lapses
+        told = after(snapshot, passed(snapshot))
+        assert not self.lapses(replace(told, priority_classes=classes))
+
+    def test_when_nobody_can_read_any_more_what_the_victim_is(self) -> None:
+        assert self.lapses(self.change(self.reserved(), "old", spec=None, spec_error="x"))
 
     def test_when_a_node_of_it_is_gone_or_cordoned(self) -> None:
         snapshot = self.reserved()

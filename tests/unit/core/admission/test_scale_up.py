@@ -15,7 +15,9 @@ from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.settings import ScaleUpSettings
 from lockstep.core.model.snapshot import ClusterSnapshot, NodeView, RunView
 from lockstep.core.model.tunables import Tunables
+from lockstep.core.pods.requirement import wish_hash
 from support.admission import NOW, after, held, node, pod, reason, run, statuses, world
+from support.values import not_none
 
 GPU_TYPES = {"H100": {"gpu": "h100"}, "A100": {"gpu": "a100"}}
 CLASSES = {"lockstep-placeholder": -10}
@@ -25,6 +27,10 @@ LATER = NOW + PATIENCE
 
 def waiting(name: str, nodes: int = 2, at: float = 0.0, **spec: Any) -> RunView:
     return run(name, nodes, at, **{"gpusPerNode": 8, "queue": "up", **spec})
+
+
+def wish(nodes: int) -> str:
+    return wish_hash(not_none(waiting("a", nodes).spec))
 
 
 def cluster(
@@ -54,7 +60,7 @@ def told(plan: ClusterPlan, name: str) -> str:
 def test_a_gang_that_waits_for_nodes_that_do_not_exist_asks_for_all_of_them() -> None:
     plan = passed(cluster(waiting("a", 3)))
     assert statuses(plan)["a"].scale_up == ScaleUpStatus(
-        by="Placeholders", nodes=3, generation=1, gpu_resource="nvidia.com/gpu", since=NOW
+        by="Placeholders", nodes=3, generation=1, wish=wish(3), gpu_resource="nvidia.com/gpu", since=NOW
     )
     assert not told(plan, "a")
 
@@ -88,7 +94,7 @@ def test_by_which_means_it_asks_is_decided_once() -> None:
     assert default is not None
     assert default.provisioning_class == "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
     assert statuses(passed(snapshot, provisioning_requests=True))["a"].scale_up == ScaleUpStatus(
-        by="Placeholders", nodes=2, generation=1, gpu_resource="nvidia.com/gpu", since=NOW
+        by="Placeholders", nodes=2, generation=1, wish=wish(2), gpu_resource="nvidia.com/gpu", since=NOW
     ), "they are not served"
     # It goes on as it began when they are served, or are no longer.
     assert not asked(passed(after(snapshot, plan), NOW + 60, provisioning_requests=True))
@@ -202,7 +208,13 @@ def test_nodes_of_a_type_that_the_operator_does_not_know_are_not_asked_for() -> 
     assert not asked(plan)
     plan = passed(cluster(waiting("a"), quotas=[{"gpuType": n, "nominalNodes": 4} for n in ("B200", "H100")]))
     assert statuses(plan)["a"].scale_up == ScaleUpStatus(
-        by="Placeholders", nodes=2, generation=1, gpu_type="H100", gpu_resource="nvidia.com/gpu", since=NOW
+        by="Placeholders",
+        nodes=2,
+        generation=1,
+        wish=wish(2),
+        gpu_type="H100",
+        gpu_resource="nvidia.com/gpu",
+        since=NOW,
     )
 
 

@@ -11,6 +11,7 @@ from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import AssignmentStatus, Condition, TrialStatus
 from lockstep.core.admission.admit import admit
+from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.decide import decide
 from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.assignment import assigned
@@ -19,6 +20,7 @@ from lockstep.core.model.snapshot import ClusterSnapshot, DryRunResult, Leadersh
 from lockstep.core.model.test_only import KEPT, is_test_only
 from lockstep.core.model.tunables import Tunables
 from support.admission import ACCEPTED, FINISHED, NOW, after, held, pod, run, statuses, world
+from support.values import not_none
 
 ASKS = {names.ANNOTATION_TEST_ONLY: "true"}
 HOUR = 3600.0
@@ -181,11 +183,49 @@ def test_many_are_answered_a_few_at_a_time() -> None:
     snapshot = world([trial(f"t{number}") for number in range(20)])
     plan = passed(snapshot)
     assert 0 < len(plan.writes) < 20
-    assert plan.wake_at == NOW
+    assert NOW <= not_none(plan.wake_at) < NOW + 1
     for _ in range(3):
         snapshot = after(snapshot, plan)
         plan = passed(snapshot)
     assert plan.writes == ()
+
+
+def test_answers_take_a_small_part_of_the_time_however_many_wait_and_ask_again_and_again() -> None:
+    """What a cycle does is bounded, and so is when it is done again, whoever has cycles run meanwhile."""
+    crowd = [run(f"w{number}", 2, at=float(number)) for number in range(3000)]
+    snapshot, memory = (
+        world([holding("a", "n0"), *crowd, *(trial(f"t{number}") for number in range(8))], 1),
+        CycleMemory(),
+    )
+    plans = [admit(snapshot, Tunables(), NOW + number / 10, memory) for number in range(21)]
+    answered = [sum(status.test_only is not None for status in statuses(plan).values()) for plan in plans]
+    assert 0 < answered[0] <= 4
+    assert answered[1:6] == [0] * 5
+    assert not_none(plans[1].wake_at) <= NOW + 1.5
+    assert answered[0] < sum(answered) <= 3 * answered[0], "and it goes on, once or twice in two seconds"
+
+
+def test_whoever_asks_again_and_again_keeps_nobody_else_from_an_answer() -> None:
+    """Eight of a namespace are older, and edited as soon as they are answered."""
+    older = [trial(f"t{number}", at=NOW - 9) for number in range(20)]
+    mine = replace(trial("mine", at=NOW - 1), namespace="other")
+    snapshot, memory = world([*older, mine]), CycleMemory()
+    for number in range(2):
+        plan = admit(snapshot, Tunables(), NOW + number, memory)
+        if "mine" in statuses(plan):
+            return
+        runs = (
+            replace(view, generation=2 + number, status=changed(view.status, conditions=(accepted_as(2 + number),)))
+            if view.status.test_only is not None
+            else view
+            for view in after(snapshot, plan).runs
+        )
+        snapshot = replace(snapshot, runs=tuple(runs))
+    raise AssertionError("it was never answered")
+
+
+def accepted_as(generation: int) -> Condition:
+    return changed(ACCEPTED, observed_generation=generation)
 
 
 def test_names_of_other_namespaces_are_told_only_where_the_queue_allows_it() -> None:

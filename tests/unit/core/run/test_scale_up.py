@@ -16,6 +16,7 @@ from lockstep.core.model.reasons import ConditionReason, ConditionType
 from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.settings import ScaleUpSettings
 from lockstep.core.model.snapshot import PlaceholderView, PodPhase, ProvisioningState, ProvisioningView, RefusedCreate
+from lockstep.core.pods.requirement import wish_hash
 from lockstep.core.run.scale_up import LOOK_AGAIN, PLACE_AGAIN, UNHEARD, follow_scale_up
 from support.world import World, spec, world, world_with_gang
 
@@ -29,6 +30,10 @@ def asking(by: By = "Placeholders", nodes: int = 2, **fields: Any) -> World:
     w.queue("default", scaleUp="Enabled")
     w.apply("one", spec(2, gpusPerNode=8))
     w.amend("one", scale_up=ScaleUpStatus(by=by, nodes=nodes, generation=1, since=w.now, **fields))
+    accepted = with_condition(
+        w.status("one"), ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "", now=w.now, generation=1
+    )
+    w.amend("one", conditions=accepted.conditions)
     w.tunables = replace(w.tunables, scale_up=ScaleUpSettings(provisioning_requests=True, served=True))
     return w
 
@@ -120,6 +125,28 @@ class TestPlaceholders:
         assert found.status.scale_up is None
         assert found.admission_changed, "it may ask for something else now"
         assert told(found)[0] == ""
+
+    @pytest.mark.parametrize(
+        ("change", "accepted", "stays"),
+        [
+            ({"nice": 5}, True, True),
+            ({"nice": 5}, False, False),
+            ({"nice": 5}, None, False),
+            ({"nodes": 3}, True, False),
+            ({"resources_per_node": {"cpu": "8"}}, True, False),
+        ],
+    )
+    def test_they_stay_when_the_run_is_edited_and_wants_the_same_nodes(
+        self, change: dict[str, Any], accepted: bool | None, stays: bool
+    ) -> None:
+        wanted = spec(2, gpusPerNode=8)
+        w = asking(wish=wish_hash(wanted))
+        told = with_condition(
+            w.status("one"), ConditionType.ACCEPTED, accepted, ConditionReason.ACCEPTED, "", now=w.now, generation=1
+        )
+        w.amend("one", conditions=told.conditions)
+        w.runs["one"] = replace(w.runs["one"], generation=2, spec=changed(wanted, **change))
+        assert (not plan(w, placeholders=there(w)).deletes) is stays
 
     def test_those_that_status_knows_nothing_of_go_too(self) -> None:
         w = asking()

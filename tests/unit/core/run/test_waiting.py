@@ -12,6 +12,7 @@ from lockstep.api.preemption_status import PreemptionStatus
 from lockstep.core.model.conditions import find
 from lockstep.core.model.reasons import ConditionType, StopReason
 from lockstep.core.model.snapshot import JobPhase, JobView
+from lockstep.core.run.undecidable import without_deciding
 from lockstep.core.run.waiting import (
     forget_when_due,
     give_up_waiting,
@@ -19,7 +20,8 @@ from lockstep.core.run.waiting import (
     over_at,
     stop_for_preemption,
 )
-from support.world import running, spec, world, world_with_gang
+from support.values import not_none
+from support.world import World, running, spec, world, world_with_gang
 
 NOW = 1_000_000.0
 
@@ -45,6 +47,27 @@ def test_a_start_that_could_not_end_before_the_deadline_is_not_waited_for(
     assert give_up_waiting(plan) is ends
     end = find(plan.status, "Finished")
     assert (end is not None and end.reason == StopReason.DEADLINE_UNREACHABLE) is ends
+
+
+@pytest.mark.parametrize(
+    ("attempt", "words"), [(0, "it never got nodes in time"), (2, "got no nodes again in time after attempt 2")]
+)
+def test_whether_it_ever_had_nodes_is_told_when_it_is_too_late(attempt: int, words: str) -> None:
+    w = world(1)
+    w.apply("one", replace_deadline({}, -1.0))
+    w.amend("one", attempt=attempt)
+    plan = w.plan("one")
+    assert give_up_waiting(plan)
+    end = find(plan.status, "Finished")
+    assert end is not None
+    assert words in end.message
+    assert words in told_undecided(w)
+
+
+def told_undecided(w: World) -> str:
+    """What an operator says that cannot decide about the run."""
+    status = not_none(without_deciding(w.snapshot("one"), w.tunables, w.now, "ValueError").status)
+    return not_none(find(status, ConditionType.FINISHED)).message
 
 
 def replace_deadline(fields: dict[str, Any], ahead: float | None) -> Any:

@@ -101,12 +101,21 @@ def lacks_nodes(run: RunView) -> bool:
 
 
 def is_pending(run: RunView) -> bool:
-    """The run is accepted as it is now, wants nodes and has none."""
+    """The run is accepted as it is now, or as it was (``is_unjudged``), wants nodes and has none."""
     if run.spec is None or run.spec.suspend or run.spec.cancel or run.deleting or _is_ending(run):
         return False
     if slots.is_held(run.status.assignment) or is_true(run.status, ConditionType.STATE_REGRESSION) or is_test_only(run):
         return False
-    return _is_accepted(run)
+    return _is_accepted(run) or is_unjudged(run)
+
+
+def is_unjudged(run: RunView) -> bool:
+    """The run was accepted before its spec was edited, and no verdict on that is there: it keeps its place for a while,
+    and starts only with one."""
+    accepted = find(run.status, ConditionType.ACCEPTED)
+    if accepted is None or run.spec_error:
+        return False
+    return accepted.status == "True" and accepted.observed_generation != run.generation
 
 
 def is_asked(run: RunView) -> bool:

@@ -26,6 +26,8 @@ class EquivalenceClass:
     duration: float
     min_duration: float | None
     latest_end: float | None
+    may_start: bool = True
+    """False: they are to have their nodes, and get them once their specs are judged."""
     not_before: float = 0.0
     """Never later than now: who has to wait for a time is not asked."""
     node_version: object = None

@@ -72,6 +72,8 @@ class CycleMemory:
     """By UID, runs that no cycle can be decided with."""
     excluded_objects: Mapping[ObjectKey, ExcludedObject] = field(default_factory=dict)
     """Likewise pods, nodes and queues."""
+    answering: tuple[float, float] = (-inf, -inf)
+    """When those were answered last who only ask, and until when that is enough of it."""
     wishes: WeakValueDictionary[Hashable, NodeRequest] = field(default_factory=WeakValueDictionary)
     groups: WeakValueDictionary[Hashable, EquivalenceClass] = field(default_factory=WeakValueDictionary)
     _rests_on: object = None

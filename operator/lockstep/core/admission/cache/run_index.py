@@ -13,7 +13,15 @@ from math import inf
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from lockstep.core.admission.cache.entry import Entry, PendingReason, holds_nodes, is_asked, is_pending, lacks_nodes
+from lockstep.core.admission.cache.entry import (
+    Entry,
+    PendingReason,
+    holds_nodes,
+    is_asked,
+    is_pending,
+    is_unjudged,
+    lacks_nodes,
+)
 from lockstep.core.admission.cache.equivalence import EquivalenceClass
 from lockstep.core.admission.cache.status_throttle import DueUpdate
 from lockstep.core.admission.engine.jobs import Job, RunningJob
@@ -74,6 +82,7 @@ class RunRow:
         "size",
         "takes",
         "uid",
+        "unjudged",
         "unlimited",
     )
 
@@ -93,6 +102,7 @@ class RunRow:
         self.asked = is_asked(run)
         self.lacks = lacks_nodes(run)
         self.pending = is_pending(run)
+        self.unjudged = self.pending and is_unjudged(run)
         self.holds = spec is not None and holds_nodes(run)
         self.takes = () if finished else status.assignment.nodes
         self.gpu_type = status.resolved.gpu_type
@@ -141,7 +151,7 @@ class RunRow:
         assert group is not None
         if job is None or job.group is not group or job.options is not group.options:
             limits = group.duration, group.min_duration, 0.0, group.latest_end
-            job = self._job = Job(self.uid, self.queue, group.options, *limits, group)
+            job = self._job = Job(self.uid, self.queue, group.options, *limits, group, group.may_start)
         return job
 
     def forget_decisions(self) -> None:
@@ -185,6 +195,8 @@ class RunIndex:
         """Those of the pending that name others to wait for."""
         self.named_to_kueue: dict[str, RunRow] = {}
         """Those of the pending that say themselves that Kueue admits them, or were asked for there."""
+        self.unjudged: dict[str, RunRow] = {}
+        """Those of the pending that were edited, and may not start until they are judged."""
         self.avoiding: dict[str, RunRow] = {}
         """Those of the pending that recovery keeps off some nodes."""
         self.outdated: dict[str, RunRow] = {}
@@ -247,6 +259,8 @@ class RunIndex:
                 yield self.related
             if row.named_to_kueue:
                 yield self.named_to_kueue
+            if row.unjudged:
+                yield self.unjudged
             if row.avoids:
                 yield self.avoiding
         if row.asked:

@@ -93,6 +93,12 @@ def due_update(
     return min(times, default=None)
 
 
+def is_due(update: DueUpdate, entry: Entry, now: float) -> bool:
+    """``update`` is to be made. Where a clock that was ahead of this one has told something, its time is no measure."""
+    updated = entry.status.queue.updated
+    return update.at <= now or (updated is not None and updated > now)
+
+
 def contradicts(entry: Entry, reason: PendingReason, position: int, now: float) -> bool:
     """What status counts for a run at the head is not what others of its queue are told now."""
     before = entry.status.queue

@@ -167,8 +167,12 @@ class _Desk:
         if must_start_now and (not sizes or bookings.are_shut_out(terms.options, terms.shortest)):
             return queue.wait_for_quota(refusal) if refusal is not None else queue.wait_behind()
         job = asker.wanted
-        if sizes and self._failed.get(alike) != bookings.releases:
+        may_get_others = terms.may_start or not bookings.holds_for(job.uid)
+        if sizes and may_get_others and self._failed.get(alike) != bookings.releases:
             start = bookings.start(job, sizes)
+            if start is not None and not terms.may_start:
+                kept = self.reserved[job.uid] = Reservation(bookings.now, start.until, start.option, start.nodes)
+                return Wait(WaitReason.RESOURCES, kept)
             if start is not None:
                 self.starts.append(replace(start, backfilled=True) if self.reserved else start)
                 return None

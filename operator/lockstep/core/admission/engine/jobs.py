@@ -47,6 +47,8 @@ class Terms(Protocol):
     def not_before(self) -> float: ...
     @property
     def latest_end(self) -> float | None: ...
+    @property
+    def may_start(self) -> bool: ...
 
 
 class Asker(Protocol):
@@ -89,6 +91,8 @@ class Job:
     latest_end: float | None = None
     group: object = None
     """The same object for jobs that are alike but for their UID; None: nobody knows of any."""
+    may_start: bool = True
+    """False: what it could have now is kept for it, as what it is promised."""
 
     @property
     def wanted(self) -> "Job":
@@ -105,7 +109,8 @@ class Job:
         """Equal for jobs that can be answered alike."""
         if self.group is not None:
             return self.group
-        return self.queue, id(self.options), self.duration, self.min_duration, self.not_before, self.latest_end
+        limits = self.duration, self.min_duration, self.not_before, self.latest_end
+        return self.queue, id(self.options), *limits, self.may_start
 
     @property
     def shortest(self) -> float:

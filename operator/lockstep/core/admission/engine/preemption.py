@@ -40,10 +40,10 @@ class PreemptionPolicy:
     within_queue: Literal["Never", "LowerPriority"] = "Never"
     reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "Never"
 
-    def allows(self, queue: str, class_value: int, victim: Victim) -> bool:
-        """Whether a job of that queue and class may preempt ``victim``, as far as classes go."""
-        rule = self.within_queue if victim.queue == queue else self.reclaim_within_cohort
-        return rule == "Any" or (rule == "LowerPriority" and victim.class_value < class_value)
+    def allows(self, queue: str, class_value: int, whose: str, victims_value: int) -> bool:
+        """Whether a job of that queue and class may preempt one of queue ``whose``, as far as classes go."""
+        rule = self.within_queue if whose == queue else self.reclaim_within_cohort
+        return rule == "Any" or (rule == "LowerPriority" and victims_value < class_value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,9 @@ class _Search:
         others: list[Victim] = []
         borrows: dict[tuple[str, str], bool] = {}
         for victim in victims:
-            if victim.protected_until > now or not policy.allows(self._queue, class_value, victim):
+            if victim.protected_until > now or not policy.allows(
+                self._queue, class_value, victim.queue, victim.class_value
+            ):
                 continue
             if victim.queue == self._queue:
                 if self._is_of_use(victim):

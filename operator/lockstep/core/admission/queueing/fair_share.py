@@ -9,7 +9,9 @@ its normalised usage and s its share among them. Entities are queues (shares by 
 in a namespace (equal shares).
 """
 
+import json
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -27,11 +29,18 @@ Key = tuple[str, str, str]
 """Queue, namespace and user."""
 
 MAX_ROWS = 4096
+MAX_OF_NAMESPACE = 512
+"""Rows of one namespace: whoever calls itself thousands of users is no reason to forget those of others."""
+MAX_BYTES = 900_000
+"""Of the book as it is written: a ConfigMap holds no more than 1 MiB."""
+OTHERS = "(others)"
+"""The user of what is left of a namespace with more."""
 REST: Key = ("", "", "")
 """What is left of those with the least usage when there are too many to keep."""
 _HOUR = 3600.0
 _HOURS_KEPT = 25  # the one under way, and the 24 before it
 _NEGLIGIBLE = 1.0  # node-seconds
+_ENVELOPE = 1000  # bytes of what is written beside rows and hours, and of one row more
 
 
 @dataclass(frozen=True)
@@ -113,16 +122,22 @@ class UsageBook:
         return total / _HOUR
 
     def dump(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "format": 1,
-            "at": round(self.at, 3),
-            "rows": [[*key, round(used, 1)] for key, used in sorted(self.rows.items()) if used >= _NEGLIGIBLE],
-            "hours": {
-                queue: {str(hour): round(seconds, 1) for hour, seconds in by_hour.items()}
-                for queue, by_hour in sorted(self.hours.items())
-            },
+        """As JSON, in no more than ``MAX_BYTES``: of the least users only what they used together."""
+        hours = {
+            queue: {str(hour): round(seconds, 1) for hour, seconds in by_hour.items()}
+            for queue, by_hour in sorted(self.hours.items())
         }
+        room = MAX_BYTES - _ENVELOPE - len(json.dumps(hours))
+        rows, rest = list[list[Any]](), 0.0
+        for key, used in sorted(self.rows.items(), key=lambda row: (row[0] != REST, -row[1], row[0])):
+            row = [*key, round(used, 1)]
+            room -= len(json.dumps(row)) + 1
+            if key == REST or room < 0:
+                rest += used
+            elif used >= _NEGLIGIBLE:
+                rows.append(row)
+        rows += [[*REST, round(rest, 1)]] if rest >= _NEGLIGIBLE else []
+        return {"format": 1, "at": round(self.at, 3), "rows": sorted(rows), "hours": hours}
 
     @classmethod
     def load(cls, raw: Any) -> Self:
@@ -200,8 +215,21 @@ def _level(members: Collection[str], weights: Mapping[str, int]) -> dict[str, fl
 
 def _bounded(rows: Mapping[Key, float]) -> Mapping[Key, float]:
     kept = {key: used for key, used in rows.items() if used >= _NEGLIGIBLE or key == REST}
+    if len(kept) > MAX_OF_NAMESPACE:
+        _fold_crowds(kept)
     if len(kept) <= MAX_ROWS:
         return kept
     largest = sorted((key for key in kept if key != REST), key=lambda key: -kept[key])
     rest = sum(kept[key] for key in largest[MAX_ROWS - 1 :]) + kept.get(REST, 0.0)
     return {key: kept[key] for key in largest[: MAX_ROWS - 1]} | {REST: rest}
+
+
+def _fold_crowds(rows: dict[Key, float]) -> None:
+    """Have the least users of each namespace with too many in one row of their queue, where they go on to count for
+    both."""
+    counts = Counter(namespace for _, namespace, _ in rows)
+    for namespace in (each for each, count in counts.items() if count > MAX_OF_NAMESPACE):
+        own = [key for key in rows if key[1] == namespace and key[2] != OTHERS]
+        for key in sorted(own, key=lambda key: -rows[key])[MAX_OF_NAMESPACE:]:
+            place = key[0], namespace, OTHERS
+            rows[place] = rows.get(place, 0.0) + rows.pop(key)

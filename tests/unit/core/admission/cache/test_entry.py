@@ -53,7 +53,10 @@ def asking(**status: Any) -> RunView:
         (run("a", status={"conditions": ()}), False, False, False),
         (run("a", status={"conditions": (REFUSED,)}), False, False, False),
         (run("a", status={"conditions": (LOST_NAME,)}), True, False, False),  # it alone sees when that is there
-        (run("a", status={"conditions": (OF_THE_SPEC_BEFORE,)}), False, False, False),
+        (run("a", status={"conditions": (OF_THE_SPEC_BEFORE,)}), True, False, False),  # it keeps its place
+        (run("a", status={"conditions": (changed(REFUSED, observed_generation=0),)}), False, False, False),
+        (run("a", status={"conditions": (changed(LOST_NAME, observed_generation=0),)}), False, False, False),
+        (replace(run("a", status={"conditions": (OF_THE_SPEC_BEFORE,)}), spec_error="x"), False, False, False),
         (run("a", status={"conditions": (ACCEPTED, FINISHED)}), False, False, False),
         (run("a", status={"conditions": (ACCEPTED, REGRESSED)}), False, False, False),
         (run("a", status=held("n0") | {"conditions": (ACCEPTED, FINISHED)}), False, False, False),
@@ -74,6 +77,7 @@ def test_a_run_waits_for_nodes_or_has_them_or_lacks_some_of_them(
         (asking(test_only=TrialStatus(at=NOW, observed_generation=0)), True),
         (asking(test_only=TrialStatus(at=NOW, observed_generation=1)), False),
         (asking(conditions=(REFUSED,)), False),
+        (asking(conditions=(OF_THE_SPEC_BEFORE,)), False),
         (asking(conditions=(ACCEPTED, FINISHED)), False),
         (replace(asking(), deleting=True), False),
         (replace(asking(), spec_error="spec.colour: not known"), False),

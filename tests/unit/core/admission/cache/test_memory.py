@@ -100,7 +100,8 @@ def edit(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:
             return replace(snapshot, gpu_hours={name: chance.randrange(10) for name in ("a", "b")})
         case 5:
             runs = tuple(edited(view, chance) if chance.random() < 0.3 else view for view in snapshot.runs)
-            return replace(snapshot, runs=runs)
+            times = {view.uid: NOW + chance.randrange(100) for view in runs if view.generation > 1}
+            return replace(snapshot, runs=runs, edited=times)
         case 1:
             return replace(snapshot, priority_classes={**CLASSES, "high": chance.choice([0, 2, 200])})
         case 2:
@@ -118,7 +119,8 @@ def edited(view: RunView, chance: Random) -> RunView:
     change: dict[str, object] = chance.choice(
         [{"nodes": chance.randint(1, 4), "elastic": None}, {"queue": "b"}, {"suspend": True}, {"time_limit": "2h"}]
     )
-    return replace(view, spec=changed(view.spec, **change), deleting=chance.random() < 0.2)
+    generation = view.generation + (chance.random() < 0.5)  # it is to be judged, and never is
+    return replace(view, generation=generation, spec=changed(view.spec, **change), deleting=chance.random() < 0.2)
 
 
 def shake_nodes(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:

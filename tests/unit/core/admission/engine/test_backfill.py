@@ -181,3 +181,20 @@ def test_a_choice_that_would_book_a_node_twice_is_an_error(wrong: int, what: str
     bad = Job("bad", "a", (option(2, lambda usable: wrong),), HOUR)
     with pytest.raises(ValueError, match="were chosen"):
         look([bad])
+
+
+def test_what_a_job_could_have_is_kept_for_it_while_it_may_not_start() -> None:
+    """And it costs its queue no promise: the next one that waits has that."""
+    result = look([job("head", 2, 1, may_start=False), job("next", 5, 1), job("last", 4, 2)])
+    assert started(result) == []
+    assert (result.waits["head"].start, result.waits["head"].nodes.bit_count()) == (0.0, 2)
+    assert set(result.reserved) == {"head", "next"}
+    assert result.waits["last"].kind == "Priority"
+
+
+def test_a_job_that_may_not_start_waits_for_the_nodes_that_are_held_for_it_though_others_are_free() -> None:
+    held = NodeClaim(0.0, 9 * HOUR, 0b000011, "head")
+    runs = [running("r", 0b000011, 1)]
+    assert started(look([job("head", 2, 1)], runs, [held])) == ["head"]
+    result = look([job("head", 2, 1, may_start=False)], runs, [held])
+    assert (started(result), result.waits["head"].nodes) == ([], 0b000011)

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,17 @@ from hypothesis import strategies as st
 from lockstep.api.base import names
 from lockstep.api.recovery_status import RecoveryStatus
 from lockstep.api.run_status import LeavingStatus, ResolvedStatus
-from lockstep.core.admission.queueing.fair_share import MAX_ROWS, REST, ChargedUsage, UsageBook, admissible, shares
+from lockstep.core.admission.queueing.fair_share import (
+    MAX_BYTES,
+    MAX_OF_NAMESPACE,
+    MAX_ROWS,
+    OTHERS,
+    REST,
+    ChargedUsage,
+    UsageBook,
+    admissible,
+    shares,
+)
 from lockstep.core.admission.queueing.order import LONGEST_USER, share_key
 from support.admission import ACCEPTED, FINISHED, held, run, world
 
@@ -99,6 +110,30 @@ def test_the_least_users_are_folded_into_one_row() -> None:
     assert len(book.rows) == MAX_ROWS
     assert sum(book.rows.values()) == pytest.approx(sum(rows.values()), rel=1e-3)
     assert ("q", f"n{MAX_ROWS + 9}", "") in book.rows
+
+
+@pytest.mark.parametrize("letter", ["\x01", "😀", "a"])
+def test_a_book_is_written_in_fewer_bytes_than_a_config_map_holds_however_users_are_called(letter: str) -> None:
+    """A control character takes six bytes, and the API server refuses what is larger."""
+    rows = {("q", f"n{at}", letter * (LONGEST_USER - 4) + f"{at:04}"): 10.0 + at for at in range(MAX_ROWS)}
+    book = UsageBook(7200.0, rows, {f"q{at}": dict.fromkeys(range(25), 1e6) for at in range(100)})
+    written = book.dump()
+    assert len(orjson.dumps(written)) <= MAX_BYTES
+    read = UsageBook.load(json.loads(json.dumps(written)))
+    assert max(rows, key=rows.__getitem__) in read.rows, "the largest stay"
+    assert sum(read.rows.values()) == pytest.approx(sum(rows.values())), "and what all used"
+    assert read.hours == book.hours
+
+
+def test_however_many_users_one_namespace_has_those_of_others_are_kept() -> None:
+    many = {("q", "crowd", f"u{at}"): 100.0 + at for at in range(2 * MAX_ROWS)}
+    book = UsageBook(1.0, {**many, B: 5.0}).advanced(2.0, ChargedUsage(), HALF_LIFE)
+    assert len(book.rows) == MAX_OF_NAMESPACE + 2
+    assert book.rows[B] == pytest.approx(5.0, rel=1e-4)
+    crowd = sum(used for key, used in book.rows.items() if key[:2] == ("q", "crowd"))
+    assert crowd == pytest.approx(sum(many.values()), rel=1e-4), "it is charged for all of them"
+    assert book.rows["q", "crowd", OTHERS] > 0
+    assert ("q", "crowd", f"u{2 * MAX_ROWS - 1}") in book.rows, "its largest are known by name"
 
 
 def test_nobody_has_used_anything_and_everybody_has_the_whole_share() -> None:
