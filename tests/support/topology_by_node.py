@@ -93,13 +93,26 @@ def _attempts(rules: Sequence[TopologyRule], levels: Mapping[str, str]) -> Itera
         narrowest = next(iter(levels))
         strict[narrowest] = Wish(levels[narrowest], "Pack", None, False)
     widest_first = sorted(strict, key=lambda level: -narrowness[level])
-    yield [strict[level] for level in widest_first]
+    yield _that_count([strict[level] for level in widest_first])
     for rule in reversed(rules):
         wish = strict[rule.level]
         if rule.mode == "Preferred" and (wish.policy == "Contiguous" or wish.most is not None):
             policy = "Pack" if wish.policy == "Contiguous" else wish.policy
             strict[rule.level] = replace(wish, policy=policy, most=None)
-            yield [strict[level] for level in widest_first]
+            yield _that_count([strict[level] for level in widest_first])
+    for rule in reversed(rules):
+        narrower = [other for other in rules if narrowness[other.level] < narrowness[rule.level]]
+        if (
+            rule.mode == "Preferred"
+            and strict[rule.level].policy != "Any"
+            and any(other.mode == "Required" and other.policy in ("Pack", "Contiguous") for other in narrower)
+        ):
+            strict[rule.level] = replace(strict[rule.level], policy="Any", most=None)
+            yield _that_count([strict[level] for level in widest_first])
+
+
+def _that_count(wishes: list[Wish]) -> list[Wish]:
+    return [wish for wish in wishes[:-1] if wish.policy != "Any" or wish.most is not None] + wishes[-1:]
 
 
 def _tree(
@@ -182,6 +195,19 @@ def _measure(domain: Domain, wishes: Sequence[Wish]) -> None:
     neighbouring = wish.policy == "Contiguous"
     domain.room = _reach([child.room for child in children], neighbouring)
     domain.ideal = _reach([child.ideal for child in children], neighbouring and wish.required)
+    if wish.fewest_possible:
+        domain.room = _packable(children)
+
+
+def _packable(children: Sequence[Domain]) -> int:
+    """The most nodes in as few domains as on an idle cluster."""
+    forced = [child for child in children if child.must]
+    rooms = sorted((child.room for child in children if not child.must), reverse=True)
+    ideals = sorted((child.ideal for child in children if not child.must), reverse=True)
+    room, ideal = sum(child.room for child in forced), sum(child.ideal for child in forced)
+    possible = [room + sum(rooms[:number]) for number in range(len(rooms) + 1)]
+    enough = [-1] + [ideal + sum(ideals[:number]) for number in range(len(ideals))]
+    return max(most for most, less in zip(possible, enough, strict=True) if most > less)
 
 
 def _reach(rooms: Iterable[int], neighbouring: bool) -> int:
@@ -204,9 +230,15 @@ def _solve(domain: Domain, wishes: Sequence[Wish], count: int) -> Taken | None:
     if any(child.must > child.room for child in children):
         return None
     best: Taken | None = None
-    for takes in _choices(children, wishes[0], count):
+    looks = 16 * len(children)
+    for takes in _choices(children, wishes[0], count, any(wish.fewest_possible for wish in wishes[1:])):
+        if looks <= 0:
+            break
+        looks -= len(takes)
         taken: Taken | None = []
         for index, take in takes.items():
+            if not take:
+                continue
             below = _solve(children[index], wishes[1:], take)
             if below is None:
                 taken = None
@@ -215,32 +247,41 @@ def _solve(domain: Domain, wishes: Sequence[Wish], count: int) -> Taken | None:
         if taken is None or (best is not None and len(taken) >= len(best)):
             continue
         best = taken
-        if len(wishes) == 1:  # choices come best first; below further levels the fewest racks decide
+        if (
+            len(wishes) == 1 or wishes[0].policy == "Spread"
+        ):  # choices come best first; below further levels the fewest racks decide
             break
     return best
 
 
-def _choices(children: Sequence[Domain], wish: Wish, count: int) -> Iterator[dict[int, int]]:
+def _choices(children: Sequence[Domain], wish: Wish, count: int, exacting: bool) -> Iterator[dict[int, int]]:
     """Ways to share ``count`` nodes out over ``children`` (index -> nodes), best first."""
     rooms = [child.room for child in children]
     musts = [child.must for child in children]
     match wish.policy:
         case "Spread":
             yield _spread(rooms, musts, count)
+            if exacting:
+                yield from _shares(dict(enumerate(musts)), rooms, count, exacting)
         case "Contiguous":
             for first, last in windows(rooms, musts, count):
                 span = range(first, last + 1)
                 lows = {index: max(musts[index], 1) for index in span}
                 if sum(lows.values()) <= count:
-                    yield _fill(lows, rooms, count)
+                    yield from _shares(lows, rooms, count, exacting)
         case "Pack":
             for chosen in fewest(rooms, musts, count):
                 if wish.fewest_possible and len(chosen) > _ideal_number(children, musts, count):
                     return
-                yield _fill({index: musts[index] for index in chosen}, rooms, count)
+                yield from _shares({index: musts[index] for index in chosen}, rooms, count, exacting)
         case _:
-            shares = _fill(dict(enumerate(musts)), rooms, count)
-            yield {index: take for index, take in shares.items() if take}
+            yield from _shares(dict(enumerate(musts)), rooms, count, exacting)
+
+
+def _shares(lows: Mapping[int, int], rooms: Sequence[int], count: int, exacting: bool) -> Iterator[dict[int, int]]:
+    order = list(lows)
+    for first in range(len(order) if exacting else 1):
+        yield _fill({index: lows[index] for index in order[first:] + order[:first]}, rooms, count)
 
 
 def _ideal_number(children: Sequence[Domain], musts: Sequence[int], count: int) -> int:
@@ -270,7 +311,7 @@ def _spread(rooms: Sequence[int], musts: Sequence[int], count: int) -> dict[int,
     roomiest = sorted((index for index in range(len(rooms)) if high[index] > low[index]), key=lambda i: -rooms[i])
     for index in roomiest[:left]:
         low[index] += 1
-    return {index: take for index, take in enumerate(low) if take}
+    return dict(enumerate(low))
 
 
 def fewest(rooms: Sequence[int], musts: Sequence[int], count: int) -> Iterator[list[int]]:

@@ -130,7 +130,9 @@ class TopologyRule(SpecModel):
     """Any: no wish. Pack: as few domains as possible. Contiguous: neighbouring domains, in label order.
     Spread: at most maxNodes in each domain."""
     mode: PlacementMode = "Preferred"
-    """Preferred: the best there is. Required: wait rather than start otherwise."""
+    """Preferred: the best there is; it is never in the way of a required rule. Required: wait rather than start
+    otherwise. A required Pack waits for as few domains as on an idle cluster; where a wider level has a required rule
+    too, as few in each domain of that, and not every way to share the gang out over those is tried."""
     max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
     """Most nodes of the gang in one domain."""
 

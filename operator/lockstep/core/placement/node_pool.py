@@ -55,7 +55,8 @@ class CandidateNodes:
         self.able = self._judged.able & self._wanted & ~left_out
         self.passing = self._judged.passing & self._wanted & ~left_out
         self._attempts = tuple(map(tuple, attempts(placement.topology, index.levels)))
-        self._tree = index.numbering.tree([wish.label for wish in self._attempts[0]], self._absent)
+        labels = [[wish.label for wish in wishes] for wishes in self._attempts]
+        self._trees = tuple(index.numbering.tree(each, self._absent) for each in labels)
 
     @classmethod
     def for_requirement(
@@ -150,9 +151,9 @@ class CandidateNodes:
         return [name for name in self.placement.nodes if name not in self._index]
 
     def _arranged(self, usable: NodeSet, idle: NodeSet, count: int) -> NodeSet | None:
-        """The tree outlives these candidates: most of what is asked after a node has changed was asked before."""
+        """Trees outlive these candidates: most of what is asked after a node has changed was asked before."""
         asked = self._attempts, usable, idle, self._obliged, count
-        return self._tree.remember(asked, lambda: arrange(self._tree, *asked))
+        return self._trees[0].remember(asked, lambda: arrange(self._trees, *asked))
 
     def _of_one_make(self, requirement: Requirement) -> Requirement:
         """Who takes GPUs gets one make of them, and no nodes without, where there are any that the run may use.
