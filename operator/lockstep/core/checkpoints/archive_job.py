@@ -20,7 +20,7 @@ from lockstep.core.pods import pod_template
 RESULT_FORMAT = "lockstep-archive-job/1"
 MAX_TOLD = 8
 """Checkpoints that a job names in its termination message, which may have 4,096 bytes."""
-FINAL_CODES = (65, 66, 67, 68, 71, 72, 73, 76, 77, 78)
+FINAL_CODES = (65, 66, 67, 68, 71, 72, 73, 76, 77, 78, 79)
 """Exit codes after which the same job cannot succeed (lockstep.archive.outcomes)."""
 
 CONTAINER = "archive"

@@ -56,7 +56,8 @@ IDLE_TOO_LONG = 600.0
 TIDY_EVERY = 1800.0
 """Seconds between two looks for checkpoints of the shared tier that may go."""
 _SPENT_SOURCE = frozenset({ArchiveFailure.SOURCE_INVALID, ArchiveFailure.SOURCE_VANISHED, "Conflict"})
-_USELESS_COPY = frozenset({ArchiveFailure.ARCHIVE_CORRUPT, ArchiveFailure.NOT_PUBLISHED})
+_DAMAGED_COPY = frozenset({ArchiveFailure.ARCHIVE_CORRUPT, ArchiveFailure.DESTINATION_TAKEN})
+_USELESS_COPY = _DAMAGED_COPY | {ArchiveFailure.NOT_PUBLISHED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +379,7 @@ def _failed(
             # No candidate any more; the choice falls on another, and what there is is asked anew.
             kept = (each for each in status.published if (each.attempt, each.step) != (work.attempt, work.step))
             status = changed(status, published=tuple(kept), listed=None, restore_not_before=None)
-            if outcome == ArchiveFailure.ARCHIVE_CORRUPT:  # a listing compares sizes alone, and would name it again
+            if outcome in _DAMAGED_COPY:  # a listing compares sizes alone, and would name it again
                 status = changed(status, damaged=(*status.damaged, _words(work.attempt, work.step))[-MAX_DAMAGED:])
     return status, (_event(EventReason.ARCHIVE_JOB_FAILED, message, warning=True),)
 

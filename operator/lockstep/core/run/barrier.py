@@ -51,7 +51,7 @@ def gather(plan: PlanBuilder, reached: list[SlotStage]) -> Gathering:
     not_before = plan.status.recovery.not_before
     if not_before is not None and not plan.reached(not_before):
         return replace(expected, waiting_for="waits before the next attempt, as the last ones made no progress")
-    if _avoid_attempts_used_before(plan):
+    if _avoid_attempts_used_before(plan) or _look_anew_at_what_was_restored(plan):
         return expected
     preflight = check_gang(plan)
     if not preflight.passed:
@@ -125,6 +125,30 @@ def _avoid_attempts_used_before(plan: PlanBuilder) -> bool:
         warning=True,
     )
     plan.status = skip_to(plan.status, saved + 1, plan.stamp)
+    return True
+
+
+def _look_anew_at_what_was_restored(plan: PlanBuilder) -> bool:
+    """What was brought back may have the name of a save that was damaged. Whoever saw or read that one stands by it,
+    but at the barrier of another attempt."""
+    back = plan.status.checkpoint.archive.restored
+    if back is None:
+        return False
+    reports = (report for slot in plan.ranked_slots() if (report := plan.report(slot)) is not None)
+    before = [report for report in reports if report.since <= (back.time or 0.0)]
+    said = {(row.path, row.verdict) for report in before for row in report.inventory}
+    said |= {(share.path, share.verdict) for report in before for share in report.verified}
+    if (back.path, Verdict.INVALID) not in said:
+        return False
+    attempt = plan.status.attempt
+    plan.event(
+        EventReason.ATTEMPT_SKIPPED,
+        f"step {back.step} was brought back in the place of a damaged one, so attempt {attempt} becomes {attempt + 1}, "
+        "and all nodes look at it anew",
+        action=ActionWord.START,
+        warning=True,
+    )
+    plan.status = skip_to(plan.status, attempt + 1, plan.stamp)
     return True
 
 

@@ -97,6 +97,20 @@ def test_a_restore_that_succeeds_has_uploads_tried_at_once_as_the_next_of_their_
     assert next_one.status.job.name.endswith("archive-2-400-7")
 
 
+def test_a_copy_whose_name_is_taken_is_passed_over_alone() -> None:
+    known = changed(copied(), published=(*copied().published, *copied(1, 200).published))
+    run = replace(run_of(known, saved=None), status=changed(run_of(known, saved=None).status, attempt=3))
+    made = plan_archive(run, (), SETTINGS, NOW, restore=known.published[0])
+    ended = job(made, JobPhase.FAILED, outcome="DestinationTaken", message="is another one")
+    failed = plan_archive(after(run, made), [ended], SETTINGS, NOW + 100)
+    assert [each.step for each in archive_candidates(failed.status)] == [200]
+    assert failed.status.restore_not_before is None
+    older = plan_archive(after(run, failed), [ended], SETTINGS, NOW + 100, restore=known.published[1])
+    assert older.status.job is not None
+    assert (older.status.job.action, older.status.job.step) == ("Restore", 200)
+    assert failed.status.damaged == ("a2/step-300",), "a listing would name it again"
+
+
 def test_a_copy_that_cannot_be_restored_is_no_candidate_any_more() -> None:
     run = run_of(copied(), saved=None)
     wanted = copied().published[0]
