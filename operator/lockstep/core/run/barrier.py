@@ -5,10 +5,10 @@ from dataclasses import replace
 from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import RejectedCandidate, SavedCheckpoint
 from lockstep.api.run_status import StartRecord
-from lockstep.core.checkpoints.archiving import is_tidying
 from lockstep.core.checkpoints.checkpoint_record import record_ceiling, record_no_choice, record_resume
 from lockstep.core.checkpoints.inventory import is_foreign, is_own
 from lockstep.core.checkpoints.local_retention import local_retention
+from lockstep.core.checkpoints.removals import is_removal_there
 from lockstep.core.checkpoints.resume import Rejection, ResumeDecision, ResumeKind
 from lockstep.core.failures.evidence import Loss, LossKind
 from lockstep.core.failures.recovery_record import record_start, skip_to
@@ -56,9 +56,7 @@ def gather(plan: PlanBuilder, reached: list[SlotStage]) -> Gathering:
     preflight = check_gang(plan)
     if not preflight.passed:
         return replace(expected, warm_up=preflight.warm_up, waiting_for=preflight.waiting_for)
-    checkpoint = plan.status.checkpoint
-    goes_back = checkpoint.ceiling is not None or bool(checkpoint.quarantined)
-    if goes_back and is_tidying(checkpoint.archive, plan.snapshot.jobs):
+    if is_removal_there(plan.status.checkpoint.archive, plan.snapshot.jobs, plan.now):
         words = "waits for the removal of old checkpoints to end, before one of them is chosen"
         return replace(expected, waiting_for=words)
     return _resume(plan, choose(plan))
