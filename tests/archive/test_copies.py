@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from lockstep.archive.store import ObjectStore
 from lockstep.archive.upload import upload
 from lockstep.core.model.worker_report import Verdict
 from lockstep.worker.checkpoints import formats
+from lockstep.worker.checkpoints.tiers import attempt_steps
 
 MIB = 1 << 20
 PLACE = ArchiveKey(RUN_UID, 2, 300)
@@ -265,9 +268,52 @@ def test_a_restored_checkpoint_is_left_alone_the_second_time(
     restore(store, PLACE, tmp_path / "back")
     again = restore(store, PLACE, tmp_path / "back")
     assert again.already
-    (tmp_path / "back" / "step-300" / "manifest.json").unlink()
-    with refused(outcomes.DESTINATION_REFUSED):
-        restore(store, PLACE, tmp_path / "back")
+
+
+def lose_a_file(there: Path) -> None:
+    (there / "rank-0.pt").unlink()
+
+
+def lose_all(there: Path) -> None:
+    shutil.rmtree(there)
+    there.mkdir()
+
+
+def change_a_byte(there: Path) -> None:
+    path = there / "rank-0.pt"
+    before = path.stat()
+    with path.open("r+b") as stream:
+        first = stream.read(1)
+        stream.seek(0)
+        stream.write(bytes([first[0] ^ 1]))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("damage", [lose_a_file, lose_all, change_a_byte])
+def test_a_damaged_save_gives_its_name_to_the_copy_of_it_and_is_kept_where_nobody_takes_it_for_one(
+    store: ObjectStore, checkpoint: Path, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    upload(store, checkpoint, PLACE, part_bytes=MIB)
+    there = tmp_path / "all" / "step-300"
+    shutil.copytree(checkpoint, there)
+    damage(there)
+    left = contents(there)
+    assert contents(restore(store, PLACE, there.parent).path) == contents(checkpoint)
+    assert contents(there.parent / "step_300.lockstep-invalid-0") == left
+    assert [step for step, _, _ in attempt_steps(str(there.parent), 0)] == [300]
+    assert restore(store, PLACE, there.parent).already
+
+
+@pytest.mark.parametrize("uid", [RUN_UID, "ffffffff-0000-4000-8000-000000000002"])
+def test_a_whole_save_of_somebody_else_or_of_another_attempt_keeps_its_name(
+    store: ObjectStore, checkpoint: Path, tmp_path: Path, uid: str
+) -> None:
+    upload(store, checkpoint, PLACE, part_bytes=MIB)
+    there = save(tmp_path / "shared" / "step-300", {n: bytes(len(b)) for n, b in FILES.items()}, attempt=3, uid=uid)
+    before = contents(there)
+    with refused(outcomes.DESTINATION_TAKEN):
+        restore(store, PLACE, there.parent)
+    assert contents(there) == before
 
 
 def test_a_checkpoint_of_the_same_name_and_size_is_not_taken_for_the_one_that_is_wanted(
@@ -277,7 +323,7 @@ def test_a_checkpoint_of_the_same_name_and_size_is_not_taken_for_the_one_that_is
     for place, path in ((PLACE, checkpoint), (ArchiveKey(RUN_UID, 1, 300), earlier)):
         upload(store, path, place, part_bytes=MIB)
     restore(store, ArchiveKey(RUN_UID, 1, 300), tmp_path / "back")
-    with refused(outcomes.DESTINATION_REFUSED):
+    with refused(outcomes.DESTINATION_TAKEN):
         restore(store, PLACE, tmp_path / "back")
 
 

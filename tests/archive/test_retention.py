@@ -85,14 +85,13 @@ def test_a_checkpoint_without_its_record_is_listed_as_not_published(
     assert [(each["attempt"], each["step"]) for each in told] == [(2, 300), (1, 200), (1, 100)]
 
 
-def test_an_upload_prunes_what_its_policy_lets_go(
-    store: ObjectStore, published: list[ArchiveKey], server: S3Server, uri: str, tmp_path: Path
-) -> None:
-    source = save(tmp_path / "s" / "a3" / "step-500", {"w": b"new"}, step=500, attempt=3)
+def test_what_is_left_in_the_archive_is_told(published: list[ArchiveKey], server: S3Server, uri: str) -> None:
     keep = ["--keep-last", "1", "--keep-every", "200", "--pin", "a1/step-100"]
-    ended = run_job(server, "upload", "--uri", uri, "--checkpoint", "a3/step-500", "--source", source, *keep)
+    ended = run_job(server, "prune", "--uri", uri, *keep)
     assert ended.returncode == 0, ended.stderr
-    assert held(store) == ["a3/step-500", "a2/step-400", "a1/step-200", "a1/step-100"]
+    told = json.loads(ended.stdout.splitlines()[-1])
+    assert told["pruned"] == 1
+    assert [(each["attempt"], each["step"]) for each in told["published"]] == [(2, 400), (1, 200), (1, 100)]
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ Json = dict[str, Any]
 UNSEEN_HERE = {
     right(Scope.NODE_EVENTS, "events.events.k8s.io patch"): "takes a run that leaves a node twice within minutes",
     right(Scope.RUNS, "configmaps get"): "takes a gang of hundreds of nodes: cluster/test_large_gangs",
+    right(Scope.RUNS, "jobs.batch delete"): "takes a job that is in a gang's way: cluster/test_archive_jobs",
 }
 """What is granted and not needed by what is done here, and why."""
 LOOKED_UP = {"storageclasses.storage.k8s.io"}

@@ -24,7 +24,7 @@ SETTINGS = ArchiveSettings(
 )
 
 
-@pytest.mark.parametrize("action", ["Upload", "Restore", "List"])
+@pytest.mark.parametrize("action", ["Upload", "Restore", "List", "Prune"])
 @pytest.mark.parametrize(
     ("security", "refused"),
     [
@@ -80,4 +80,27 @@ def test_a_run_that_finds_nothing_to_resume_from_has_its_archive_looked_through(
     jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs?labelSelector={names.LABEL_ARCHIVE_OF}={run.uid}"
     run.wait("a job looks", lambda: site.cluster.api.get(jobs)["items"])
     assert run.status["checkpoint"]["archive"]["job"]["action"] == "List"
+    run.delete()
+
+
+def test_a_job_that_may_remove_checkpoints_is_gone_with_its_pods_before_a_gang_starts(
+    site: Site, namespace: str
+) -> None:
+    site.make_claim(namespace, "lustre")
+    checkpoint = {"format": "Manifest", "shared": {"claimName": "lustre"}, "retention": {"keepLast": 2}}
+    run = site.apply(namespace, "llama", nodes=2, checkpoint=checkpoint)
+    run.wait_until_running(1)
+    site.workers.save(run.uid, namespace, run.name, step=100)
+    site.workers.fail(run.uid, rank=1)
+    run.wait_until_running(2)
+    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs?labelSelector={names.LABEL_ARCHIVE_OF}={run.uid}"
+    pods = f"/api/v1/namespaces/{namespace}/pods?labelSelector={names.LABEL_ARCHIVE_OF}={run.uid}"
+    run.wait("a job has a pod to tidy", lambda: site.cluster.api.get(pods)["items"])
+    (first,) = site.cluster.api.get(jobs)["items"]
+    site.workers.fail(run.uid, rank=1)
+    run.wait_until_running(3)
+    left = [each["metadata"]["uid"] for url in (jobs, pods) for each in site.cluster.api.get(url)["items"]]
+    owners = [each["metadata"]["ownerReferences"][0]["uid"] for each in site.cluster.api.get(pods)["items"]]
+    assert first["metadata"]["uid"] not in (*left, *owners)
+    assert run.status["checkpoint"]["archive"].get("tidied") is None, "it did not come to its end"
     run.delete()

@@ -79,6 +79,8 @@ def job(rng: Random, run: RunView, name: str, now: float) -> JobView:
         finished_at=rng.choice((0.0, now - 5, now + 5)),
         message=rng.choice(("", "BackoffLimitExceeded", "é" * 2000)),
         result=rng.choice((json.dumps(said), json.dumps(said), "", "{", "null", "[]")),
+        deleting=rng.random() < 0.2,
+        removes=rng.random() < 0.3,
     )
 
 

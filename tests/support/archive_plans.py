@@ -9,7 +9,7 @@ from typing import Any
 from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveStatus, SavedCheckpoint
 from lockstep.api.run_status import Condition
-from lockstep.core.checkpoints.archive_job import RESULT_FORMAT
+from lockstep.core.checkpoints.archive_job import RESULT_FORMAT, is_removal, options_told
 from lockstep.core.checkpoints.archiving import ArchivePlan
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -51,7 +51,18 @@ def job(plan: ArchivePlan, phase: JobPhase = JobPhase.COMPLETE, **result: Any) -
     assert plan.status.job is not None
     body = json.dumps({"format": RESULT_FORMAT, "outcome": "Done"} | result) if result else ""
     name = plan.status.job.name
-    return JobView("team", name, "uid", sample_runs.UID, phase, finished_at=NOW + 100, result=body)
+    words = plan.create.body["spec"]["template"]["spec"]["containers"][0]["args"] if plan.create is not None else []
+    return JobView(
+        "team",
+        name,
+        "uid",
+        sample_runs.UID,
+        phase,
+        finished_at=0.0 if phase is JobPhase.ACTIVE else NOW + 100,
+        result=body,
+        removes=is_removal(words),
+        told=options_told(words),
+    )
 
 
 def copied(attempt: int = 2, step: int = 300) -> ArchiveStatus:

@@ -51,6 +51,7 @@ class Kube:
         self.created: Mapping[str, Any] = {"metadata": {"name": "j", "uid": "job-1", "resourceVersion": "20"}}
         self.existing = {"data"}  # of whatever kind somebody names
         self.writes = 0
+        self.deleted: list[tuple[str, str, str, dict[str, Any]]] = []
         self.unknown: set[str] = set()  # fields of status that its definition of the kind lacks
 
     async def patch_status(self, *_: Any, patch: Any, **__: Any) -> bytes:
@@ -74,6 +75,12 @@ class Kube:
         if self.creation is not None:
             raise self.creation
         return orjson.dumps(self.created)
+
+    async def delete(self, resource: Any, name: str, namespace: str, *, uid: str, **options: Any) -> bytes | None:
+        if self.creation is not None:
+            raise self.creation
+        self.deleted.append((resource.plural, name, uid, options))
+        return None
 
 
 class World:

@@ -370,6 +370,11 @@ class World(WorldOfWorkers):
                 return self.crash()
             if new.name not in self.pods:
                 self._create(run, new)
+        for ending in plan.ended_jobs:
+            if dies():
+                return self.crash()
+            known = self.jobs.get(name, ())
+            self.jobs[name] = tuple(replace(j, deleting=True) if j.uid == ending.uid else j for j in known)
         if plan.delete_run and not dies():
             del self.runs[name]
         return None

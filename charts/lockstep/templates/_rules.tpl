@@ -80,10 +80,10 @@ to. */}}
   resources: [configmaps]
   resourceNames: [lockstep-worker-ca]
   verbs: [update]
-# Jobs that copy checkpoints to the archive and back.
+# Jobs that copy checkpoints to the archive and back, or remove them. They are ended for what comes before them.
 - apiGroups: [batch]
   resources: [jobs]
-  verbs: [create]
+  verbs: [create, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]

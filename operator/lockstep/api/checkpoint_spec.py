@@ -94,7 +94,7 @@ class RetentionSpec(SpecModel):
     """Which older checkpoints may go. The last valid one never does."""
 
     keep_last: Annotated[int, Field(ge=1, le=1000)]
-    """So many of the newest valid ones stay."""
+    """So many of the newest valid ones stay, two at least."""
     keep_every: Annotated[int, Field(ge=1, le=2**53)] | None = None
     """Steps that are a multiple of this stay as well."""
     keep_for: Duration | None = None

@@ -176,7 +176,7 @@ class ArchiveJobStatus(StatusModel):
     name: str
     """Name of the Job."""
     action: str
-    """Upload, Restore, List, or Tidy: remove older checkpoints of the shared tier."""
+    """Upload, Restore, List; Tidy or Prune: remove older checkpoints of the shared tier, or of the archive."""
     step: int = 0
     """Step of the checkpoint."""
     attempt: int = 0
@@ -185,6 +185,10 @@ class ArchiveJobStatus(StatusModel):
     """What is copied, or the directory that it is restored into, as the training container sees it."""
     time: Timestamp | None = None
     """When it was decided on."""
+    idle: Timestamp | None = None
+    """Since when no pod of it was seen to run while a gang waits for it; null while one runs."""
+    stopped: Timestamp | None = None
+    """When it was told to end, for what comes before it or because it was idle for too long."""
 
 
 class ArchiveStatus(StatusModel):
@@ -197,7 +201,8 @@ class ArchiveStatus(StatusModel):
     published: Annotated[tuple[ArchivedCheckpoint, ...], Field(max_length=8)] = ()
     """Checkpoints known to be published, newest first."""
     damaged: Annotated[tuple[str, ...], Field(max_length=16)] = ()
-    """Copies that came back as other bytes than were published, e.g. a2/step-300; they are not brought back again."""
+    """Copies that came back as other bytes than were published, or whose name another checkpoint has in the shared
+    tier, e.g. a2/step-300; they are not brought back again."""
     refused: str = ""
     """The last source that turned out not to be valid, e.g. a2/step-300; it is not tried again."""
     job: ArchiveJobStatus | None = None
@@ -210,6 +215,10 @@ class ArchiveStatus(StatusModel):
     """When a job last looked for checkpoints of the shared tier that may go."""
     tidied_for: str = ""
     """The newest checkpoint at that time, e.g. a2/step-300."""
+    pruned: Timestamp | None = None
+    """When a job last looked for copies in the archive that may go."""
+    pruned_for: str = ""
+    """The newest copy at that time, e.g. a2/step-300."""
     time: Timestamp | None = None
     """When the last copy was published."""
     copy_seconds: int = 0

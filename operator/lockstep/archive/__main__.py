@@ -102,14 +102,13 @@ def _upload(options: argparse.Namespace) -> Result:
         pace=Pace(options.bandwidth),
         say=_say,
     )
-    result = {
+    return {
         "checkpoint": _checkpoint(copied.record),
         "moved": copied.moved,
         "skipped": copied.skipped,
         "seconds": round(copied.seconds, 1),
         "already": copied.already,
     }
-    return result | (_prune(options) if options.keep_last else {})
 
 
 def _restore(options: argparse.Namespace) -> Result:
@@ -138,6 +137,11 @@ def _list(options: argparse.Namespace) -> Result:
         published = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(entry.time))
         words = f"{entry.place.label:24}  {published}  {in_units(entry.bytes):>10}  {entry.verdict}"
         _say(f"{words}  {entry.reason}".rstrip())
+    return _published(held)
+
+
+def _published(held: Sequence[catalog.ArchiveEntry]) -> Result:
+    """As status is to know it."""
     valid = [_checkpoint(entry) for entry in held if entry.verdict == "Valid"]
     return {"published": valid[:MAX_TOLD]}
 
@@ -147,8 +151,9 @@ def _prune(options: argparse.Namespace) -> Result:
     if options.keep_last:
         policy = RetentionPolicy(options.keep_last, options.keep_every, options.keep_for)
     pinned, quarantined = frozenset(options.pin), frozenset(options.quarantined)
-    dry_run = options.action == "prune" and options.dry_run
-    if options.action == "prune" and options.root:
+    dry_run = options.dry_run
+    left: Result = {}
+    if options.root:
         if policy is None:
             return {"pruned": 0}
         gone = tidy(
@@ -176,9 +181,10 @@ def _prune(options: argparse.Namespace) -> Result:
             dry_run=dry_run,
         )
         words = [place.label for place in pruned.checkpoints]
+        left = _published(pruned.left)
     for word in words:
         _say(f"{'would remove' if dry_run else 'removed'} {word}")
-    return {"pruned": len(words)}
+    return {"pruned": len(words)} | left
 
 
 def _checkpoint(of: Record | catalog.ArchiveEntry) -> Result:
@@ -222,24 +228,8 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument("--parallel", type=_positive, default=8, help="parts under way at once")
         made.add_argument("--bandwidth", type=_size, default=0, help="bytes per second at most, e.g. 200MiB")
 
-    def retaining(made: argparse.ArgumentParser) -> None:
-        made.add_argument("--keep-last", type=_positive, help="so many of the newest stay; without it none is removed")
-        made.add_argument("--keep-every", type=_positive, help="multiples of this step stay")
-        made.add_argument("--keep-for", type=_seconds, help="younger ones stay, e.g. 30d")
-        made.add_argument(
-            "--pin", action="append", default=[], help="stays: a2/step-300 or step-300, or its path with --root"
-        )
-        made.add_argument(
-            "--quarantined",
-            type=_save,
-            action="append",
-            default=[],
-            help="does not count: a2/step-300, or 300 of any; a2/step-300+ is all from there on of attempts up to that",
-        )
-
     copy = action("upload", _upload, "Copy a valid checkpoint into the archive.")
     copying(copy)
-    retaining(copy)
     copy.add_argument("--source", required=True, help="its directory or file")
     copy.add_argument("--format", default="Auto", help="of the checkpoint")
     copy.add_argument("--part-size", type=_size, default=PART_BYTES, help="of the objects that files are cut into")
@@ -251,7 +241,19 @@ def _parser() -> argparse.ArgumentParser:
     action("list", _list, "Say what the archive holds of a run.")
 
     less = action("prune", _prune, "Remove what a retention policy lets go.", store=False)
-    retaining(less)
+    less.add_argument("--keep-last", type=_positive, help="so many of the newest stay; without it none is removed")
+    less.add_argument("--keep-every", type=_positive, help="multiples of this step stay")
+    less.add_argument("--keep-for", type=_seconds, help="younger ones stay, e.g. 30d")
+    less.add_argument(
+        "--pin", action="append", default=[], help="stays: a2/step-300 or step-300, or its path with --root"
+    )
+    less.add_argument(
+        "--quarantined",
+        type=_save,
+        action="append",
+        default=[],
+        help="does not count: a2/step-300, or 300 of any; a2/step-300+ is all from there on of attempts up to that",
+    )
     less.add_argument("--root", default="", help="prune the shared tier below this directory instead of the archive")
     less.add_argument("--format", default="Auto", help="of the checkpoints below --root")
     less.add_argument("--layout", choices=("PerAttempt", "Shared"), default="PerAttempt", help="below --root")

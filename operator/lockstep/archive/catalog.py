@@ -41,10 +41,11 @@ class ArchiveEntry:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Checkpoints that went, or would go; `leftovers` are objects of uploads that were given up."""
+    """Checkpoints that went, or would go, and what is left; `leftovers` are objects of uploads that were given up."""
 
     checkpoints: tuple[ArchiveKey, ...]
     leftovers: int
+    left: tuple[ArchiveEntry, ...]
 
 
 def entries(store: ObjectStore, run_uid: str) -> tuple[ArchiveEntry, ...]:
@@ -90,7 +91,7 @@ def prune(
             store.delete([place.record])
             store.delete([found.name for found in store.objects(place.prefix)])
         store.delete(leftovers)
-    return Pruned(places, len(leftovers))
+    return Pruned(places, len(leftovers), tuple(entry for entry in held if entry.place not in places))
 
 
 def _entry(store: ObjectStore, place: ArchiveKey) -> ArchiveEntry:

@@ -31,7 +31,7 @@ ARCHIVE_CORRUPT = FailureReason("ArchiveCorrupt", 67, False)  # other bytes than
 NOT_PUBLISHED = FailureReason("NotPublished", 68, False)
 STORE_UNAVAILABLE = FailureReason("StoreUnavailable", 69, True)
 INTERNAL = FailureReason("Internal", 70, True)
-DESTINATION_REFUSED = FailureReason("DestinationRefused", 71, False)  # permissions, or something else is there
+DESTINATION_REFUSED = FailureReason("DestinationRefused", 71, False)  # permissions, or what is there cannot be judged
 DESTINATION_FULL = FailureReason("DestinationFull", 72, False)
 CONFLICT = FailureReason("Conflict", 73, False)  # something else is published under that name
 STORAGE_UNREADABLE = FailureReason("StorageUnreadable", 74, True)  # an I/O error of the shared tier
@@ -39,6 +39,7 @@ INTERRUPTED = FailureReason("Interrupted", 75, True)
 STORE_REFUSED = FailureReason("StoreRefused", 76, False)
 CREDENTIALS_REFUSED = FailureReason("CredentialsRefused", 77, False)
 BUCKET_MISSING = FailureReason("BucketMissing", 78, False)
+DESTINATION_TAKEN = FailureReason("DestinationTaken", 79, False)  # a checkpoint that is not this one has its name
 
 REASONS = (
     COMMAND_REFUSED,
@@ -56,6 +57,7 @@ REASONS = (
     STORE_REFUSED,
     CREDENTIALS_REFUSED,
     BUCKET_MISSING,
+    DESTINATION_TAKEN,
 )
 FINAL_CODES = tuple(sorted(reason.exit_code for reason in REASONS if not reason.retryable))
 

@@ -1,7 +1,8 @@
 """One published checkpoint back into the shared tier: whole and checked, or not there at all.
 
 It is put together in a hidden directory beside its place and renamed when every part was checked and is on the disk.
-What was written before a kill is read again and kept where its checksum is right.
+What was written before a kill is read again and kept where its checksum is right. A save of the same name that is not
+whole gets another name just before: with one directory for all attempts that is the one to be replaced.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from lockstep.archive.outcomes import (
     ARCHIVE_CORRUPT,
     DESTINATION_FULL,
     DESTINATION_REFUSED,
+    DESTINATION_TAKEN,
     NOT_PUBLISHED,
     ArchiveError,
 )
@@ -27,6 +29,7 @@ from lockstep.archive.record import DIRECTORY, MAX_RECORD_BYTES, ArchivedFile, A
 from lockstep.archive.shared_tier import writing
 from lockstep.archive.store import ObjectStore
 from lockstep.worker.checkpoints import formats
+from lockstep.worker.checkpoints.pointers import put_invalid_aside
 from lockstep.worker.settings import SHARED_SKEW
 
 _READ_BYTES = 16 << 20
@@ -65,8 +68,8 @@ def restore(
     record = published_record(store, place)
     target = into / record.name
     with writing(into):
-        if os.path.lexists(target):
-            return _found(record, target)
+        if found := _found(record, target):
+            return found
         require_parts(store, record)
         # Its own name stays the last word of the path, as formats look at it; the scan for checkpoints skips
         # the hidden directory.
@@ -78,12 +81,11 @@ def restore(
         _fetch(store, record, draft, parallel, pace or Pace(), progress)
         _settle(record, draft)
         _judge(record, draft)
-        try:
-            draft.rename(target)
-        except OSError:
-            if not target.exists():
-                raise
-            return _found(record, target)  # another restore was first
+        if found := _found(record, target):  # another restore was first
+            return found
+        if os.path.lexists(target):
+            say(put_invalid_aside(str(target), record.format))
+        draft.rename(target)
         _sync(into)
         with suppress(OSError):
             staging.rmdir()
@@ -111,20 +113,33 @@ def require_parts(store: ObjectStore, record: Record) -> None:
             raise ArchiveError(ARCHIVE_CORRUPT, f"{name} {state}")
 
 
-def _found(record: Record, target: Path) -> Restored:
-    """Something has the name: the checkpoint, or a reason to stop. Nothing is overwritten."""
-    if all(_is_as_published(_path(record, target, file), file) for file in record.files):
-        finding = formats.examine(str(target), form=record.format, run_uid=record.place.run_uid, skew=SHARED_SKEW)
-        if finding is not None and finding.verdict == formats.VALID:
+def _found(record: Record, target: Path) -> Restored | None:
+    """The checkpoint, where it has its name already. None: nothing has it, or a save that is damaged.
+
+    Raises ArchiveError where the name is that of something else.
+    """
+    if not os.path.lexists(target):
+        return None
+    finding = formats.examine(str(target), form=record.format, run_uid=record.place.run_uid, skew=SHARED_SKEW)
+    if finding is None or finding.verdict == formats.UNKNOWN:
+        why = finding.reason if finding is not None else "is no checkpoint"
+        raise ArchiveError(DESTINATION_REFUSED, f"{target} is there and cannot be judged: {why}; move it away")
+    if finding.run_uid in ("", record.place.run_uid) and not target.is_symlink():
+        if finding.verdict != formats.VALID:
+            return None
+        if all(_has_bytes_of(_path(record, target, file), file) for file in record.files):
             return Restored(record, target, 0, 0, 0.0, already=True)
-    raise ArchiveError(DESTINATION_REFUSED, f"{target} is there and is not this checkpoint; move it away")
+        if all(_has_time_of(_path(record, target, file), file) for file in record.files):
+            return None  # the same, and what is in it has changed since: steps of two attempts have one size
+    raise ArchiveError(DESTINATION_TAKEN, f"{target} is there and is not this checkpoint; move it away")
 
 
-def _is_as_published(path: Path, file: ArchivedFile) -> bool:
-    """Size and time tell; steps of two attempts have one size. Where the time is another one, all is read."""
-    if _size(path) != file.bytes:
-        return False
-    return path.stat().st_mtime_ns == file.mtime_ns or _crc32_of(path, 0, file.bytes) == file.crc32
+def _has_bytes_of(path: Path, file: ArchivedFile) -> bool:
+    return _size(path) == file.bytes and _crc32_of(path, 0, file.bytes) == file.crc32
+
+
+def _has_time_of(path: Path, file: ArchivedFile) -> bool:
+    return _size(path) == file.bytes and path.stat().st_mtime_ns == file.mtime_ns
 
 
 def _clear_strangers(staging: Path, ours: Set[Path]) -> None:

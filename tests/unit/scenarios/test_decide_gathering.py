@@ -170,22 +170,52 @@ def test_what_was_quarantined_or_lies_beyond_a_ceiling_is_not_read_in_advance() 
         assert gather(builder, [SlotStage(0, Stage.PREPARING, None)]).verify is None
 
 
-@pytest.mark.parametrize("goes_back", [True, False])
-def test_a_gang_that_goes_back_chooses_nothing_that_is_being_removed(goes_back: bool) -> None:
+def about_to_choose(**job: object) -> World:
+    """A gang that comes back while a job to remove old checkpoints is there."""
     w = trained(100)
     w.exit_child("one", 1, 1)
-    work = ArchiveJobStatus(name="one-tidy", action="Tidy", step=100, attempt=1, path="/shared", time=w.now)
-    bad = QuarantinedCheckpoint(tier="shared", step=120, attempt=1, reason="NaN", time=1.0)
-    known = {"archive": ArchiveStatus(job=work), "quarantined": (bad,) if goes_back else ()}
-    w.amend("one", checkpoint=changed(w.status("one").checkpoint, **known))
-    w.jobs["one"] = (JobView("ns", "one-tidy", "uid", "uid-one", JobPhase.ACTIVE),)
+    there = JobView("ns", "one-tidy", "uid", "uid-one", JobPhase.ACTIVE, removes=True)
+    w.jobs["one"] = (replace(there, **job),)  # type: ignore[arg-type]
+    return w
+
+
+WORK = ArchiveJobStatus(name="one-tidy", action="Tidy", step=100, attempt=1, path="/shared")
+BAD = QuarantinedCheckpoint(tier="shared", step=120, attempt=1, reason="NaN", time=1.0)
+
+
+@pytest.mark.parametrize("idle_since", [0.0, 1.0], ids=["its pod runs", "its pod waits for room"])
+@pytest.mark.parametrize("quarantined", [(), (BAD,)], ids=["takes the newest", "goes back"])
+@pytest.mark.parametrize("work", [WORK, changed(WORK, action="Prune"), None], ids=["Tidy", "Prune", "forgotten"])
+def test_a_gang_chooses_nothing_before_a_job_that_may_remove_it_is_gone(
+    idle_since: float, quarantined: tuple[QuarantinedCheckpoint, ...], work: ArchiveJobStatus | None
+) -> None:
+    w = about_to_choose(idle_since=idle_since)
+    checkpoint = w.status("one").checkpoint
+    w.amend("one", checkpoint=changed(checkpoint, archive=ArchiveStatus(job=work), quarantined=quarantined))
     w.pass_time(30)
-    assert w.status("one").state == ("Recovering" if goes_back else "Running")
-    gathering = not_none(find(w.status("one"), "GangReady"))
-    assert ("the removal of old checkpoints" in gathering.message) is goes_back
-    w.jobs["one"] = (JobView("ns", "one-tidy", "uid", "uid-one", JobPhase.COMPLETE, finished_at=w.now),)
+    assert w.status("one").state == "Recovering"
+    assert "the removal of old checkpoints" in not_none(find(w.status("one"), "GangReady")).message
+    assert [job.deleting for job in w.jobs["one"]] == [True]
+    assert not_none(w.status("one").checkpoint.archive.job).stopped is not None, "in status before it is deleted"
+    w.jobs["one"] = ()
     w.pass_time(30)
     assert w.status("one").state == "Running"
+    assert w.status("one").checkpoint.archive.job is None
+
+
+@pytest.mark.parametrize("deleting", [True, False], ids=["its node is cut off", "the deletion is refused"])
+def test_a_job_that_does_not_end_holds_up_a_gang_for_ten_minutes_and_is_told_of(deleting: bool) -> None:
+    w = about_to_choose()
+    w.amend("one", checkpoint=changed(w.status("one").checkpoint, archive=ArchiveStatus(job=WORK)))
+    for _ in range(20):
+        w.pass_time(30, step=10)
+        w.jobs["one"] = (replace(w.jobs["one"][0], deleting=deleting),)
+        if w.status("one").state == "Running":
+            break
+    assert w.status("one").state == "Recovering"
+    w.pass_time(90, step=10)
+    assert w.status("one").state == "Running"
+    assert "Tidy of a1/step-100 failed: its job one-tidy does not end" in w.status("one").checkpoint.archive.message
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from math import inf
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import aiohttp
 import msgspec
@@ -235,16 +235,17 @@ class KubeClient:
         uid: str,
         grace: int | None = None,
         resource_version: str | None = None,
+        propagation: Literal["Background", "Foreground"] = "Background",
         guarded: bool = True,
         within: float = _WRITE_TIMEOUT,
     ) -> bytes | None:
         """Delete the object with this UID; ``grace`` in seconds, None for the object's own. With a
-        ``resource_version`` only as it was then.
+        ``resource_version`` only as it was then. ``propagation``: what it owns goes after it, or before.
 
         Returns the server's last word on it, or None when it was gone already. Raises any KubeError.
         """
         preconditions = {"uid": uid} | ({"resourceVersion": resource_version} if resource_version else {})
-        options: dict[str, Any] = {"preconditions": preconditions, "propagationPolicy": "Background"}
+        options: dict[str, Any] = {"preconditions": preconditions, "propagationPolicy": propagation}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         try:

@@ -123,6 +123,7 @@ class Executor:
                 self.delete_pods(run.namespace, plan.deletes),
                 self._make_pods(run, plan),
                 *(self.objects.create_job(run, job) for job in plan.jobs),
+                *(self.objects.delete_job(run, job) for job in plan.ended_jobs),
                 *(self.objects.submit_run(run, made) for made in plan.runs),
                 *(self.objects.refuse_run(run, gone) for gone in plan.refused_runs),
                 self.objects.provision(run, plan.provisioning),

@@ -23,6 +23,7 @@ from lockstep.core.model.plan import (
     CreateJob,
     CreatePlaceholder,
     CreatePod,
+    DeleteJob,
     DeletePod,
     DeleteProvisioning,
     EnsurePodGroup,
@@ -141,14 +142,27 @@ class RunObjects:
         try:
             reply = await self._kube.create(JOBS, job.body, job.namespace)
         except KubeError as error:
-            if isinstance(error, ApiError) and error.reason == "AlreadyExists":
-                return
-            self._runs.warn(run, what, error, EventReason.ARCHIVE_JOB_REFUSED, ActionWord.ARCHIVE)
-            if not error.is_verdict:
-                raise
+            if not isinstance(error, ApiError) or error.reason != "AlreadyExists":
+                self._tell_job_refused(run, what, error)
             return
         self._store.forget_refused_create(run.uid, what)
         self._store.archive_jobs.cache.upsert(parse_job(reply))
+
+    async def delete_job(self, run: RunView, job: DeleteJob) -> None:
+        """It goes after its pods: what they do is seen to have ended. Refused, it is asked for again as the other."""
+        what = f"the end of job {job.name}: "
+        try:
+            await self._kube.delete(JOBS, job.name, job.namespace, uid=job.uid, propagation="Foreground")
+        except KubeError as error:
+            self._tell_job_refused(run, what, error)
+        else:
+            self._store.forget_refused_create(run.uid, what)
+
+    def _tell_job_refused(self, run: RunView, what: str, error: KubeError) -> None:
+        """Raises what passes by itself."""
+        self._runs.warn(run, what, error, EventReason.ARCHIVE_JOB_REFUSED, ActionWord.ARCHIVE)
+        if not error.is_verdict:
+            raise error
 
     async def read_last_words(self, run: RunView) -> None:
         """What the awaited archive job said at its end is in its pods, which are nobody's gang. Where they cannot be

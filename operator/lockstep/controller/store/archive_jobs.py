@@ -9,7 +9,7 @@ import msgspec
 from lockstep.api.base import names, nesting
 from lockstep.controller.kube.cache import ObjectCache
 from lockstep.controller.runtime.left_out import LeftOut
-from lockstep.core.checkpoints.archive_job import CONTAINER
+from lockstep.core.checkpoints.archive_job import CONTAINER, is_removal, options_told
 from lockstep.core.model import wire
 from lockstep.core.model.cluster_objects import Versioned
 from lockstep.core.model.snapshot import JobPhase, JobView
@@ -28,6 +28,7 @@ def parse_job(text: bytes | msgspec.Raw) -> Versioned[JobView]:
     begun = job.status.start_time
     idle = ended is None and begun is not None and not job.status.ready
     at = ended.last_transition_time if ended is not None else None
+    arguments = next((each.args for each in job.spec.template.spec.containers), [])
     view = JobView(
         namespace=meta.namespace,
         name=meta.name,
@@ -37,6 +38,9 @@ def parse_job(text: bytes | msgspec.Raw) -> Versioned[JobView]:
         idle_since=begun.timestamp() if idle and begun is not None else 0.0,
         finished_at=at.timestamp() if at is not None else 0.0,
         message=ended.message if ended is not None else "",
+        deleting=meta.deletion_timestamp is not None,
+        removes=is_removal(arguments),
+        told=options_told(arguments),
     )
     return Versioned(meta.uid, int(meta.resource_version or 0), view)
 

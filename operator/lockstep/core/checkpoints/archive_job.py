@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, get_args
 
 from lockstep.api.base import names, nesting
@@ -20,11 +21,12 @@ from lockstep.core.pods import pod_template
 RESULT_FORMAT = "lockstep-archive-job/1"
 MAX_TOLD = 8
 """Checkpoints that a job names in its termination message, which may have 4,096 bytes."""
-FINAL_CODES = (64, 65, 66, 67, 68, 71, 72, 73, 76, 77, 78)
+FINAL_CODES = (64, 65, 66, 67, 68, 71, 72, 73, 76, 77, 78, 79)
 """Exit codes after which the same job cannot succeed (lockstep.archive.outcomes)."""
 
 CONTAINER = "archive"
-UPLOAD, RESTORE, LIST, TIDY = "Upload", "Restore", "List", "Tidy"
+UPLOAD, RESTORE, LIST, TIDY, PRUNE = "Upload", "Restore", "List", "Tidy", "Prune"
+_REMOVE = "prune"  # the program's word for the last two
 _MAX_NAME = 63  # job names become a label of the pod
 _NOBODY = 65_532
 _MOST = 2**53
@@ -96,6 +98,7 @@ def job_name(
         RESTORE: f"restore-{attempt}-{step}",
         LIST: "archive-list",
         TIDY: f"tidy-{attempt}-{step}",
+        PRUNE: f"prune-{attempt}-{step}",
     }[action]
     again = f"-n{fetched}" if fetched and action in (RESTORE, LIST) else ""
     again += f"-{failures}" if failures else ""
@@ -134,7 +137,7 @@ def job_body(
         "name": CONTAINER,
         "image": settings.image,
         "command": ["python3", "-m", "lockstep.archive"],
-        "args": _arguments(run, archive, work, settings, pinned, quarantined),
+        "args": job_arguments(run, archive, work, settings, pinned, quarantined),
         "env": [
             {"name": name, "value": value}
             for name, value in {
@@ -220,7 +223,7 @@ def job_body(
     }
 
 
-def _arguments(
+def job_arguments(
     run: RunView,
     archive: ArchiveTier | None,
     work: ArchiveJobStatus,
@@ -228,6 +231,7 @@ def _arguments(
     pinned: tuple[str, ...],
     quarantined: tuple[Save, ...],
 ) -> list[str]:
+    """The command line of its program."""
     assert run.spec is not None
     checkpoint = run.spec.checkpoint
     assert checkpoint is not None
@@ -239,27 +243,37 @@ def _arguments(
         assert checkpoint.retention is not None
         where = ["--root", work.path, "--layout", checkpoint.layout, "--format", checkpoint.named_format]
         spared += ["--reached", str(step)] if (step := reached_step(run.status)) else []
-        return ["prune", "--run-uid", run.uid, *where, *retention_arguments(checkpoint.retention, least=2), *spared]
+        return [_REMOVE, "--run-uid", run.uid, *where, *retention_arguments(checkpoint.retention), *spared]
     assert archive is not None
     words = [work.action.lower(), "--uri", archive.uri, "--run-uid", run.uid]
     if archive.endpoint:
         words += ["--endpoint", archive.endpoint]
     if work.action == LIST:
         return words
+    if work.action == PRUNE:
+        assert archive.retention is not None
+        return [*words, *retention_arguments(archive.retention), *spared]
     words += ["--checkpoint", f"a{work.attempt}/step-{work.step}", "--parallel", str(settings.parallel)]
     if settings.bandwidth:
         words += ["--bandwidth", str(settings.bandwidth)]
     if work.action == RESTORE:
         return [*words, "--into", work.path]
-    words += ["--source", work.path, "--format", checkpoint.named_format]
-    if archive.retention is not None:
-        words += [*retention_arguments(archive.retention), *spared]
-    return words
+    return [*words, "--source", work.path, "--format", checkpoint.named_format]
 
 
-def retention_arguments(retention: RetentionSpec, *, least: int = 1) -> list[str]:
-    """The policy as the program reads it. `least` newest ones stay whatever it says."""
-    words = ["--keep-last", str(max(least, retention.keep_last))]
+def is_removal(arguments: Sequence[str]) -> bool:
+    """The command line is that of a job that removes checkpoints, of the shared tier or of the archive."""
+    return _REMOVE in arguments[:1]
+
+
+def options_told(arguments: Sequence[str]) -> frozenset[tuple[str, str]]:
+    """The options of a command line, each with the word behind it."""
+    return frozenset((option, word) for option, word in pairwise(arguments) if option.startswith("--"))
+
+
+def retention_arguments(retention: RetentionSpec) -> list[str]:
+    """The policy as the program reads it. The two newest stay whatever it says: one of them may turn out to be bad."""
+    words = ["--keep-last", str(max(2, retention.keep_last))]
     if retention.keep_every is not None:
         words += ["--keep-every", str(retention.keep_every)]
     if retention.keep_for is not None:

@@ -2,7 +2,8 @@
 
 At most one job at a time. It is in status before it is made, under a name that says what it does, so that making it
 again is harmless; what it did is in status before the next one is decided on. Every job may be killed, repeated or
-found done: the program goes on from what is there (lockstep.archive).
+found done: the program goes on from what is there (lockstep.archive). So what a gang waits for waits for no other: a
+job in its way is deleted, and seen to be gone with its pods, for ten minutes at most.
 
 The resume choice weighs `archive_candidates`, and `restored_candidate` until inventories are newer than it. Where the
 best one is in the archive, it asks for it with `restore` (`published_as`) and waits: the job ends with a restored
@@ -16,10 +17,11 @@ from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.checkpoint_spec import ArchiveTier
-from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveJobStatus, ArchiveStatus, CheckpointStatus
+from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveJobStatus, ArchiveStatus
 from lockstep.api.checkpoint_status import SavedCheckpoint as SavedCheckpoint
 from lockstep.core.checkpoints.archive_job import (
     LIST,
+    PRUNE,
     RESTORE,
     TIDY,
     UPLOAD,
@@ -29,13 +31,23 @@ from lockstep.core.checkpoints.archive_job import (
     parse_result,
 )
 from lockstep.core.checkpoints.checkpoint_record import record_archive
+from lockstep.core.checkpoints.removals import (
+    LOOK_EVERY,
+    REMOVALS,
+    has_retention,
+    may_remove,
+    paths_awaited,
+    paths_in_use,
+    saves_in_quarantine,
+    spares_too_little,
+    stray_removal,
+)
 from lockstep.core.checkpoints.verdicts import Candidate
-from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.plan import CreateJob, Event
+from lockstep.core.model.plan import CreateJob, DeleteJob, Event
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
-from lockstep.core.model.reasons import ActionWord, ArchiveFailure, ConditionType, EventReason
+from lockstep.core.model.reasons import ActionWord, ArchiveFailure, EventReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.settings import ArchiveSettings
 from lockstep.core.model.snapshot import JobPhase, JobView, RunView
@@ -52,19 +64,24 @@ BACKOFF_BASE, BACKOFF_MAX = 60.0, 3600.0
 BACKOFF_MAX_WAITING = 300.0
 """While a gang waits for the job, it is tried again sooner."""
 IDLE_TOO_LONG = 600.0
-"""Seconds after which a job none of whose pods runs is reported: a missing Secret, an image, no room on any node."""
-TIDY_EVERY = 1800.0
-"""Seconds between two looks for checkpoints of the shared tier that may go."""
+"""Seconds after which a job none of whose pods runs is reported: a missing Secret, an image, no room on any node. One
+that a gang waits for has failed then."""
+STOP_WITHIN = 600.0
+"""Seconds for which a job that was told to end is waited for: its node may be cut off."""
+_FETCHES = frozenset({RESTORE, LIST})
 _SPENT_SOURCE = frozenset({ArchiveFailure.SOURCE_INVALID, ArchiveFailure.SOURCE_VANISHED, "Conflict"})
-_USELESS_COPY = frozenset({ArchiveFailure.ARCHIVE_CORRUPT, ArchiveFailure.NOT_PUBLISHED})
+_DAMAGED_COPY = frozenset({ArchiveFailure.ARCHIVE_CORRUPT, ArchiveFailure.DESTINATION_TAKEN})
+_USELESS_COPY = _DAMAGED_COPY | {ArchiveFailure.NOT_PUBLISHED}
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivePlan:
-    """`status` as it has to be written before `create` is carried out. `events` tell of what was found out."""
+    """`status` as it has to be written before `create` or `delete` is carried out. `events` tell of what was found
+    out."""
 
     status: ArchiveStatus
     create: CreateJob | None = None
+    delete: DeleteJob | None = None
     wake_at: float | None = None
     events: tuple[Event, ...] = ()
 
@@ -78,6 +95,7 @@ def plan_archive(
     ended: bool = False,
     restore: ArchivedCheckpoint | None = None,
     search: bool = False,
+    gathers: bool = False,
     awaited: frozenset[str] = frozenset(),
     refused: str = "",
 ) -> ArchivePlan:
@@ -85,12 +103,15 @@ def plan_archive(
 
     `ended`: the run has finished or was stopped, so that its last checkpoint is copied without waiting for the
     interval. `restore`: the resume choice waits for this copy. `search`: it found nothing, and the archive may hold
-    something that status does not know of. `awaited`: what other runs start from (`paths_awaited`).
-    `refused`: why no job may be made as the spec is now.
+    something that status does not know of. `gathers`: a gang is on its way to START. `awaited`: what other runs start
+    from (`paths_awaited`). `refused`: why no job may be made as the spec is now.
     """
     archive = _tier(run)
     status = run.status.checkpoint.archive
-    if archive is None and not _has_retention(run):
+    if stray := stray_removal(status, jobs, now):
+        told = float(int(now))
+        status = changed(status, job=ArchiveJobStatus(name=stray.name, action=TIDY, time=told, stopped=told))
+    if archive is None and not has_retention(run) and status.job is None:
         return ArchivePlan(status)
     if archive is not None and not is_about(status, archive):
         # What was known is of another archive; a job at work there may end as it likes.
@@ -105,19 +126,33 @@ def plan_archive(
         )
     events: tuple[Event, ...] = ()
     work = status.job
+    fetches = restore is not None or search
     if work is not None:
         job = next((each for each in jobs if each.name == work.name), None)
+        may_go_on = _may_go_on(run, archive, work, gathers=gathers, fetches=fetches)
         if job is None:
             # Not made yet, or gone since it ended. Made again it finds its work done, and says so.
-            if not refused and _is_still_wanted(run, archive, work):
+            if may_go_on and work.stopped is None and not refused:
                 return ArchivePlan(status, _create(run, archive, work, settings, awaited))
-            status = changed(status, job=None)
+            if work.stopped is None or work.action not in _FETCHES:
+                message = "" if work.name in status.message else status.message  # it was idle
+                status = changed(status, job=None, message=message)
+            else:
+                status, events = _failed(status, work, "", f"no pod of its job ran for {IDLE_TOO_LONG:g} s", now)
         elif job.phase is JobPhase.ACTIVE:
-            return _under_way(status, job, now)
+            less = work.action in REMOVALS and may_go_on
+            if less and spares_too_little(run, archive, work, job, settings, awaited):
+                may_go_on = False
+            if work.stopped is None and (may_go_on or work.action in _FETCHES):
+                return _under_way(status, work, job, now)
+            if work.stopped is None or now < work.stopped + STOP_WITHIN:
+                return _ending(status, work, job, now)
+            words = f"its job {job.name} does not end: kubectl describe job {job.name} and its pods say why"
+            status, events = _failed(status, work, "", words, now)
         else:
             status, events = _concluded(status, work, job, now)
-            if work.action == RESTORE:  # the choice was made without knowing how this one ended
-                return ArchivePlan(status, events=events)
+        if events and work.action == RESTORE:  # the choice was made without knowing how this one ended
+            return ArchivePlan(status, events=events)
     return _next_job(
         run,
         archive,
@@ -128,6 +163,7 @@ def plan_archive(
         ended=ended,
         restore=restore,
         search=search,
+        gathers=gathers,
         awaited=awaited,
         refused=refused,
     )
@@ -175,37 +211,6 @@ def is_worth_a_search(run: RunView, archive: ArchiveStatus) -> bool:
     return _tier(run) is not None and run.status.attempt > 1 and archive.listed is None
 
 
-def paths_in_use(checkpoint: CheckpointStatus) -> frozenset[str]:
-    """Paths of the shared tier that no retention may touch: of the resume point, the newest, and what is copied."""
-    job = checkpoint.archive.job
-    held = [each.path for each in (checkpoint.resume, checkpoint.archive.restored, *checkpoint.latest) if each]
-    return frozenset(held) | ({job.path} if job is not None and job.action == UPLOAD else set())
-
-
-def paths_awaited(run: RunView, successors: Iterable[RunView]) -> frozenset[str]:
-    """What other runs start from, as paths, or as step-N where one is named and not chosen yet."""
-    held = set()
-    for other in successors:
-        checkpoint = other.spec.checkpoint if other.spec is not None else None
-        if checkpoint is None or is_true(other.status, ConditionType.FINISHED):
-            continue
-        if other.status.resolved.start_run_uid not in ("", run.uid):
-            continue  # started from an earlier run of this name
-        if other.status.checkpoint.resume is not None:
-            held.add(other.status.checkpoint.resume.path)
-        if checkpoint.start.step is not None and not other.status.checkpoint.latest:
-            held.add(f"step-{checkpoint.start.step}")
-    return frozenset(held)
-
-
-def is_tidying(archive: ArchiveStatus, jobs: Sequence[JobView]) -> bool:
-    """A pod removes old checkpoints now, and does not know what was decided since it was made."""
-    work = archive.job
-    if work is None or work.action != TIDY:
-        return False
-    return any(job.name == work.name and job.phase is JobPhase.ACTIVE and not job.idle_since for job in jobs)
-
-
 def _tier(run: RunView) -> ArchiveTier | None:
     spec = run.spec
     if spec is None or spec.checkpoint is None or spec.checkpoint.shared is None:
@@ -213,15 +218,12 @@ def _tier(run: RunView) -> ArchiveTier | None:
     return spec.checkpoint.archive
 
 
-def _has_retention(run: RunView) -> bool:
-    checkpoint = run.spec.checkpoint if run.spec is not None else None
-    return checkpoint is not None and checkpoint.shared is not None and checkpoint.retention is not None
-
-
-def _is_still_wanted(run: RunView, archive: ArchiveTier | None, work: ArchiveJobStatus) -> bool:
-    if work.action == TIDY:
-        return _has_retention(run) and run.status.checkpoint.ceiling is None
-    return archive is not None
+def _may_go_on(
+    run: RunView, archive: ArchiveTier | None, work: ArchiveJobStatus, *, gathers: bool, fetches: bool
+) -> bool:
+    if work.action in REMOVALS:
+        return may_remove(run, archive, work.action, gathers=gathers or fetches)
+    return archive is not None and not (fetches and work.action == UPLOAD)
 
 
 def _next_job(
@@ -235,13 +237,20 @@ def _next_job(
     ended: bool,
     restore: ArchivedCheckpoint | None,
     search: bool,
+    gathers: bool,
     awaited: frozenset[str],
     refused: str,
 ) -> ArchivePlan:
     newest = next((saved for saved in run.status.checkpoint.latest if saved.tier == SHARED and saved.path), None)
     wanted: list[tuple[float, tuple[str, int, int, str]]] = []  # when, and what; earlier ones first
+    fetches = restore is not None or search
     if archive is not None:
         awaited_from = status.restore_not_before or 0.0
+        copy = next(iter(status.published), None)
+        if copy is not None and may_remove(run, archive, PRUNE, gathers=gathers or fetches):
+            earliest = status.pruned + LOOK_EVERY if status.pruned is not None else 0.0
+            if status.pruned_for != _words(copy.attempt, copy.step):
+                wanted.append((earliest, (PRUNE, copy.attempt, copy.step, "")))
         if restore is not None:
             wanted.append((awaited_from, (RESTORE, restore.attempt, restore.step, _restore_directory(run))))
         elif search and status.listed is None:
@@ -251,10 +260,9 @@ def _next_job(
             if status.time is not None and not ended:
                 earliest = max(earliest, status.time + parse_duration(archive.interval))
             wanted.append((earliest, (UPLOAD, newest.attempt or 0, newest.step, newest.path)))
-    # While the run goes back, what is newest is not to be trusted, and what is older is what it needs.
-    if _has_retention(run) and newest is not None and restore is None and run.status.checkpoint.ceiling is None:
-        earliest = status.tidied + TIDY_EVERY if status.tidied is not None else 0.0
-        if not ended and status.tidied_for != _words(newest.attempt or 0, newest.step):
+    if newest is not None and not ended and may_remove(run, archive, TIDY, gathers=gathers or fetches):
+        earliest = status.tidied + LOOK_EVERY if status.tidied is not None else 0.0
+        if status.tidied_for != _words(newest.attempt or 0, newest.step):
             wanted.append((earliest, (TIDY, newest.attempt or 0, newest.step, _shared_root(run))))
     if not wanted:
         return ArchivePlan(status, events=events)
@@ -266,7 +274,9 @@ def _next_job(
         words = f"no archive job can be made: {why}"
         return ArchivePlan(changed(status, message=words), events=events)
     action, attempt, step, path = work
-    failures = status.restore_failures if action in (RESTORE, LIST) else status.failures
+    failures = status.restore_failures if action in _FETCHES else status.failures
+    if action in REMOVALS:  # the job of an earlier look may still be there
+        failures = int((status.tidied if action == TIDY else status.pruned) or 0)
     job = ArchiveJobStatus(
         name=job_name(run, archive, action, attempt, step, failures, status.fetched),
         action=action,
@@ -291,23 +301,35 @@ def _create(
     pinned: tuple[str, ...] = (_words(resume.attempt or 0, resume.step),) if resume is not None else ()
     if job.action == TIDY:
         pinned = tuple(sorted(paths_in_use(checkpoint) | awaited))
-    bad = {save for tier, save in quarantine_of(checkpoint) if tier in (SHARED, ARCHIVE)}
-    quarantined = tuple(sorted(bad, key=lambda save: (save.step, save.attempt)))
-    body = job_body(run, archive, job, settings, pinned=pinned, quarantined=quarantined)
+    body = job_body(run, archive, job, settings, pinned=pinned, quarantined=saves_in_quarantine(run))
     return CreateJob(run.namespace, job.name, body)
 
 
-def _under_way(status: ArchiveStatus, job: JobView, now: float) -> ArchivePlan:
-    """Nothing to do, but to say so when nothing happens."""
+def _under_way(status: ArchiveStatus, work: ArchiveJobStatus, job: JobView, now: float) -> ArchivePlan:
+    """Nothing to do, but to say so when nothing happens; what a gang waits for has failed then."""
+    if work.action in _FETCHES and bool(job.idle_since) is (work.idle is None):
+        # A job tells since when it is there, and not since when none of its pods runs.
+        work = changed(work, idle=float(int(now)) if job.idle_since else None)
+        status = changed(status, job=work)
     if not job.idle_since:
         return ArchivePlan(status)
-    if now < job.idle_since + IDLE_TOO_LONG:
-        return ArchivePlan(status, wake_at=job.idle_since + IDLE_TOO_LONG)
+    since = work.idle if work.idle is not None else job.idle_since
+    if now < since + IDLE_TOO_LONG:
+        return ArchivePlan(status, wake_at=since + IDLE_TOO_LONG)
     message = f"no pod of job {job.name} runs: kubectl describe job {job.name} and its pods say why"
-    if status.message == message:
-        return ArchivePlan(status)
-    event = _event(EventReason.ARCHIVE_JOB_IDLE, message, warning=True)
-    return ArchivePlan(changed(status, message=message), events=(event,))
+    is_new = status.message != message
+    events = (_event(EventReason.ARCHIVE_JOB_IDLE, message, warning=True),) if is_new else ()
+    status = changed(status, message=message)
+    plan = _ending(status, work, job, now) if work.action in _FETCHES else ArchivePlan(status)
+    return replace(plan, events=events)
+
+
+def _ending(status: ArchiveStatus, work: ArchiveJobStatus, job: JobView, now: float) -> ArchivePlan:
+    """It is told to end: in status first. What it would have done is decided on anew once it is gone."""
+    since = work.stopped if work.stopped is not None else float(int(now))
+    status = changed(status, job=changed(work, stopped=since))
+    delete = None if job.deleting else DeleteJob(job.namespace, job.name, job.uid)
+    return ArchivePlan(status, delete=delete, wake_at=since + STOP_WITHIN)
 
 
 def _concluded(
@@ -315,9 +337,13 @@ def _concluded(
 ) -> tuple[ArchiveStatus, tuple[Event, ...]]:
     """The status after a job that ended, and what is said of it."""
     result = parse_result(job.result)
-    if job.phase is JobPhase.COMPLETE and (result is not None or work.action in (UPLOAD, TIDY)):
+    if job.phase is JobPhase.COMPLETE and (result is not None or work.action not in _FETCHES):
         return _succeeded(status, work, result, float(int(job.finished_at or now)))
-    return _failed(status, work, job, result, now)
+    if work.stopped is not None and work.action not in _FETCHES:
+        return changed(status, job=None), ()
+    outcome = result.outcome if result is not None else ""
+    words = result.message if result is not None and result.message else job.message or "its pods left no message"
+    return _failed(status, work, outcome, words, now)
 
 
 def _succeeded(
@@ -325,7 +351,12 @@ def _succeeded(
 ) -> tuple[ArchiveStatus, tuple[Event, ...]]:
     if work.action == TIDY:
         return changed(status, job=None, tidied=at, tidied_for=_words(work.attempt, work.step)), ()
-    if work.action in (LIST, RESTORE):
+    if work.action == PRUNE:
+        left = status.published if result is None or result.published is None else result.published
+        published = _newest_first(_without_damaged(status, left))
+        words = _words(work.attempt, work.step)
+        return changed(status, job=None, published=published, pruned=at, pruned_for=words), ()
+    if work.action in _FETCHES:
         status = changed(status, fetched=status.fetched + 1)
     if work.action == LIST:  # nothing was brought back by it: failures count on
         assert result is not None
@@ -343,12 +374,10 @@ def _succeeded(
         back = SavedCheckpoint(tier=SHARED, step=work.step, path=result.path, attempt=work.attempt or None, time=at)
         note = f"step {work.step} was brought back from the archive to {result.path}"
         return changed(status, restored=back), (_event(EventReason.RESTORED, note),)
-    # The exit code alone proves an upload; without the message, what retention removed stays in the list until a
-    # restore finds it missing.
+    # The exit code alone proves an upload.
     reported = result.checkpoint if result is not None and result.checkpoint is not None else ArchivedCheckpoint(step=0)
     copied = changed(reported, step=work.step, attempt=work.attempt, time=at)
-    others = status.published if result is None or result.published is None else result.published
-    published = _newest_first([copied, *_without_damaged(status, others)])
+    published = _newest_first([copied, *status.published])
     note = f"step {work.step} of attempt {work.attempt} is in the archive"
     took = max(0, round(at - work.time)) if work.time is not None else 0
     status = changed(status, failures=0, published=published, time=at, copy_seconds=took)
@@ -356,15 +385,15 @@ def _succeeded(
 
 
 def _failed(
-    status: ArchiveStatus, work: ArchiveJobStatus, job: JobView, result: JobResult | None, now: float
+    status: ArchiveStatus, work: ArchiveJobStatus, outcome: str, words: str, now: float
 ) -> tuple[ArchiveStatus, tuple[Event, ...]]:
-    outcome = result.outcome if result is not None else ""
-    words = result.message if result is not None and result.message else job.message or "its pods left no message"
     message = f"{work.action} of {_words(work.attempt, work.step)}" if work.step else work.action
     message = f"{message} failed: {outcome + ': ' if outcome else ''}{words}"[:512]
     status = changed(status, job=None, message=message)
     if work.action == TIDY:  # holds up no copy
         status = changed(status, tidied=float(int(now)))
+    elif work.action == PRUNE:
+        status = changed(status, pruned=float(int(now)))
     elif work.action == UPLOAD:
         failures = status.failures + 1
         status = changed(status, failures=failures, not_before=_backoff(failures, BACKOFF_MAX, now))
@@ -378,7 +407,7 @@ def _failed(
             # No candidate any more; the choice falls on another, and what there is is asked anew.
             kept = (each for each in status.published if (each.attempt, each.step) != (work.attempt, work.step))
             status = changed(status, published=tuple(kept), listed=None, restore_not_before=None)
-            if outcome == ArchiveFailure.ARCHIVE_CORRUPT:  # a listing compares sizes alone, and would name it again
+            if outcome in _DAMAGED_COPY:  # a listing compares sizes alone, and would name it again
                 status = changed(status, damaged=(*status.damaged, _words(work.attempt, work.step))[-MAX_DAMAGED:])
     return status, (_event(EventReason.ARCHIVE_JOB_FAILED, message, warning=True),)
 
@@ -457,6 +486,7 @@ def keep_archive(plan: PlanBuilder, restore: ArchivedCheckpoint | None = None, *
         ended=over or plan.phase is Phase.SUSPENDED,
         restore=restore,
         search=search,
+        gathers=plan.phase in (Phase.LAUNCHING, Phase.RECOVERING),
         awaited=paths_awaited(plan.run, plan.snapshot.successors),
         refused=archive_refusal(plan),
     )
@@ -464,6 +494,8 @@ def keep_archive(plan: PlanBuilder, restore: ArchivedCheckpoint | None = None, *
         plan.status = record_archive(plan.status, found.status)
     if found.create is not None:
         plan.jobs.append(found.create)
+    if found.delete is not None:
+        plan.ended_jobs.append(found.delete)
     if found.wake_at is not None:
         plan.wake(found.wake_at)
     plan.events.extend(found.events)

@@ -101,6 +101,15 @@ class CreateJob:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteJob:
+    """Delete a Job with its UID as precondition. It is there until its pods are gone."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class SubmitRun:
     """Create the run that a batch job submits; one that exists under the name is the same by construction, or in its
     way."""
@@ -333,6 +342,7 @@ class Plan:
     pod_group: EnsurePodGroup | None = None  # of the pods that are created, and before them
     creates: tuple[CreatePod, ...] = ()
     jobs: tuple[CreateJob, ...] = ()
+    ended_jobs: tuple[DeleteJob, ...] = ()
     runs: tuple[SubmitRun, ...] = ()
     refused_runs: tuple[RefuseRun, ...] = ()
     placeholders: tuple[CreatePlaceholder, ...] = ()

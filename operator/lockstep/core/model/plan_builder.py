@@ -10,6 +10,7 @@ from lockstep.core.model.plan import (
     CreateJob,
     CreatePlaceholder,
     CreatePod,
+    DeleteJob,
     DeletePod,
     DeletePodGroup,
     DeleteProvisioning,
@@ -61,6 +62,7 @@ class PlanBuilder(RunState):
         self.pod_group: EnsurePodGroup | None = None
         self.pod_group_deletes: list[DeletePodGroup] = []
         self.jobs: list[CreateJob] = []
+        self.ended_jobs: list[DeleteJob] = []
         self.runs: list[SubmitRun] = []
         self.refused_runs: list[RefuseRun] = []
         self.placeholders: list[CreatePlaceholder] = []
@@ -163,6 +165,7 @@ class PlanBuilder(RunState):
             pod_group=self.pod_group,
             creates=tuple(self.creates),
             jobs=tuple(self.jobs),
+            ended_jobs=tuple(self.ended_jobs),
             runs=tuple(self.runs),
             refused_runs=tuple(self.refused_runs),
             placeholders=tuple(self.placeholders),

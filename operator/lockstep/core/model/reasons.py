@@ -489,6 +489,7 @@ class ArchiveFailure(AnyReason):
     STORE_UNAVAILABLE = "StoreUnavailable"
     INTERNAL = "Internal"
     DESTINATION_REFUSED = "DestinationRefused"
+    DESTINATION_TAKEN = "DestinationTaken"
     DESTINATION_FULL = "DestinationFull"
     CONFLICT = "Conflict"
     STORAGE_UNREADABLE = "StorageUnreadable"

@@ -254,7 +254,10 @@ class JobPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """An archive job. ``result`` is the termination message of its last pod that ended, empty when it is gone."""
+    """An archive job. ``result`` is the termination message of its last pod that ended, empty when it is gone.
+
+    ``told``: the options of its command line, each with the word behind it.
+    """
 
     namespace: str
     name: str
@@ -265,6 +268,9 @@ class JobView:
     finished_at: float = 0.0
     message: str = ""  # of its Failed condition
     result: str = ""
+    deleting: bool = False
+    removes: bool = False  # checkpoints that it is not told to spare
+    told: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

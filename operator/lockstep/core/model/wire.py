@@ -200,10 +200,35 @@ class JobStatus(Struct, frozen=True, rename="camel"):
     conditions: list[ObjectCondition] = []
 
 
+class JobContainer(Struct, frozen=True):
+    """What is read of the container of a job's pods."""
+
+    args: list[str] = []
+
+
+class JobPodSpec(Struct, frozen=True):
+    """What is read of the spec of a job's pods."""
+
+    containers: list[JobContainer] = []
+
+
+class JobTemplate(Struct, frozen=True):
+    """What is read of the template of a job's pods."""
+
+    spec: JobPodSpec = JobPodSpec()
+
+
+class JobSpec(Struct, frozen=True):
+    """What is read of a job's spec."""
+
+    template: JobTemplate = JobTemplate()
+
+
 class BatchJob(Struct, frozen=True):
     """A job."""
 
     metadata: Metadata
+    spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
 
 

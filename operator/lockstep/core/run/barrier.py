@@ -5,10 +5,10 @@ from dataclasses import replace
 from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import RejectedCandidate, SavedCheckpoint
 from lockstep.api.run_status import StartRecord
-from lockstep.core.checkpoints.archiving import is_tidying
 from lockstep.core.checkpoints.checkpoint_record import record_ceiling, record_no_choice, record_resume
 from lockstep.core.checkpoints.inventory import is_foreign, is_own
 from lockstep.core.checkpoints.local_retention import local_retention
+from lockstep.core.checkpoints.removals import is_removal_there
 from lockstep.core.checkpoints.resume import Rejection, ResumeDecision, ResumeKind
 from lockstep.core.failures.evidence import Loss, LossKind
 from lockstep.core.failures.recovery_record import record_start, skip_to
@@ -52,14 +52,12 @@ def gather(plan: PlanBuilder, reached: list[SlotStage]) -> Gathering:
     not_before = plan.status.recovery.not_before
     if not_before is not None and not plan.reached(not_before):
         return replace(expected, waiting_for="waits before the next attempt, as the last ones made no progress")
-    if _avoid_attempts_used_before(plan):
+    if _avoid_attempts_used_before(plan) or _look_anew_at_what_was_restored(plan):
         return expected
     preflight = check_gang(plan)
     if not preflight.passed:
         return replace(expected, warm_up=preflight.warm_up, waiting_for=preflight.waiting_for)
-    checkpoint = plan.status.checkpoint
-    goes_back = checkpoint.ceiling is not None or bool(checkpoint.quarantined)
-    if goes_back and is_tidying(checkpoint.archive, plan.snapshot.jobs):
+    if is_removal_there(plan.status.checkpoint.archive, plan.snapshot.jobs, plan.now):
         words = "waits for the removal of old checkpoints to end, before one of them is chosen"
         return replace(expected, waiting_for=words)
     return _resume(plan, choose(plan))
@@ -126,6 +124,30 @@ def _avoid_attempts_used_before(plan: PlanBuilder) -> bool:
         warning=True,
     )
     plan.status = skip_to(plan.status, saved + 1, plan.stamp)
+    return True
+
+
+def _look_anew_at_what_was_restored(plan: PlanBuilder) -> bool:
+    """What was brought back may have the name of a save that was damaged. Whoever saw or read that one stands by it,
+    but at the barrier of another attempt."""
+    back = plan.status.checkpoint.archive.restored
+    if back is None:
+        return False
+    reports = (report for slot in plan.ranked_slots() if (report := plan.report(slot)) is not None)
+    before = [report for report in reports if report.since <= (back.time or 0.0)]
+    said = {(row.path, row.verdict) for report in before for row in report.inventory}
+    said |= {(share.path, share.verdict) for report in before for share in report.verified}
+    if (back.path, Verdict.INVALID) not in said:
+        return False
+    attempt = plan.status.attempt
+    plan.event(
+        EventReason.ATTEMPT_SKIPPED,
+        f"step {back.step} was brought back in the place of a damaged one, so attempt {attempt} becomes {attempt + 1}, "
+        "and all nodes look at it anew",
+        action=ActionWord.START,
+        warning=True,
+    )
+    plan.status = skip_to(plan.status, attempt + 1, plan.stamp)
     return True
 
 

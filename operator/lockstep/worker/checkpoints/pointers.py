@@ -133,6 +133,14 @@ def _put_aside(path: str, why: str, attempt: int, prefix: str = "") -> str:
     return _rename(path, target)
 
 
+def put_invalid_aside(path: str, form: str) -> str:
+    """Make room for a whole checkpoint of the name of one that is not, which no loader is to find; says what it did.
+
+    Raises PointerError, OSError.
+    """
+    return _put_aside(path, "invalid", 0, _UNSEEN if form == ACCELERATE else "")
+
+
 def _rename(path: str, target: str) -> str:
     if os.path.lexists(target):
         raise PointerError(f"{os.path.basename(target)} is in the way of {os.path.basename(path)}")

@@ -95,3 +95,17 @@ def test_a_job_none_of_whose_pods_runs_is_idle_since_it_began() -> None:
     assert parse_job(json.dumps(body).encode()).view.idle_since == 1_795_262_400.0
     body["status"]["ready"] = 1
     assert parse_job(json.dumps(body).encode()).view.idle_since == 0.0
+
+
+def test_what_a_job_was_told_and_that_it_is_to_end_is_read_of_it() -> None:
+    body = json.loads(job(1))
+    plain = parse_job(json.dumps(body).encode()).view
+    assert (plain.removes, plain.deleting, plain.told) == (False, False, frozenset())
+    arguments = ["prune", "--run-uid", RUN, "--keep-last", "2", "--pin", "a1/step-5", "--pin", "step-7"]
+    body["spec"] = {"template": {"spec": {"containers": [{"name": "archive", "args": arguments}]}}}
+    body["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+    view = parse_job(json.dumps(body).encode()).view
+    assert (view.removes, view.deleting) == (True, True)
+    assert view.told == {("--run-uid", RUN), ("--keep-last", "2"), ("--pin", "a1/step-5"), ("--pin", "step-7")}
+    body["spec"]["template"]["spec"]["containers"][0]["args"] = ["upload", "--run-uid", RUN]
+    assert not parse_job(json.dumps(body).encode()).view.removes

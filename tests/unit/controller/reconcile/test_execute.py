@@ -25,6 +25,7 @@ from lockstep.core.model.plan import (
     CreateJob,
     CreatePlaceholder,
     CreatePod,
+    DeleteJob,
     DesiredPhase,
     Directive,
     DryRunPod,
@@ -146,6 +147,17 @@ async def test_a_job_that_is_refused_or_there_already_holds_up_nothing(world: Wo
     view = stored(world.store)
     await world.executor.run_plan(view, Plan(jobs=(CreateJob("team", "j", {}),)))
     assert len(world.store.archive_jobs.cache) == (1 if refusal is None else 0)
+
+
+async def test_a_job_that_is_to_end_goes_after_its_pods_which_are_seen_to_be_gone_so(world: World) -> None:
+    await world.executor.run_plan(stored(world.store), Plan(ended_jobs=(DeleteJob("team", "j", "job-1"),)))
+    assert world.kube.deleted == [("jobs", "j", "job-1", {"propagation": "Foreground"})]
+
+
+async def test_a_job_whose_end_is_refused_holds_up_nothing_and_is_told_of(world: World) -> None:
+    world.kube.creation = ApiError(403, "Forbidden", "jobs.batch is forbidden")
+    await world.executor.run_plan(stored(world.store), Plan(ended_jobs=(DeleteJob("team", "j", "job-1"),)))
+    assert world.warnings == ["ArchiveJobRefused"]
 
 
 async def test_a_job_is_made_again_when_the_api_server_was_overwhelmed(world: World) -> None:
@@ -277,7 +289,8 @@ async def test_an_unanswered_write_of_a_run_that_is_gone_is_not_waited_for(world
 
 
 AT_ONCE = (
-    "deletes", "pod_group", "creates", "jobs", "runs", "refused_runs", "placeholders", "provisioning", "node_failures",
+    "deletes", "pod_group", "creates", "jobs", "ended_jobs", "runs", "refused_runs", "placeholders", "provisioning",
+    "node_failures",
 )  # fmt: skip
 
 
@@ -306,6 +319,7 @@ async def test_a_plan_is_carried_out_in_the_order_of_its_fields(world: World, mo
     note_awaited(objects, "_ensure_pod_group", "pod_group")
     note_awaited(objects, "_create", "creates")
     note_awaited(objects, "create_job", "jobs")
+    note_awaited(objects, "delete_job", "ended_jobs")
     note_awaited(objects, "submit_run", "runs")
     note_awaited(objects, "refuse_run", "refused_runs")
     note_awaited(objects, "_create_placeholder", "placeholders")

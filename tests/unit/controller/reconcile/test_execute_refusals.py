@@ -16,6 +16,7 @@ from lockstep.core.model.plan import (
     ClusterPlan,
     CreateJob,
     CreatePod,
+    DeleteJob,
     DryRunPod,
     EnsureConfigMap,
     Plan,
@@ -226,10 +227,11 @@ async def test_a_pod_that_does_not_name_its_run_as_its_controller_is_told_and_no
     [
         (Plan(config_maps=(EnsureConfigMap("team", "c", {}),)), "ConfigMapRefused"),
         (Plan(jobs=(CreateJob("team", "j", {}),)), "ArchiveJobRefused"),
+        (Plan(ended_jobs=(DeleteJob("team", "j", "job-1"),)), "ArchiveJobRefused"),
         (Plan(pod_group=GROUP, creates=(MEMBER,)), "PodGroupRefused"),
         (Plan(), "StatusRefused"),
     ],
-    ids=["a ConfigMap", "a job", "a PodGroup", "the status"],
+    ids=["a ConfigMap", "a job", "the end of a job", "a PodGroup", "the status"],
 )
 async def test_no_write_for_a_run_fails_for_long_without_a_word(plan: Plan, reason: str) -> None:
     kube = GroupKube(refusal=cast(ApiError, WEBHOOK_DOWN)) if plan.pod_group is not None else Kube()

@@ -13,12 +13,15 @@ from lockstep.core.checkpoints.archive_job import (
     FINAL_CODES,
     LIST,
     MAX_TOLD,
+    PRUNE,
     RESTORE,
     RESULT_FORMAT,
     TIDY,
     UPLOAD,
+    is_removal,
     job_body,
     job_name,
+    options_told,
     parse_result,
     retention_arguments,
 )
@@ -104,6 +107,8 @@ def run(name: str = "one", **checkpoint: object) -> RunView:
         (LIST, 0, 0, "PLACE-archive-list"),
         (LIST, 0, 2, "PLACE-archive-list-n2"),
         (TIDY, 0, 9, "tidy-2-7"),
+        (TIDY, 1764346000, 9, "tidy-2-7-1764346000"),
+        (PRUNE, 1764346000, 9, "PLACE-prune-2-7-1764346000"),
     ],
 )
 def test_the_same_work_has_the_same_name_and_it_fits(action: str, failures: int, fetched: int, end: str) -> None:
@@ -114,7 +119,7 @@ def test_the_same_work_has_the_same_name_and_it_fits(action: str, failures: int,
     assert long.endswith(end)
 
 
-@pytest.mark.parametrize(("action", "names"), [(UPLOAD, 3), (RESTORE, 3), (LIST, 3), (TIDY, 1)])
+@pytest.mark.parametrize(("action", "names"), [(UPLOAD, 3), (RESTORE, 3), (LIST, 3), (PRUNE, 3), (TIDY, 1)])
 def test_the_same_work_for_another_archive_has_another_name(action: str, names: int) -> None:
     moved = ArchiveTier(uri="s3://bucket/other")
     elsewhere = ArchiveTier(uri="s3://bucket/runs", endpoint="https://minio.example")
@@ -130,10 +135,17 @@ def test_job_names_fit_their_label_and_still_tell_the_work_apart() -> None:
 
 @pytest.mark.parametrize(
     ("action", "first", "read_only"),
-    [(UPLOAD, "upload", True), (RESTORE, "restore", False), (LIST, "list", True), (TIDY, "prune", False)],
+    [
+        (UPLOAD, "upload", True),
+        (RESTORE, "restore", False),
+        (LIST, "list", True),
+        (TIDY, "prune", False),
+        (PRUNE, "prune", True),
+    ],
 )
 def test_only_what_writes_to_the_shared_tier_may(action: str, first: str, read_only: bool) -> None:
-    view = run(retention={"keepLast": 3})
+    tier = {"uri": "s3://bucket/runs", "retention": {"keepLast": 1}}
+    view = run(retention={"keepLast": 3}, archive=tier)
     assert view.spec is not None
     assert view.spec.checkpoint is not None
     work = ArchiveJobStatus(name="job", action=action, step=7, attempt=2, path="/shared/7")
@@ -142,7 +154,9 @@ def test_only_what_writes_to_the_shared_tier_may(action: str, first: str, read_o
     assert container["args"][0] == first
     assert container["volumeMounts"][0]["readOnly"] is read_only
     assert body["metadata"]["ownerReferences"][0]["uid"] == view.uid
-    assert ("--keep-last" in container["args"]) is (action == TIDY)
+    kept = {(TIDY, "3"), (PRUNE, "2")}
+    assert {(action, word) for option, word in options_told(container["args"]) if option == "--keep-last"} <= kept
+    assert is_removal(container["args"]) is (action in (TIDY, PRUNE)) is ("--keep-last" in container["args"])
 
 
 def test_the_job_gives_up_on_exactly_the_codes_that_the_program_calls_final() -> None:
@@ -162,13 +176,13 @@ def test_the_job_judges_by_times_where_the_run_does(checkpoint: dict[str, object
 
 
 @pytest.mark.parametrize(
-    ("retention", "least", "words"),
+    ("retention", "words"),
     [
-        ({"keepLast": 3}, 1, ["--keep-last", "3"]),
-        ({"keepLast": 1}, 2, ["--keep-last", "2"]),
-        ({"keepLast": 3, "keepEvery": 100}, 1, ["--keep-last", "3", "--keep-every", "100"]),
-        ({"keepLast": 3, "keepFor": "2h"}, 1, ["--keep-last", "3", "--keep-for", "7200s"]),
+        ({"keepLast": 3}, ["--keep-last", "3"]),
+        ({"keepLast": 1}, ["--keep-last", "2"]),
+        ({"keepLast": 3, "keepEvery": 100}, ["--keep-last", "3", "--keep-every", "100"]),
+        ({"keepLast": 3, "keepFor": "2h"}, ["--keep-last", "3", "--keep-for", "7200s"]),
     ],
 )
-def test_the_policy_is_told_as_the_program_reads_it(retention: dict[str, Any], least: int, words: list[str]) -> None:
-    assert retention_arguments(RetentionSpec.model_validate(retention), least=least) == words
+def test_the_policy_is_told_as_the_program_reads_it(retention: dict[str, Any], words: list[str]) -> None:
+    assert retention_arguments(RetentionSpec.model_validate(retention)) == words

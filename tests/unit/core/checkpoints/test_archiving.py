@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from lockstep.api.checkpoint_status import (
 )
 from lockstep.core.checkpoints.archiving import MAX_PUBLISHED, ArchivePlan, keep_archive, plan_archive
 from lockstep.core.model.own_objects import parse_run
+from lockstep.core.model.plan import DeleteJob
 from lockstep.core.model.settings import ArchiveSettings, PodPolicy
 from lockstep.core.model.snapshot import JobPhase, JobView
 from support import sample_runs
@@ -152,7 +154,8 @@ def test_a_job_that_tidies_is_known_of_though_the_archive_moves() -> None:
     tidying = ArchiveJobStatus(name="one-tidy", action="Tidy", step=9, attempt=1, path="/shared-checkpoints/x")
     run = run_of(ArchiveStatus(uri="s3://old/place", job=tidying))
     moved = plan_archive(run, [JobView("team", "one-tidy", "uid", sample_runs.UID, JobPhase.ACTIVE)], SETTINGS, NOW + 1)
-    assert moved.status.job == tidying
+    assert moved.status.job == changed(tidying, stopped=NOW + 1), "and ended, as its policy is gone"
+    assert moved.delete is not None
 
 
 @pytest.mark.parametrize("phase", [JobPhase.ACTIVE, JobPhase.COMPLETE, JobPhase.FAILED])
@@ -236,19 +239,58 @@ def test_what_training_went_wrong_after_is_not_copied() -> None:
     assert plan_archive(run, (), SETTINGS, NOW).status.job is None
 
 
-@pytest.mark.parametrize(
-    ("attempt", "copied_again", "told"),
-    [(1, True, "--quarantined a1/step-300"), (2, False, ""), (0, False, "")],
-)
-def test_a_step_that_was_trained_again_is_copied(attempt: int, copied_again: bool, told: str) -> None:
-    run = run_of(saved=(2, 300), tier=TIER | {"retention": {"keepLast": 3}})
+@pytest.mark.parametrize(("attempt", "copied_again"), [(1, True), (2, False), (0, False)])
+def test_a_step_that_was_trained_again_is_copied(attempt: int, copied_again: bool) -> None:
+    run = run_of(saved=(2, 300))
     bad = (QuarantinedCheckpoint(tier="shared", step=300, attempt=attempt, reason="NaN"),)
     checkpoint = changed(run.status.checkpoint, quarantined=bad)
     run = replace(run, status=changed(run.status, checkpoint=checkpoint))
-    plan = plan_archive(run, (), SETTINGS, NOW)
-    assert (plan.create is not None) is copied_again
-    if plan.create is not None:
-        assert told in " ".join(plan.create.body["spec"]["template"]["spec"]["containers"][0]["args"])
+    assert (plan_archive(run, (), SETTINGS, NOW).create is not None) is copied_again
+
+
+@pytest.mark.parametrize("wanted", [{"restore": copied().published[0]}, {"search": True}], ids=["Restore", "List"])
+@pytest.mark.parametrize("idle_since", [0.0, NOW])
+@pytest.mark.parametrize("action", ["Upload", "Tidy"])
+def test_what_a_gang_waits_for_waits_for_no_other_job(wanted: dict[str, Any], idle_since: float, action: str) -> None:
+    run = run_of(saved=(2, 400)) if action == "Upload" else tidying(ArchiveStatus(uri="s3://golden/llama"))
+    first = plan_archive(run, (), SETTINGS, NOW)
+    assert first.status.job is not None
+    assert first.status.job.action == action
+    there = replace(job(first, JobPhase.ACTIVE), idle_since=idle_since)
+    run = after(tidying(tier=TIER), first)
+    ends = plan_archive(run, [there], SETTINGS, NOW + 1, **wanted)
+    assert ends.delete == DeleteJob("team", there.name, "uid")
+    assert ends.status.job == changed(first.status.job, stopped=NOW + 1), "in status before it is deleted"
+    ending = plan_archive(after(run, ends), [replace(there, deleting=True)], SETTINGS, NOW + 9, **wanted)
+    assert (ending.delete, ending.create, ending.wake_at) == (None, None, NOW + 1 + 600)
+    gone = plan_archive(after(run, ending), (), SETTINGS, NOW + 20, **wanted)
+    assert gone.status.job is not None
+    assert gone.status.job.action in ("Restore", "List")
+    assert gone.status.failures == 0
+    assert gone.events == ()
+
+
+@pytest.mark.parametrize("deleting", [True, False])
+def test_what_does_not_end_is_waited_for_no_longer_than_ten_minutes(deleting: bool) -> None:
+    run = run_of(saved=(2, 400))
+    first = plan_archive(run, (), SETTINGS, NOW)
+    there = replace(job(first, JobPhase.ACTIVE), deleting=deleting)
+    ends = plan_archive(after(run, first), [there], SETTINGS, NOW + 1, search=True)
+    late = plan_archive(after(run, ends), [there], SETTINGS, NOW + 602, search=True)
+    assert late.status.job is not None
+    assert late.status.job.action == "List"
+    assert [event.reason for event in late.events] == ["ArchiveJobFailed"]
+    assert f"its job {there.name} does not end" in late.status.message
+
+
+def test_a_copy_whose_job_was_ended_did_not_fail() -> None:
+    run = run_of(saved=(2, 400))
+    first = plan_archive(run, (), SETTINGS, NOW)
+    ends = plan_archive(after(run, first), [job(first, JobPhase.ACTIVE)], SETTINGS, NOW + 1, search=True)
+    ended = plan_archive(after(run, ends), [job(first, JobPhase.FAILED)], SETTINGS, NOW + 2, search=True)
+    assert (ended.status.failures, ended.events) == (0, ())
+    done = plan_archive(after(run, ends), [job(first)], SETTINGS, NOW + 2, search=True)
+    assert [each.step for each in done.status.published] == [400], "it was done by then"
 
 
 def test_a_plan_writes_the_job_into_status_before_it_makes_it() -> None:

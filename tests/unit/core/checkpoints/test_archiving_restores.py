@@ -10,6 +10,7 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import ArchiveStatus, SavedCheckpoint
 from lockstep.core.checkpoints.archiving import (
+    ArchivePlan,
     archive_candidates,
     is_worth_a_search,
     keep_archive,
@@ -95,6 +96,51 @@ def test_a_restore_that_succeeds_has_uploads_tried_at_once_as_the_next_of_their_
     next_one = plan_archive(after(run, back), [ended], SETTINGS, NOW + 101, ended=True)
     assert next_one.status.job is not None
     assert next_one.status.job.name.endswith("archive-2-400-7")
+
+
+@pytest.mark.parametrize("action", ["Restore", "List"])
+def test_what_a_gang_waits_for_has_failed_once_no_pod_of_it_ran_for_ten_minutes(action: str) -> None:
+    wanted: dict[str, Any] = {"restore": copied().published[0]} if action == "Restore" else {"search": True}
+    made = plan_archive(run_of(copied(), saved=None), (), SETTINGS, NOW, **wanted)
+    run = after(run_of(copied(), saved=None), made)
+    runs = job(made, JobPhase.ACTIVE)
+    idle = replace(runs, idle_since=NOW)  # since when it is there
+
+    def pass_over(seen: JobView | None, at: float) -> ArchivePlan:
+        nonlocal run
+        plan = plan_archive(run, [seen] if seen is not None else [], SETTINGS, at, **wanted)
+        run = after(run, plan)
+        return plan
+
+    assert pass_over(idle, NOW + 10).wake_at == NOW + 610
+    assert pass_over(runs, NOW + 300).wake_at is None
+    assert pass_over(idle, NOW + 900).wake_at == NOW + 1500, "one pod has failed, and the next is yet to come"
+    ends = pass_over(idle, NOW + 1500)
+    assert ends.delete is not None
+    assert [event.reason for event in ends.events] == ["ArchiveJobIdle"]
+    assert pass_over(replace(idle, deleting=True), NOW + 1501).delete is None
+    gone = pass_over(None, NOW + 1510)
+    assert gone.status.job is None
+    assert gone.status.restore_failures == 1
+    assert gone.status.message.startswith(action), "six in a row, and the gang goes on without the archive"
+    assert [event.reason for event in gone.events] == ["ArchiveJobFailed"]
+    again = pass_over(None, NOW + 1510 + 60)
+    assert again.create is not None
+    assert again.create.name == f"{runs.name}-1"
+
+
+def test_a_copy_whose_name_is_taken_is_passed_over_alone() -> None:
+    known = changed(copied(), published=(*copied().published, *copied(1, 200).published))
+    run = replace(run_of(known, saved=None), status=changed(run_of(known, saved=None).status, attempt=3))
+    made = plan_archive(run, (), SETTINGS, NOW, restore=known.published[0])
+    ended = job(made, JobPhase.FAILED, outcome="DestinationTaken", message="is another one")
+    failed = plan_archive(after(run, made), [ended], SETTINGS, NOW + 100)
+    assert [each.step for each in archive_candidates(failed.status)] == [200]
+    assert failed.status.restore_not_before is None
+    older = plan_archive(after(run, failed), [ended], SETTINGS, NOW + 100, restore=known.published[1])
+    assert older.status.job is not None
+    assert (older.status.job.action, older.status.job.step) == ("Restore", 200)
+    assert failed.status.damaged == ("a2/step-300",), "a listing would name it again"
 
 
 def test_a_copy_that_cannot_be_restored_is_no_candidate_any_more() -> None:

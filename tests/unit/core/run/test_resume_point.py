@@ -8,12 +8,14 @@ from msgspec import structs
 
 from lockstep.api.base.changes import changed
 from lockstep.core.checkpoints.archive_job import RESULT_FORMAT, parse_result
+from lockstep.core.model.bounds import Tier
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.settings import ArchiveSettings, PodPolicy
 from lockstep.core.model.snapshot import JobPhase, JobView
 from lockstep.core.model.tunables import Tunables
-from lockstep.core.model.worker_report import Verdict
+from lockstep.core.model.worker_report import Verdict, VerifyReport
 from lockstep.core.run.resume_point import MAX_ARCHIVE_FAILURES
+from support import world_workers
 from support.foreign_saves import theirs
 from support.values import not_none
 from support.world import World, node, spec, world_with_gang
@@ -74,6 +76,31 @@ def test_a_copy_is_brought_back_when_nothing_else_is_left_and_the_gang_resumes_f
     assert (resume.tier, resume.step, resume.path) == ("shared", 100, BACK)
     assert len(w.children("one")) == 2
     assert "resumes from step 100 of attempt 1 (shared)" in w.status("one").checkpoint.choice
+
+
+def reads_other_bytes(tier: Tier, path: str, _: Verdict) -> VerifyReport:
+    return VerifyReport(tier, path, Verdict.INVALID, "rank-0.pt has another checksum")
+
+
+@pytest.mark.parametrize("damage", ["torn", "other bytes"])
+def test_what_was_brought_back_under_the_name_of_a_damaged_save_is_looked_at_anew(
+    damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = archived()
+    row = theirs(100, path="/shared/100", attempt=0)
+    torn = theirs(100, Verdict.INVALID, path="/shared/100", attempt=0, reason="rank-0.pt is missing")
+    monkeypatch.setattr(w, "_rows", lambda *_: (torn if damage == "torn" else row,))
+    with monkeypatch.context() as bad:
+        if damage == "other bytes":
+            bad.setattr(world_workers, "VerifyReport", reads_other_bytes)
+        w.exit_child("one", 1, 1)
+        w.pass_time(100, step=5)
+        assert not_none(w.status("one").checkpoint.archive.job).action == "Restore"
+    monkeypatch.setattr(w, "_rows", lambda *_: (row,))
+    end_job(w, "Restore", outcome="Done", path="/shared/100")
+    w.settle()
+    assert (w.status("one").attempt, w.status("one").totals.attempts) == (3, 2)
+    assert w.starts["uid-one", 3].resume.path == "/shared/100"
 
 
 @pytest.mark.slow
