@@ -1,4 +1,4 @@
-"""The archive tier of one run: which job is wanted now, and what a job that ended means for status. Pure.
+"""The archive tier of one run: which job is wanted now. Pure.
 
 At most one job at a time. It is in status before it is made, under a name that says what it does, so that making it
 again is harmless; what it did is in status before the next one is decided on. Every job may be killed, repeated or
@@ -10,7 +10,7 @@ best one is in the archive, it asks for it with `restore` (`published_as`) and w
 candidate, which the ranks read like any other. Where there is none and `is_worth_a_search`, it says `search` and waits.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from lockstep.api.base import names
@@ -25,11 +25,10 @@ from lockstep.core.checkpoints.archive_job import (
     RESTORE,
     TIDY,
     UPLOAD,
-    JobResult,
     job_body,
     job_name,
-    parse_result,
 )
+from lockstep.core.checkpoints.archive_outcome import FETCHES, archive_event, conclude_job, copy_label, fail_job
 from lockstep.core.checkpoints.checkpoint_record import record_archive
 from lockstep.core.checkpoints.removals import (
     LOOK_EVERY,
@@ -47,7 +46,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import CreateJob, DeleteJob, Event
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
-from lockstep.core.model.reasons import ActionWord, ArchiveFailure, EventReason
+from lockstep.core.model.reasons import EventReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.settings import ArchiveSettings
 from lockstep.core.model.snapshot import JobPhase, JobView, RunView
@@ -56,22 +55,13 @@ from lockstep.core.model.worker_report import Verdict
 from lockstep.core.pods.gang import shared_path
 from lockstep.core.pods.pod_policy import AllowedPowers, archive_account_problems
 
-MAX_PUBLISHED = 8
-MAX_DAMAGED = 16
 RESTORED_ATTEMPT = 0
 """Restored checkpoints get the directory of an attempt that never trains: nobody else ever writes there."""
-BACKOFF_BASE, BACKOFF_MAX = 60.0, 3600.0
-BACKOFF_MAX_WAITING = 300.0
-"""While a gang waits for the job, it is tried again sooner."""
 IDLE_TOO_LONG = 600.0
 """Seconds after which a job none of whose pods runs is reported: a missing Secret, an image, no room on any node. One
 that a gang waits for has failed then."""
 STOP_WITHIN = 600.0
 """Seconds for which a job that was told to end is waited for: its node may be cut off."""
-_FETCHES = frozenset({RESTORE, LIST})
-_SPENT_SOURCE = frozenset({ArchiveFailure.SOURCE_INVALID, ArchiveFailure.SOURCE_VANISHED, "Conflict"})
-_DAMAGED_COPY = frozenset({ArchiveFailure.ARCHIVE_CORRUPT, ArchiveFailure.DESTINATION_TAKEN})
-_USELESS_COPY = _DAMAGED_COPY | {ArchiveFailure.NOT_PUBLISHED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,23 +124,23 @@ def plan_archive(
             # Not made yet, or gone since it ended. Made again it finds its work done, and says so.
             if may_go_on and work.stopped is None and not refused:
                 return ArchivePlan(status, _create(run, archive, work, settings, awaited))
-            if work.stopped is None or work.action not in _FETCHES:
+            if work.stopped is None or work.action not in FETCHES:
                 message = "" if work.name in status.message else status.message  # it was idle
                 status = changed(status, job=None, message=message)
             else:
-                status, events = _failed(status, work, "", f"no pod of its job ran for {IDLE_TOO_LONG:g} s", now)
+                status, events = fail_job(status, work, "", f"no pod of its job ran for {IDLE_TOO_LONG:g} s", now)
         elif job.phase is JobPhase.ACTIVE:
             less = work.action in REMOVALS and may_go_on
             if less and spares_too_little(run, archive, work, job, settings, awaited):
                 may_go_on = False
-            if work.stopped is None and (may_go_on or work.action in _FETCHES):
+            if work.stopped is None and (may_go_on or work.action in FETCHES):
                 return _under_way(status, work, job, now)
             if work.stopped is None or now < work.stopped + STOP_WITHIN:
                 return _ending(status, work, job, now)
             words = f"its job {job.name} does not end: kubectl describe job {job.name} and its pods say why"
-            status, events = _failed(status, work, "", words, now)
+            status, events = fail_job(status, work, "", words, now)
         else:
-            status, events = _concluded(status, work, job, now)
+            status, events = conclude_job(status, work, job, now)
         if events and work.action == RESTORE:  # the choice was made without knowing how this one ended
             return ArchivePlan(status, events=events)
     return _next_job(
@@ -180,7 +170,7 @@ def archive_candidates(archive: ArchiveStatus) -> tuple[Candidate, ...]:
         Candidate(
             tier=ARCHIVE,
             step=each.step,
-            path=_words(each.attempt, each.step),
+            path=copy_label(each.attempt, each.step),
             verdict=Verdict.VALID,
             attempt=each.attempt,
             world=each.world,
@@ -249,7 +239,7 @@ def _next_job(
         copy = next(iter(status.published), None)
         if copy is not None and may_remove(run, archive, PRUNE, gathers=gathers or fetches):
             earliest = status.pruned + LOOK_EVERY if status.pruned is not None else 0.0
-            if status.pruned_for != _words(copy.attempt, copy.step):
+            if status.pruned_for != copy_label(copy.attempt, copy.step):
                 wanted.append((earliest, (PRUNE, copy.attempt, copy.step, "")))
         if restore is not None:
             wanted.append((awaited_from, (RESTORE, restore.attempt, restore.step, _restore_directory(run))))
@@ -262,7 +252,7 @@ def _next_job(
             wanted.append((earliest, (UPLOAD, newest.attempt or 0, newest.step, newest.path)))
     if newest is not None and not ended and may_remove(run, archive, TIDY, gathers=gathers or fetches):
         earliest = status.tidied + LOOK_EVERY if status.tidied is not None else 0.0
-        if status.tidied_for != _words(newest.attempt or 0, newest.step):
+        if status.tidied_for != copy_label(newest.attempt or 0, newest.step):
             wanted.append((earliest, (TIDY, newest.attempt or 0, newest.step, _shared_root(run))))
     if not wanted:
         return ArchivePlan(status, events=events)
@@ -274,7 +264,7 @@ def _next_job(
         words = f"no archive job can be made: {why}"
         return ArchivePlan(changed(status, message=words), events=events)
     action, attempt, step, path = work
-    failures = status.restore_failures if action in _FETCHES else status.failures
+    failures = status.restore_failures if action in FETCHES else status.failures
     if action in REMOVALS:  # the job of an earlier look may still be there
         failures = int((status.tidied if action == TIDY else status.pruned) or 0)
     job = ArchiveJobStatus(
@@ -298,7 +288,7 @@ def _create(
 ) -> CreateJob:
     checkpoint = run.status.checkpoint
     resume = checkpoint.resume
-    pinned: tuple[str, ...] = (_words(resume.attempt or 0, resume.step),) if resume is not None else ()
+    pinned: tuple[str, ...] = (copy_label(resume.attempt or 0, resume.step),) if resume is not None else ()
     if job.action == TIDY:
         pinned = tuple(sorted(paths_in_use(checkpoint) | awaited))
     body = job_body(run, archive, job, settings, pinned=pinned, quarantined=saves_in_quarantine(run))
@@ -307,7 +297,7 @@ def _create(
 
 def _under_way(status: ArchiveStatus, work: ArchiveJobStatus, job: JobView, now: float) -> ArchivePlan:
     """Nothing to do, but to say so when nothing happens; what a gang waits for has failed then."""
-    if work.action in _FETCHES and bool(job.idle_since) is (work.idle is None):
+    if work.action in FETCHES and bool(job.idle_since) is (work.idle is None):
         # A job tells since when it is there, and not since when none of its pods runs.
         work = changed(work, idle=float(int(now)) if job.idle_since else None)
         status = changed(status, job=work)
@@ -318,9 +308,9 @@ def _under_way(status: ArchiveStatus, work: ArchiveJobStatus, job: JobView, now:
         return ArchivePlan(status, wake_at=since + IDLE_TOO_LONG)
     message = f"no pod of job {job.name} runs: kubectl describe job {job.name} and its pods say why"
     is_new = status.message != message
-    events = (_event(EventReason.ARCHIVE_JOB_IDLE, message, warning=True),) if is_new else ()
+    events = (archive_event(EventReason.ARCHIVE_JOB_IDLE, message, warning=True),) if is_new else ()
     status = changed(status, message=message)
-    plan = _ending(status, work, job, now) if work.action in _FETCHES else ArchivePlan(status)
+    plan = _ending(status, work, job, now) if work.action in FETCHES else ArchivePlan(status)
     return replace(plan, events=events)
 
 
@@ -332,95 +322,11 @@ def _ending(status: ArchiveStatus, work: ArchiveJobStatus, job: JobView, now: fl
     return ArchivePlan(status, delete=delete, wake_at=since + STOP_WITHIN)
 
 
-def _concluded(
-    status: ArchiveStatus, work: ArchiveJobStatus, job: JobView, now: float
-) -> tuple[ArchiveStatus, tuple[Event, ...]]:
-    """The status after a job that ended, and what is said of it."""
-    result = parse_result(job.result)
-    if job.phase is JobPhase.COMPLETE and (result is not None or work.action not in _FETCHES):
-        return _succeeded(status, work, result, float(int(job.finished_at or now)))
-    if work.stopped is not None and work.action not in _FETCHES:
-        return changed(status, job=None), ()
-    outcome = result.outcome if result is not None else ""
-    words = result.message if result is not None and result.message else job.message or "its pods left no message"
-    return _failed(status, work, outcome, words, now)
-
-
-def _succeeded(
-    status: ArchiveStatus, work: ArchiveJobStatus, result: JobResult | None, at: float
-) -> tuple[ArchiveStatus, tuple[Event, ...]]:
-    if work.action == TIDY:
-        return changed(status, job=None, tidied=at, tidied_for=_words(work.attempt, work.step)), ()
-    if work.action == PRUNE:
-        left = status.published if result is None or result.published is None else result.published
-        published = _newest_first(_without_damaged(status, left))
-        words = _words(work.attempt, work.step)
-        return changed(status, job=None, published=published, pruned=at, pruned_for=words), ()
-    if work.action in _FETCHES:
-        status = changed(status, fetched=status.fetched + 1)
-    if work.action == LIST:  # nothing was brought back by it: failures count on
-        assert result is not None
-        found = _without_damaged(status, result.published or ())
-        note = f"the archive holds {len(found)} of this run's checkpoints"
-        if damaged := len(result.published or ()) - len(found):
-            note = f"{note}, and {damaged} that are damaged"
-        message = "" if status.message.startswith(LIST) else status.message
-        status = changed(status, job=None, restore_not_before=None, published=found, listed=at, message=message)
-        return status, (_event(EventReason.ARCHIVE_LISTED, note),)
-    # The store answers: what waits for the other kind is tried at once, too.
-    status = changed(status, job=None, not_before=None, restore_failures=0, restore_not_before=None, message="")
-    if work.action == RESTORE:
-        assert result is not None
-        back = SavedCheckpoint(tier=SHARED, step=work.step, path=result.path, attempt=work.attempt or None, time=at)
-        note = f"step {work.step} was brought back from the archive to {result.path}"
-        return changed(status, restored=back), (_event(EventReason.RESTORED, note),)
-    # The exit code alone proves an upload.
-    reported = result.checkpoint if result is not None and result.checkpoint is not None else ArchivedCheckpoint(step=0)
-    copied = changed(reported, step=work.step, attempt=work.attempt, time=at)
-    published = _newest_first([copied, *status.published])
-    note = f"step {work.step} of attempt {work.attempt} is in the archive"
-    took = max(0, round(at - work.time)) if work.time is not None else 0
-    status = changed(status, failures=0, published=published, time=at, copy_seconds=took)
-    return status, (_event(EventReason.ARCHIVED, note),)
-
-
-def _failed(
-    status: ArchiveStatus, work: ArchiveJobStatus, outcome: str, words: str, now: float
-) -> tuple[ArchiveStatus, tuple[Event, ...]]:
-    message = f"{work.action} of {_words(work.attempt, work.step)}" if work.step else work.action
-    message = f"{message} failed: {outcome + ': ' if outcome else ''}{words}"[:512]
-    status = changed(status, job=None, message=message)
-    if work.action == TIDY:  # holds up no copy
-        status = changed(status, tidied=float(int(now)))
-    elif work.action == PRUNE:
-        status = changed(status, pruned=float(int(now)))
-    elif work.action == UPLOAD:
-        failures = status.failures + 1
-        status = changed(status, failures=failures, not_before=_backoff(failures, BACKOFF_MAX, now))
-        if outcome in _SPENT_SOURCE:
-            status = changed(status, refused=_words(work.attempt, work.step))
-    else:
-        failures = status.restore_failures + 1
-        not_before = _backoff(failures, BACKOFF_MAX_WAITING, now)
-        status = changed(status, restore_failures=failures, restore_not_before=not_before)
-        if work.action == RESTORE and outcome in _USELESS_COPY:
-            # No candidate any more; the choice falls on another, and what there is is asked anew.
-            kept = (each for each in status.published if (each.attempt, each.step) != (work.attempt, work.step))
-            status = changed(status, published=tuple(kept), listed=None, restore_not_before=None)
-            if outcome in _DAMAGED_COPY:  # a listing compares sizes alone, and would name it again
-                status = changed(status, damaged=(*status.damaged, _words(work.attempt, work.step))[-MAX_DAMAGED:])
-    return status, (_event(EventReason.ARCHIVE_JOB_FAILED, message, warning=True),)
-
-
-def _backoff(failures: int, longest: float, now: float) -> float:
-    return float(int(now + min(longest, BACKOFF_BASE * 2 ** min(failures - 1, 16))))
-
-
 def _is_new(status: ArchiveStatus, newest: SavedCheckpoint) -> bool:
-    words = _words(newest.attempt or 0, newest.step)
+    words = copy_label(newest.attempt or 0, newest.step)
     if words == status.refused or words in status.damaged:
         return False
-    return all(_words(each.attempt, each.step) != words for each in status.published)
+    return all(copy_label(each.attempt, each.step) != words for each in status.published)
 
 
 def _is_trusted(run: RunView, newest: SavedCheckpoint) -> bool:
@@ -429,18 +335,6 @@ def _is_trusted(run: RunView, newest: SavedCheckpoint) -> bool:
     if in_quarantine(quarantine_of(checkpoint), newest.tier, newest.step, newest.attempt):
         return False
     return checkpoint.ceiling is None or newest.step <= checkpoint.ceiling
-
-
-def _without_damaged(status: ArchiveStatus, found: Sequence[ArchivedCheckpoint]) -> tuple[ArchivedCheckpoint, ...]:
-    return tuple(each for each in found if _words(each.attempt, each.step) not in status.damaged)
-
-
-def _newest_first(found: Iterable[ArchivedCheckpoint]) -> tuple[ArchivedCheckpoint, ...]:
-    """Each once, the first word on it counting; bounded."""
-    each_once: dict[tuple[int, int], ArchivedCheckpoint] = {}
-    for each in found:
-        each_once.setdefault((each.attempt, each.step), each)
-    return tuple(each_once[key] for key in sorted(each_once, reverse=True)[:MAX_PUBLISHED])
 
 
 def _shared_root(run: RunView) -> str:
@@ -455,14 +349,6 @@ def _restore_directory(run: RunView) -> str:
     if run.spec.checkpoint.layout == "Shared":
         return root
     return f"{root}/{run.uid}/a{RESTORED_ATTEMPT}"
-
-
-def _words(attempt: int, step: int) -> str:
-    return f"a{attempt}/step-{step}"
-
-
-def _event(reason: EventReason, note: str, *, warning: bool = False) -> Event:
-    return Event("Warning" if warning else "Normal", reason, ActionWord.ARCHIVE, note)
 
 
 def archive_refusal(state: RunState) -> str:

@@ -1,4 +1,4 @@
-"""Which archive job is wanted, and what one that ended means: by table, and through deaths of the operator."""
+"""Which archive job is wanted: by table, and through deaths of the operator."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import (
-    ArchivedCheckpoint,
     ArchiveJobStatus,
     ArchiveStatus,
     QuarantinedCheckpoint,
     SavedCheckpoint,
 )
-from lockstep.core.checkpoints.archiving import MAX_PUBLISHED, ArchivePlan, keep_archive, plan_archive
+from lockstep.core.checkpoints.archive_outcome import MAX_PUBLISHED
+from lockstep.core.checkpoints.archiving import ArchivePlan, keep_archive, plan_archive
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.plan import DeleteJob
 from lockstep.core.model.settings import ArchiveSettings, PodPolicy
@@ -87,60 +87,6 @@ def test_one_job_at_a_time_and_none_is_made_twice_under_two_names() -> None:
     newer = (SavedCheckpoint(tier="shared", step=900, path=f"{PATH}/a2/step-900", attempt=2),)
     running = plan_archive(after(run, first, latest=newer), [job(first, JobPhase.ACTIVE)], SETTINGS, NOW + 1e6)
     assert running.create is None
-
-
-def test_a_finished_copy_is_told_and_remembered() -> None:
-    run = run_of()
-    first = plan_archive(run, (), SETTINGS, NOW)
-    told = {"attempt": 2, "step": 300, "bytes": 42, "world": 8, "format": "TorchDCP"}
-    done = plan_archive(after(run, first), [job(first, checkpoint=told)], SETTINGS, NOW + 200)
-    assert done.status.job is None
-    copy = ArchivedCheckpoint(step=300, attempt=2, bytes=42, world=8, format="TorchDCP", time=NOW + 100)
-    assert done.status.published == (copy,)
-    assert (done.status.time, done.status.copy_seconds) == (NOW + 100, 100)
-    assert [event.reason for event in done.events] == ["Archived"]
-    assert plan_archive(after(run, done), (), SETTINGS, NOW + 201).events == ()
-
-
-def test_the_exit_code_alone_proves_a_copy() -> None:
-    run = run_of()
-    first = plan_archive(run, (), SETTINGS, NOW)
-    done = plan_archive(after(run, first), [job(first)], SETTINGS, NOW + 200)
-    assert [each.step for each in done.status.published] == [300]
-
-
-def test_a_failed_copy_is_tried_again_later_under_another_name() -> None:
-    run = run_of()
-    first = plan_archive(run, (), SETTINGS, NOW)
-    ended = job(first, JobPhase.FAILED, outcome="CredentialsRefused", message="the store says: no")
-    failed = plan_archive(after(run, first), [ended], SETTINGS, NOW)
-    assert failed.create is None
-    assert failed.wake_at == NOW + 60
-    assert failed.status.failures == 1
-    assert failed.status.message == "Upload of a2/step-300 failed: CredentialsRefused: the store says: no"
-    assert [(event.type, event.reason) for event in failed.events] == [("Warning", "ArchiveJobFailed")]
-    again = plan_archive(after(run, failed), [ended], SETTINGS, NOW + 60)
-    assert again.create is not None
-    assert again.create.name == "llama-c83fa-097bbc-archive-2-300-1"
-
-
-def test_back_off_grows_to_an_hour() -> None:
-    status = ArchiveStatus(uri="s3://golden/llama", failures=20)
-    run = run_of(status)
-    first = plan_archive(run, (), SETTINGS, NOW)
-    failed = plan_archive(after(run, first), [job(first, JobPhase.FAILED)], SETTINGS, NOW)
-    assert failed.wake_at == NOW + 3600
-
-
-@pytest.mark.parametrize("outcome", ["SourceInvalid", "SourceVanished", "Conflict"])
-def test_a_source_that_was_refused_is_not_tried_again_but_the_next_one_is(outcome: str) -> None:
-    run = run_of()
-    first = plan_archive(run, (), SETTINGS, NOW)
-    ended = job(first, JobPhase.FAILED, outcome=outcome, message="changed")
-    failed = plan_archive(after(run, first), [ended], SETTINGS, NOW)
-    assert plan_archive(after(run, failed), [ended], SETTINGS, NOW + 1e6).create is None
-    newer = (SavedCheckpoint(tier="shared", step=400, path=f"{PATH}/a2/step-400", attempt=2),)
-    assert plan_archive(after(run, failed, latest=newer), [ended], SETTINGS, NOW + 1e6).create is not None
 
 
 def test_another_uri_is_another_archive() -> None:
