@@ -83,9 +83,21 @@ def values_schema() -> dict[str, Any]:
     operator["properties"] = {k: v for k, v in operator["properties"].items() if k not in CHART_OWNED}
     definitions = schema["$defs"] | operator.pop("$defs")
     schema["properties"]["config"] |= operator | {"description": schema["properties"]["config"]["description"]}
-    # One that is left empty in a values file is null, which Helm takes for: without the default either.
-    schema["required"] = [n for n, default, _, _ in _fields(Values) if isinstance(default, Section) or n == "config"]
+    schema["required"] = [*_must_be_there(Values), "config"]
+    for _, section, _, _ in _fields(Values):
+        if isinstance(section, Section):
+            definitions[type(section).__name__]["required"] = _must_be_there(type(section))
     return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | _plain(schema | {"$defs": definitions})
+
+
+def _must_be_there(section: type[BaseModel]) -> list[str]:
+    """What is left empty in a values file is null, which Helm takes for: without the default either. That is well where
+    the default is nothing, and for mappings of Kubernetes' own, such as limits."""
+    return [
+        name
+        for name, default, _, _ in _fields(section)
+        if isinstance(default, Section | bool) or (default and not isinstance(default, dict))
+    ]
 
 
 def _operator_schema() -> dict[str, Any]:

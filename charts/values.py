@@ -53,8 +53,8 @@ class Image(Section):
     """The operator's image."""
 
     repository: Annotated[str, Field(min_length=1, pattern=r"^[^\s:@]+(:[0-9]+/[^\s:@]+)?$")] = "lockstep-operator"
-    """Registry and name, without a tag. Lockstep publishes none yet: build it from the Dockerfile and push it to your
-    registry."""
+    """Registry and name, without a tag. The chart of a release names that release's; else build
+    it from the Dockerfile and push it to your registry."""
     tag: Annotated[str, Field(pattern="^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$")] = ""
     """The chart's appVersion when empty."""
     digest: Annotated[str, Field(pattern="^(sha256:[0-9a-f]{64})?$")] = ""

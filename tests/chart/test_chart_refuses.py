@@ -7,8 +7,22 @@ import yaml
 
 from support.helm import CHART, Helm, HelmError
 
+
+def _entries(section: object) -> list[tuple[str, object]]:
+    """What a section holds, but for mappings of Kubernetes' own: null takes limits away, as it does in other charts."""
+    if not isinstance(section, dict):
+        return []
+    return [(key, each) for key, each in section.items() if each == {} or not isinstance(each, dict)]
+
+
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
-SECTIONS = {name for name, default in DEFAULTS.items() if name == "config" or (isinstance(default, dict) and default)}
+EMPTY = {
+    ".".join(path): default
+    for name, section in DEFAULTS.items()
+    for path, default in [((name,), section), *(((name, key), each) for key, each in _entries(section))]
+}
+"""What a values file may leave empty, by path, with its default."""
+NOTHING = [path for path, default in EMPTY.items() if default in ("", [], {}) and path != "config"]
 
 
 @pytest.mark.parametrize(
@@ -81,8 +95,6 @@ def test_a_value_that_cannot_be_is_refused_with_its_name(helm: Helm, setting: st
 def test_a_network_policy_names_the_ports_of_the_api_server_as_none_would_open_all(helm: Helm) -> None:
     with pytest.raises(HelmError, match="at '/networkPolicy/apiServerPorts': minItems: got 0, want 1"):
         helm.template("--set-json", "networkPolicy.apiServerPorts=[]")
-    with pytest.raises(HelmError, match=r"networkPolicy\.apiServerPorts: name the ports of the API server"):
-        helm.template("--set", "networkPolicy.enabled=true", "--set", "networkPolicy.apiServerPorts=null")
 
 
 @pytest.mark.parametrize(
@@ -107,13 +119,11 @@ def test_a_chart_that_includes_this_one_may_set_globals(helm: Helm) -> None:
     assert helm.template("--set", "global.region=eu", "--set", "crds.install=false")
 
 
-@pytest.mark.parametrize("name", DEFAULTS)
-def test_a_section_that_is_empty_is_refused_by_its_name_and_no_other_empty_value_is(helm: Helm, name: str) -> None:
-    def render() -> str:
-        return helm.template("--set", f"{name}=null", "--set", "crds.install=false" if name != "crds" else "replicas=1")
-
-    if name in SECTIONS:
-        with pytest.raises(HelmError, match=f"at '': missing property '{name}'"):
-            render()
+@pytest.mark.parametrize("path", EMPTY)
+def test_what_is_left_empty_means_what_it_would_without_or_is_refused_by_its_name(helm: Helm, path: str) -> None:
+    """`config:` with nothing but comments below it is null in a values file, which takes the default away as well."""
+    if path in NOTHING:
+        assert helm.objects("--set", f"{path}=null") == helm.objects()
     else:
-        assert render()
+        with pytest.raises(HelmError, match=f"missing property '{path.rpartition('.')[2]}'"):
+            helm.template("--set", f"{path}=null")

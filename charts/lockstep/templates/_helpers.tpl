@@ -63,7 +63,7 @@ in `helm template`, none is served. */}}
 {{/* The operator's configuration: what the user says, and what has to agree with the other objects. */}}
 {{- define "lockstep.config" -}}
 {{- $host := printf "%s.%s.svc" (include "lockstep.name" .) .Release.Namespace }}
-{{- $made := dict "namespace" .Release.Namespace "namespaces" .Values.namespaces }}
+{{- $made := dict "namespace" .Release.Namespace "namespaces" (.Values.namespaces | default list) }}
 {{- $defaults := dict "mode" "Active" "workerUrl" (printf "https://%s:8443" $host) }}
 {{- $_ := set $defaults "archive" (dict "image" (include "lockstep.image" .)) }}
 {{- $_ := set $defaults "kueue" (dict "enabled" (eq (include "lockstep.kueue" .) "true")) }}
