@@ -334,7 +334,7 @@ def load(path: str | None, environment: Mapping[str, str] = os.environ) -> Opera
     if path is not None:
         try:
             raw = yaml.safe_load(Path(path).read_text()) or {}
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: a date that is none
             raise ConfigError(f"{path}: {error}") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected a mapping such as 'mode: Active'")

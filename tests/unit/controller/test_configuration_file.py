@@ -36,7 +36,11 @@ async def test_a_file_that_cannot_be_read_is_told_once_per_mistake_until_it_can(
     assert "can be read again" in told[2]
 
 
-@pytest.mark.parametrize("content", [b"mode: \xff", b"[", b"- mode"], ids=["no text", "no YAML", "no mapping"])
+@pytest.mark.parametrize(
+    "content",
+    [b"mode: \xff", b"[", b"- mode", b"mode: 2024-02-30", b"[" * 5000],
+    ids=["no text", "no YAML", "no mapping", "no date", "nested too deep"],
+)
 async def test_whatever_is_in_the_file_the_operator_goes_on_with_what_it_had(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "config.yaml"
     operator, sources = started(file)
