@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from lockstep.controller.runtime.clock import Clock
-from lockstep.controller.runtime.ratelimit import RateLimit
+from lockstep.controller.runtime.ratelimit import RateLimit, block
 from lockstep.controller.workers import protocol
 from lockstep.controller.workers.connections import Connections
 from lockstep.controller.workers.orders import Orders, encode_reply
@@ -85,7 +85,7 @@ class WorkerApi:
     ) -> None:
         self.answered: Counter[tuple[str, int]] = Counter()
         """Requests by endpoint and status code."""
-        self.connections = Connections(clock)
+        self.connections = Connections(clock, peers=block)
         """Of whoever serves the application: a reviewed token proves whose one is."""
         self._reviews = reviews
         self._gangs = gangs

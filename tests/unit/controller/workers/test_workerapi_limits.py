@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from lockstep.controller.runtime.ratelimit import block
 from lockstep.controller.workers import api, protocol
 from lockstep.controller.workers.connections import Connections
 from lockstep.controller.workers.protocol import REGISTER_LIMIT, REPORT_LIMIT
@@ -86,6 +87,10 @@ async def test_large_reports_count_for_as_many_as_their_size(world: World) -> No
     answers = await asyncio.gather(*(world.send("/v1/report", large, token) for _ in range(30)))
     assert {status for status, _, _ in answers} == {200, 429}  # of ordinary ones 40 are let in at once
     assert (await world.say("/v1/register", pod(1)))[0] == 200
+
+
+def test_strangers_count_by_the_addresses_that_one_machine_can_have() -> None:
+    assert World().api.connections._peer("2001:db8::1") == block("2001:db8::ffff:1")
 
 
 async def test_a_worker_holds_only_so_many_connections_and_is_told(material: Material) -> None:
