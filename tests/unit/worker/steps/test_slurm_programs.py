@@ -259,10 +259,18 @@ def test_a_step_has_its_own_limits(shared: SlurmGang, options: str, line: str) -
     assert (ran.returncode, line in ran.stderr) == (143, True), ran.stderr
 
 
-def test_a_step_whose_tasks_have_ended_has_no_limit_while_what_they_left_ends(shared: SlurmGang) -> None:
-    left = "trap 'sleep 2; exit' TERM; touch left; while :; do sleep 0.1; done"
-    ran = shared.run(
-        'srun -N1 -n1 -t 0:01 bash -c "setsid bash -c \\"$LEFT\\" > out 2>&1 & until [ -e left ]; do sleep 0.05; done"',
+@pytest.mark.parametrize(
+    ("options", "then"),
+    [("-t 0:01", ":"), ("", "kill -TERM $!"), ("", "scancel 123.0")],
+    ids=["time limit", "signal", "scancel"],
+)
+def test_a_step_whose_tasks_have_ended_well_ends_well_whatever_comes_while_what_they_left_ends(
+    gang: SlurmGang, options: str, then: str
+) -> None:
+    left = "trap 'touch asked; sleep 2; exit' TERM; touch left; while :; do sleep 0.1; done"
+    task = 'setsid bash -c "$LEFT" > out 2>&1 & until [ -e left ]; do sleep 0.05; done'
+    ran = gang.run(
+        f"srun -N1 -n1 {options} bash -c '{task}' & pid=$!; until [ -e asked ]; do sleep 0.05; done; {then}; wait $pid",
         LEFT=left,
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")

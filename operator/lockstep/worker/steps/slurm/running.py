@@ -193,8 +193,9 @@ class StepOutput(StepSink):
             self._step.signal(number)
 
     def _force(self) -> None:
-        self._inform("srun: forcing job termination")
-        self._forced = True
+        if self._running:
+            self._inform("srun: forcing job termination")
+            self._forced = True
         self._cancel("", cancelled=True)
 
     def _take_interrupt(self) -> None:
@@ -228,6 +229,9 @@ class StepOutput(StepSink):
 
     def _cancel(self, why: str, *, cancelled: bool = False) -> None:
         if self._ending:
+            return
+        if not self._running:  # they ended by themselves, and what they left behind is to
+            self._end(float(KILL_SECONDS))
             return
         if cancelled:
             self.state = CANCELLED
