@@ -81,6 +81,12 @@ class TestOrder:
         runs = tuple(replace(each, spec_error="x") if each.name == "big" else each for each in snapshot.runs)
         assert admitted(passed(replace(snapshot, runs=runs), NOW + 1)) == {"small"}
 
+    @pytest.mark.parametrize("kind", ["containers", "initContainers"])
+    def test_requests_that_are_no_quantities_keep_no_place_and_fail_nothing(self, kind: str) -> None:
+        beside = {"spec": {kind: [{"name": "x", "resources": {"requests": {"cpu": "lots"}}}]}}
+        snapshot = edited(self.snapshot(), "big", pod_template=beside)
+        assert admitted(passed(snapshot, NOW + 1)) == {"small"}
+
     def test_the_place_is_kept_no_longer_than_the_grace_from_the_first_edit_on(self) -> None:
         snapshot = edited(self.snapshot(), "big", ttl_after_finished="1h")
         plan = passed(snapshot, NOW + EDIT_GRACE - 1)
