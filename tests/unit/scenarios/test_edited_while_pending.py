@@ -126,7 +126,11 @@ class TestPreemption:
 
     @pytest.mark.parametrize(
         ("verdict", "now", "why"),
-        [("False", NOW + 1, "as it is now it is not accepted"), (None, NOW + EDIT_GRACE, "held back (NotJudged)")],
+        [
+            ("False", NOW + 1, "as it is now it is not accepted"),
+            ("Unknown", NOW + 1, "it does not wait any more"),
+            (None, NOW + EDIT_GRACE, "held back (NotJudged)"),
+        ],
     )
     def test_it_lapses_with_a_verdict_against_it_or_after_the_grace_and_says_why(
         self, verdict: str | None, now: float, why: str
