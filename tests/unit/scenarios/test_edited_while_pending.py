@@ -159,6 +159,12 @@ class TestPreemption:
         snapshot = cluster(self.old, urgent(), second)
         assert not events(passed(edited(snapshot, "urgent", ttl_after_finished="1h"), NOW + 1))
 
+    @pytest.mark.parametrize("free", [0, 1, 2])
+    def test_no_cycle_is_due_for_it_before_it_is_judged(self, free: int) -> None:
+        old = with_limit(training("old", "n0", "n1"), None)
+        snapshot = edited(cluster(old, urgent(2), nodes=2 + free), "urgent", ttl_after_finished="1h")
+        assert not_none(passed(snapshot, NOW + 1).wake_at) >= NOW + EDIT_GRACE
+
     def test_from_when_it_may_preempt_later_nobody_else_is_on_its_nodes(self) -> None:
         old = with_limit(training("old", "n0", since=NOW - 100), None)
         snapshot = cluster(old, urgent(2, at=NOW - 5), run("later", 1, at=NOW, timeLimit="9m"), nodes=2)
