@@ -81,6 +81,12 @@ class TestOrder:
         runs = tuple(replace(each, spec_error="x") if each.name == "big" else each for each in snapshot.runs)
         assert admitted(passed(replace(snapshot, runs=runs), NOW + 1)) == {"small"}
 
+    @pytest.mark.parametrize("kind", ["containers", "initContainers"])
+    def test_requests_that_are_no_quantities_keep_no_place_and_fail_nothing(self, kind: str) -> None:
+        beside = {"spec": {kind: [{"name": "x", "resources": {"requests": {"cpu": "lots"}}}]}}
+        snapshot = edited(self.snapshot(), "big", pod_template=beside)
+        assert admitted(passed(snapshot, NOW + 1)) == {"small"}
+
     def test_the_place_is_kept_no_longer_than_the_grace_from_the_first_edit_on(self) -> None:
         snapshot = edited(self.snapshot(), "big", ttl_after_finished="1h")
         plan = passed(snapshot, NOW + EDIT_GRACE - 1)
@@ -120,7 +126,11 @@ class TestPreemption:
 
     @pytest.mark.parametrize(
         ("verdict", "now", "why"),
-        [("False", NOW + 1, "as it is now it is not accepted"), (None, NOW + EDIT_GRACE, "held back (NotJudged)")],
+        [
+            ("False", NOW + 1, "as it is now it is not accepted"),
+            ("Unknown", NOW + 1, "it does not wait any more"),
+            (None, NOW + EDIT_GRACE, "held back (NotJudged)"),
+        ],
     )
     def test_it_lapses_with_a_verdict_against_it_or_after_the_grace_and_says_why(
         self, verdict: str | None, now: float, why: str
@@ -148,6 +158,12 @@ class TestPreemption:
         second = urgent(2, name="second", at=NOW + 1)
         snapshot = cluster(self.old, urgent(), second)
         assert not events(passed(edited(snapshot, "urgent", ttl_after_finished="1h"), NOW + 1))
+
+    @pytest.mark.parametrize("free", [0, 1, 2])
+    def test_no_cycle_is_due_for_it_before_it_is_judged(self, free: int) -> None:
+        old = with_limit(training("old", "n0", "n1"), None)
+        snapshot = edited(cluster(old, urgent(2), nodes=2 + free), "urgent", ttl_after_finished="1h")
+        assert not_none(passed(snapshot, NOW + 1).wake_at) >= NOW + EDIT_GRACE
 
     def test_from_when_it_may_preempt_later_nobody_else_is_on_its_nodes(self) -> None:
         old = with_limit(training("old", "n0", since=NOW - 100), None)

@@ -207,7 +207,8 @@ class PreemptionCandidates:
             soon = bisect_right(protections, now)
             self._wake(protections[soon] if soon < len(protections) else inf)
             return None
-        self._wake(at)
+        if asker.job.may_start:  # else a cycle comes with its verdict, or when its time is over
+            self._wake(at)
         start = at + max(self._notice(uid) for uid in found.victims) + _PATIENCE
         return Foreseen(at, start, found.option, found.nodes, found.victims) if start < before else None
 

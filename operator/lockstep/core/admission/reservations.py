@@ -298,6 +298,6 @@ def _since(entry: Entry) -> tuple[float, str]:
 
 def _no_longer_waits(entry: Entry) -> str:
     accepted = find(entry.status, ConditionType.ACCEPTED)
-    if accepted is not None and accepted.status != "True":
+    if accepted is not None and accepted.status == "False":
         return "as it is now it is not accepted"
     return f"it is held back ({entry.reason.word})" if entry.reason is not None else "it does not wait any more"

@@ -133,6 +133,16 @@ def init_request(pod_spec: Object) -> dict[str, int]:
     return {resource: value for resource, value in pod_requests((), before, {}, {}).items() if value > 0}
 
 
+def has_quantities(pod_spec: Object) -> bool:
+    """All that its containers request can be read."""
+    try:
+        for container in (*items(pod_spec, "containers"), *items(pod_spec, "initContainers")):
+            _request(container)
+    except ValueError:
+        return False
+    return True
+
+
 def _stays(init_container: Object) -> bool:
     return init_container.get("restartPolicy") == "Always"
 

@@ -12,7 +12,7 @@ from lockstep.api.base.quantities import parse_quantity
 from lockstep.core.checkpoints.origin import resolve_origin
 from lockstep.core.failures.failure_memory import forget_earlier_refusals
 from lockstep.core.kueue.choice import choice_of, kueue_problems
-from lockstep.core.model.conditions import find, is_accepted_or_waits
+from lockstep.core.model.conditions import find, is_accepted_or_waits, is_true
 from lockstep.core.model.job_ids import has_job_id
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DryRunPod
@@ -20,7 +20,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.problems import Problem
 from lockstep.core.model.reasons import NAMED_IN_VAIN, ConditionReason, ConditionType
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import TOLD_AFTER, DryRunResult
+from lockstep.core.model.snapshot import EDIT_GRACE, TOLD_AFTER, DryRunResult
 from lockstep.core.model.test_only import is_test_only
 from lockstep.core.pods.gang import dry_run_body
 from lockstep.core.pods.named_objects import (
@@ -77,7 +77,9 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
     answer = plan.snapshot.dry_run
     if answer is None or answer.generation != plan.run.generation or answer.accepted is None:
         plan.dry_run = _dry_run(plan)
-        if answer is not None and answer.generation == plan.run.generation and plan.reached(answer.at + TOLD_AFTER):
+        # What was accepted before it was edited keeps its place meanwhile, for as long at most.
+        told_after = EDIT_GRACE if is_true(plan.status, ConditionType.ACCEPTED) else TOLD_AFTER
+        if answer is not None and answer.generation == plan.run.generation and plan.reached(answer.at + told_after):
             _report_unjudged(plan, answer.message)
         return not plan.spec.cancel
     if answer.looked_up.missing or not answer.accepted:

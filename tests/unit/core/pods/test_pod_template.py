@@ -8,6 +8,7 @@ from lockstep.core.placement.node_fit import Expression, Toleration
 from lockstep.core.pods.pod_template import (
     affinity_terms,
     companions_request,
+    has_quantities,
     init_request,
     items,
     merged,
@@ -194,3 +195,6 @@ def test_before_its_containers_a_pod_requests_the_most_that_one_of_them_needs(
 def test_a_request_that_is_no_quantity_is_not_guessed_at() -> None:
     with pytest.raises(ValueError, match="write a quantity"):
         companions_request(beside("containers", {"cpu": "many"}), "trainer")
+    assert not has_quantities(beside("containers", {"cpu": "many"}))
+    assert not has_quantities(beside("initContainers", limits={"memory": {}}))
+    assert has_quantities(beside("containers", {"cpu": "1"}))

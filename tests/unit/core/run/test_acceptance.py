@@ -13,7 +13,7 @@ from lockstep.core.model.kueue import api_names
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.named_objects import LookedUp, MissingObject, NamedObject, ObjectKind
 from lockstep.core.model.reasons import ConditionType
-from lockstep.core.model.snapshot import TOLD_AFTER, DryRunResult
+from lockstep.core.model.snapshot import EDIT_GRACE, TOLD_AFTER, DryRunResult
 from support.values import not_none
 from support.world import World, node, phase, spec, world
 
@@ -54,6 +54,25 @@ def test_what_was_accepted_stays_so_while_nobody_judges_it_anew() -> None:
     unjudged(w, 1e5)
     w.reconcile("one")
     assert is_true(w.status("one"), ConditionType.ACCEPTED)
+
+
+@pytest.mark.parametrize(
+    ("since", "accepted"), [(TOLD_AFTER, "True"), (EDIT_GRACE - 1, "True"), (EDIT_GRACE, "Unknown")]
+)
+def test_an_edit_that_nobody_judges_takes_no_acceptance_for_as_long_as_the_run_keeps_its_place(
+    since: float, accepted: str
+) -> None:
+    w = World({"n0": node("n0")})
+    w.apply("one", spec(2))
+    w.settle()
+    w.apply("one", spec(2, nice=5))
+    unjudged(w, since)
+    plan = decide(w.snapshot("one"), w.tunables, w.now)
+    told = not_none(find(plan.status or w.status("one"), ConditionType.ACCEPTED))
+    assert told.status == accepted
+    if accepted == "True":
+        assert told.observed_generation < w.runs["one"].generation
+        assert not_none(plan.wake_at) <= w.now - since + EDIT_GRACE
 
 
 def test_a_run_goes_on_by_itself_once_it_is_judged() -> None:

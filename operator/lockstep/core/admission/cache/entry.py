@@ -13,6 +13,7 @@ from lockstep.core.model.plan import EnsureConfigMap, Event, StatusWrite
 from lockstep.core.model.reasons import ConditionType, WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.test_only import is_test_only
+from lockstep.core.pods.pod_template import has_quantities, section
 
 _NO_POINTS = Points(0, 0, 0, 0, 0)
 
@@ -111,11 +112,13 @@ def is_pending(run: RunView) -> bool:
 
 def is_unjudged(run: RunView) -> bool:
     """The run was accepted before its spec was edited, and no verdict on that is there: it keeps its place for a while,
-    and starts only with one."""
+    and starts only with one. Of requests that nobody can read the verdict is known."""
     accepted = find(run.status, ConditionType.ACCEPTED)
-    if accepted is None or run.spec_error:
+    if accepted is None or run.spec is None or run.spec_error:
         return False
-    return accepted.status == "True" and accepted.observed_generation != run.generation
+    if accepted.status != "True" or accepted.observed_generation == run.generation:
+        return False
+    return has_quantities(section(run.spec.pod_template, "spec"))
 
 
 def is_asked(run: RunView) -> bool:

@@ -43,7 +43,8 @@ class BackfillPolicy:
     reservations_per_queue: int | None = 1
     """None: conservative, as many as ``depth`` allows."""
     depth: int = 500
-    """How many jobs a start is sought for, beside the first of each queue. Whether it can start now is asked of all."""
+    """How many jobs a start is sought for, or nodes are kept for until they may start, beside the first of each queue.
+    Whether they can start now is asked of all others."""
     admissions: int = 16
     """Most starts; the rest is left to a further cycle."""
     overtaking: bool = True
@@ -167,10 +168,11 @@ class _Desk:
         if must_start_now and (not sizes or bookings.are_shut_out(terms.options, terms.shortest)):
             return queue.wait_for_quota(refusal) if refusal is not None else queue.wait_behind()
         job = asker.wanted
-        may_get_others = terms.may_start or not bookings.holds_for(job.uid)
+        may_get_others = terms.may_start or (self._searches < policy.depth and not bookings.holds_for(job.uid))
         if sizes and may_get_others and self._failed.get(alike) != bookings.releases:
             start = bookings.start(job, sizes)
             if start is not None and not terms.may_start:
+                self._searches += 1  # it is no start, of which there would be only so many
                 kept = self.reserved[job.uid] = Reservation(bookings.now, start.until, start.option, start.nodes)
                 return Wait(WaitReason.RESOURCES, kept)
             if start is not None:

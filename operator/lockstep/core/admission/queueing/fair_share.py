@@ -30,7 +30,8 @@ Key = tuple[str, str, str]
 
 MAX_ROWS = 4096
 MAX_OF_NAMESPACE = 512
-"""Rows of one namespace: whoever calls itself thousands of users is no reason to forget those of others."""
+"""Rows of one namespace: whoever calls itself thousands of users is no reason to forget those of others. Both are what
+is left once there are twice as many: were the least folded each time, nobody new would ever have a row."""
 MAX_BYTES = 900_000
 """Of the book as it is written: a ConfigMap holds no more than 1 MiB."""
 OTHERS = "(others)"
@@ -99,7 +100,7 @@ class UsageBook:
             for queue, by_hour in hours.items()
             if (recent := {hour: used for hour, used in by_hour.items() if hour >= oldest and used})
         }
-        return UsageBook(now, _bounded(rows), kept)
+        return UsageBook(now, _bounded(rows, held.nodes), kept)
 
     def not_beyond(self, now: float) -> "UsageBook":
         """The book at ``now`` at the latest: one whose clock was ahead may have kept it, and would count nothing until
@@ -122,11 +123,16 @@ class UsageBook:
         return total / _HOUR
 
     def dump(self) -> dict[str, Any]:
-        """As JSON, in no more than ``MAX_BYTES``: of the least users only what they used together."""
-        hours = {
-            queue: {str(hour): round(seconds, 1) for hour, seconds in by_hour.items()}
-            for queue, by_hour in sorted(self.hours.items())
-        }
+        """As JSON, in no more than ``MAX_BYTES``: of the least users only what they used together, and nothing of the
+        hours of the least queues where those of all leave no room for users."""
+        hours, room = dict[str, dict[str, float]](), MAX_BYTES * 3 // 4
+        for queue, by_hour in sorted(self.hours.items(), key=lambda each: (-sum(each[1].values()), each[0])):
+            told = {str(hour): round(seconds, 1) for hour, seconds in by_hour.items()}
+            room -= len(json.dumps({queue: told}))
+            if room < 0:
+                break
+            hours[queue] = told
+        hours = dict(sorted(hours.items()))
         room = MAX_BYTES - _ENVELOPE - len(json.dumps(hours))
         rows, rest = list[list[Any]](), 0.0
         for key, used in sorted(self.rows.items(), key=lambda row: (row[0] != REST, -row[1], row[0])):
@@ -213,23 +219,26 @@ def _level(members: Collection[str], weights: Mapping[str, int]) -> dict[str, fl
     return {member: weights.get(member, 1) / total for member in members}
 
 
-def _bounded(rows: Mapping[Key, float]) -> Mapping[Key, float]:
+def _bounded(rows: Mapping[Key, float], in_use: Collection[Key] = ()) -> Mapping[Key, float]:
+    """``in_use``: of whoever holds nodes, of which there are no more than runs. It keeps its row, however little it has
+    used yet."""
     kept = {key: used for key, used in rows.items() if used >= _NEGLIGIBLE or key == REST}
-    if len(kept) > MAX_OF_NAMESPACE:
-        _fold_crowds(kept)
-    if len(kept) <= MAX_ROWS:
-        return kept
-    largest = sorted((key for key in kept if key != REST), key=lambda key: -kept[key])
-    rest = sum(kept[key] for key in largest[MAX_ROWS - 1 :]) + kept.get(REST, 0.0)
-    return {key: kept[key] for key in largest[: MAX_ROWS - 1]} | {REST: rest}
+    if len(kept) > 2 * MAX_OF_NAMESPACE:
+        _fold_crowds(kept, in_use)
+    idle = [key for key in kept if key != REST and key not in in_use] if len(kept) > 2 * MAX_ROWS else []
+    if len(idle) > 2 * MAX_ROWS:
+        for key in sorted(idle, key=lambda key: -kept[key])[MAX_ROWS - 1 :]:
+            kept[REST] = kept.get(REST, 0.0) + kept.pop(key)
+    return kept
 
 
-def _fold_crowds(rows: dict[Key, float]) -> None:
+def _fold_crowds(rows: dict[Key, float], in_use: Collection[Key]) -> None:
     """Have the least users of each namespace with too many in one row of their queue, where they go on to count for
     both."""
-    counts = Counter(namespace for _, namespace, _ in rows)
-    for namespace in (each for each, count in counts.items() if count > MAX_OF_NAMESPACE):
-        own = [key for key in rows if key[1] == namespace and key[2] != OTHERS]
+    idle = [key for key in rows if key not in in_use and key[2] != OTHERS]
+    counts = Counter(namespace for _, namespace, _ in idle)
+    for namespace in (each for each, count in counts.items() if count > 2 * MAX_OF_NAMESPACE):
+        own = [key for key in idle if key[1] == namespace]
         for key in sorted(own, key=lambda key: -rows[key])[MAX_OF_NAMESPACE:]:
             place = key[0], namespace, OTHERS
             rows[place] = rows.get(place, 0.0) + rows.pop(key)

@@ -192,6 +192,13 @@ def test_what_a_job_could_have_is_kept_for_it_while_it_may_not_start() -> None:
     assert result.waits["last"].kind == "Priority"
 
 
+def test_nodes_are_kept_for_no_more_jobs_than_a_start_is_sought_for_and_for_the_next_as_its_promise() -> None:
+    edited = [job(f"edited {at}", 1, 1, may_start=False) for at in range(5)]
+    result = look([*edited, job("other", 2, 1, queue="b")], policy=BackfillPolicy(depth=3))
+    assert set(result.reserved) == {"edited 0", "edited 1", "edited 2", "edited 3"}
+    assert started(result) == ["other"]
+
+
 def test_a_job_that_may_not_start_waits_for_the_nodes_that_are_held_for_it_though_others_are_free() -> None:
     held = NodeClaim(0.0, 9 * HOUR, 0b000011, "head")
     runs = [running("r", 0b000011, 1)]

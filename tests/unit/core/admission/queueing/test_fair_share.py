@@ -105,11 +105,11 @@ def test_anything_else_is_refused(raw: object) -> None:
 
 
 def test_the_least_users_are_folded_into_one_row() -> None:
-    rows = {("q", f"n{index}", ""): 10.0 + index for index in range(MAX_ROWS + 10)}
+    rows = {("q", f"n{index}", ""): 10.0 + index for index in range(2 * MAX_ROWS + 10)}
     book = UsageBook(1.0, rows).advanced(2.0, ChargedUsage(), HALF_LIFE)
     assert len(book.rows) == MAX_ROWS
     assert sum(book.rows.values()) == pytest.approx(sum(rows.values()), rel=1e-3)
-    assert ("q", f"n{MAX_ROWS + 9}", "") in book.rows
+    assert ("q", f"n{2 * MAX_ROWS + 9}", "") in book.rows
 
 
 @pytest.mark.parametrize("letter", ["\x01", "😀", "a"])
@@ -125,6 +125,17 @@ def test_a_book_is_written_in_fewer_bytes_than_a_config_map_holds_however_users_
     assert read.hours == book.hours
 
 
+def test_a_book_of_more_queues_than_it_has_room_for_keeps_the_hours_of_the_largest_and_its_users() -> None:
+    hours = {f"{at:04}" + "q" * 249: dict.fromkeys(range(277_000, 277_025), 1e6 + at) for at in range(1500)}
+    book = UsageBook(277_025 * 3600.0, {("q", "n", f"u{at}"): 5.0 for at in range(100)}, hours)
+    written = book.dump()
+    assert len(orjson.dumps(written)) <= MAX_BYTES
+    read = UsageBook.load(json.loads(json.dumps(written)))
+    assert read.rows == book.rows
+    assert 500 < len(read.hours) < len(hours)
+    assert [*read.hours] == [*hours][-len(read.hours) :]
+
+
 def test_however_many_users_one_namespace_has_those_of_others_are_kept() -> None:
     many = {("q", "crowd", f"u{at}"): 100.0 + at for at in range(2 * MAX_ROWS)}
     book = UsageBook(1.0, {**many, B: 5.0}).advanced(2.0, ChargedUsage(), HALF_LIFE)
@@ -134,6 +145,26 @@ def test_however_many_users_one_namespace_has_those_of_others_are_kept() -> None
     assert crowd == pytest.approx(sum(many.values()), rel=1e-4), "it is charged for all of them"
     assert book.rows["q", "crowd", OTHERS] > 0
     assert ("q", "crowd", f"u{2 * MAX_ROWS - 1}") in book.rows, "its largest are known by name"
+
+
+@pytest.mark.parametrize("crowd", [{"ns": 3 * MAX_OF_NAMESPACE}, {f"n{at}": MAX_OF_NAMESPACE for at in range(20)}])
+@pytest.mark.parametrize("pause", [0.0, 60.0])
+def test_who_comes_after_many_is_charged_for_what_it_uses_bit_by_bit(crowd: dict[str, int], pause: float) -> None:
+    """What it used between two cycles is less than what any of them used."""
+    rows = {("q", namespace, f"u{at}"): 20_000.0 for namespace, users in crowd.items() for at in range(users)}
+    new, book = ("q", "ns", "new"), UsageBook(1000.0, rows)
+    for _ in range(50):
+        book = book.advanced(book.at + 60.0, ChargedUsage({new: 10}), HALF_LIFE)
+        book = book.advanced(book.at + pause, ChargedUsage(), HALF_LIFE)
+    assert book.rows[new] == pytest.approx(50 * 10 * 60.0, rel=0.01)
+
+
+def test_who_has_nodes_is_charged_for_them_by_name_however_many_they_are() -> None:
+    held = ChargedUsage({("q", "ns", f"u{at}"): 1 for at in range(3 * MAX_ROWS)})
+    book = UsageBook(1000.0).advanced(1060.0, held, HALF_LIFE)
+    assert book.rows.keys() == held.nodes.keys()
+    gone = book.advanced(1120.0, ChargedUsage(), HALF_LIFE)
+    assert len(gone.rows) == MAX_OF_NAMESPACE + 1
 
 
 def test_nobody_has_used_anything_and_everybody_has_the_whole_share() -> None:
