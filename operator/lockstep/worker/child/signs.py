@@ -30,7 +30,7 @@ MESSAGE = "Message"  # what the program left as its termination message
 PATTERN_PROBLEM = "Watch:Problem"
 CORRUPT = "Checkpoint:Corrupt"
 UNREADABLE = "Checkpoint:Unreadable"  # it may be another file, or another's fault
-_FIRST_EVER = (NOT_A_NUMBER, CORRUPT, UNREADABLE)  # what counts is when it began
+_FIRST_EVER = (NOT_A_NUMBER, CORRUPT)  # what counts is when it began
 
 _XID = re.compile(rb"NVRM: Xid \([^)]*\): (\d{1,4})")
 _SXID = re.compile(rb"SXid \([^)]*\): (\d{1,6})")
@@ -68,8 +68,9 @@ _OF_READERS = re.compile(
 _OF_ANY = re.compile(
     rb"UnpicklingError|BadZipFile|Ran out of input|Unable to load weights|DATA_LOSS|CRC-32C|[Cc]hecksum mismatch"
 )
+_RAISED = rb"^(?:\[[^\]]{1,32}\]:? ?)*"  # what a program goes on without is mostly told within a line
 # … and of a file that is not there, which a program may look for in vain in every save.
-_MISSING = re.compile(rb"FileNotFoundError|NOT_FOUND: ")
+_MISSING = re.compile(_RAISED + rb"(?:FileNotFoundError|(?:[\w.]*Error: )?NOT_FOUND): ")
 _PATH = re.compile(rb"(?<![\w.])/[\w.+-]+/[^\s'\"]*")
 _SOURCE = re.compile(rb"\.(?:py|pyx|c|cc|cpp|cu|h|hpp|rs)\b")
 

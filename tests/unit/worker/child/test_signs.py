@@ -102,9 +102,10 @@ TENSORSTORE = 'ValueError: DATA_LOSS: Error reading "zarr3" driver: Error readin
         (f'NOT_FOUND: Error opening "zarr" driver: Metadata at local file "{SAVE}/w/.zarray"', "Checkpoint:Unreadable"),
         ("FileNotFoundError: [Errno 2] No such file or directory: '/data/corpus.idx'", ""),
         ("FileNotFoundError: no tokenizer", ""),
-        ("EOFError: Ran out of input", ""),  # of whichever pickle
-        ("_pickle.UnpicklingError: pickle data was truncated", ""),
-        ("zipfile.BadZipFile: File is not a zip file", ""),
+        (f"[rank3]: FileNotFoundError: [Errno 2] No such file: '{SAVE}/opt.pt'", "Checkpoint:Unreadable"),
+        (f"[default0]:[rank0]: ValueError: NOT_FOUND: Error opening {SAVE}/w", "Checkpoint:Unreadable"),
+        (f"WARNING no loader state: FileNotFoundError: [Errno 2] '{SAVE}/loader.pt', starting afresh", ""),
+        (f"WARNING: FileNotFoundError: '{SAVE}/loader.pt'", ""),
         (f"INFO resumed from {SAVE}", ""),
     ],
 )
