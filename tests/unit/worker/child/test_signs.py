@@ -106,6 +106,13 @@ TENSORSTORE = 'ValueError: DATA_LOSS: Error reading "zarr3" driver: Error readin
         (f"[default0]:[rank0]: ValueError: NOT_FOUND: Error opening {SAVE}/w", "Checkpoint:Unreadable"),
         (f"WARNING no loader state: FileNotFoundError: [Errno 2] '{SAVE}/loader.pt', starting afresh", ""),
         (f"WARNING: FileNotFoundError: '{SAVE}/loader.pt'", ""),
+        ("EOFError: Ran out of input", "Checkpoint:Unreadable"),
+        ("[rank1]: _pickle.UnpicklingError: pickle data was truncated", "Checkpoint:Unreadable"),
+        (r"_pickle.UnpicklingError: invalid load key, '\x00'.", "Checkpoint:Unreadable"),
+        ("zipfile.BadZipFile: File is not a zip file", "Checkpoint:Unreadable"),
+        ("zipfile.BadZipFile: /data/corpus.npz: File is not a zip file", ""),
+        ("WARNING no cache: EOFError: Ran out of input", ""),
+        ("EOFError", ""),
         (f"INFO resumed from {SAVE}", ""),
     ],
 )
