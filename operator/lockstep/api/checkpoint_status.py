@@ -111,6 +111,9 @@ class CadenceStatus(StatusModel):
     """When the interval last changed."""
 
 
+MAX_SEEN_BEFORE = 32
+
+
 class SaveStatus(StatusModel):
     """A collective save that was asked for."""
 
@@ -132,6 +135,8 @@ class SaveStatus(StatusModel):
     """Saved, Expired or Failed; empty while it is awaited."""
     step: int = 0
     """The step that was saved."""
+    seen_before: Annotated[tuple[str, ...], Field(max_length=MAX_SEEN_BEFORE)] = ()
+    """Hashes of what lay there as it was asked for and does not say which attempt saved it: these are no answer."""
 
 
 class PointingStatus(StatusModel):

@@ -64,8 +64,6 @@ class Totals(StatusModel):
 
     attempts: int = 0
     """Collective starts."""
-    first_started_at: Timestamp | None = None
-    """When the first of them was; none: not known."""
     restarts: int = 0
     """Attempts that a failure ended and another followed."""
     restarts_in_place: int = 0

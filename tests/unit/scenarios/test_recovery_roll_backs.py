@@ -51,6 +51,21 @@ def test_a_checkpoint_that_cannot_be_read_stays_out_once_another_one_was_trained
     assert resumed(w) == (10, 1)
 
 
+@pytest.mark.parametrize("kind", ["Checkpoint:Unreadable", "Checkpoint:Corrupt"])
+def test_what_could_not_be_read_at_the_start_explains_no_end_once_a_step_was_made(kind: str) -> None:
+    w = training()
+    fail(w, 0, stderr="RuntimeError: a")
+    for rank in range(3):  # a file that it can do without
+        w.show(RUN, rank, kind)
+    train(w, 10)
+    node = not_none(w.worker(RUN, 1)).node
+    w.exit_child(RUN, 2, 1, signs=("NCCL:RemoteError",))
+    fail(w, 1, signs=("CUDA:Error",), after=0.0)
+    second = status(w).attempts[1]
+    assert (second.cause, second.rank, second.node) == ("Application", 1, node)
+    assert status(w).checkpoint.quarantined == ()
+
+
 @pytest.mark.slow
 def test_a_step_in_quarantine_that_is_trained_again_is_resumed_from_and_kept() -> None:
     w = training()

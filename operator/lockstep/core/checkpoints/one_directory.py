@@ -1,6 +1,6 @@
 """``layout: Shared``: runs of one path save in one directory, and what lies there is not all of this one.
 
-Some formats say which run has saved. Of the others it is known only that it was not this one before it had begun.
+Some formats say which run has saved. Of the others it is known only that it was not this one, until it has begun.
 """
 
 from lockstep.api.run_status import TrainingRunStatus
@@ -8,9 +8,6 @@ from lockstep.core.checkpoints.origin import directory_of, has_begun
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tiers import SHARED
 from lockstep.core.model.worker_report import CheckpointReport, Verdict
-
-CLOCKS_APART = 60.0
-"""Seconds by which the file server's clock, which dates saves, may be behind the operator's."""
 
 
 def is_in_one_directory(run: RunView) -> bool:
@@ -36,8 +33,7 @@ def is_of_another_run(row: CheckpointReport, run: RunView, status: TrainingRunSt
     if row.run_uid:
         theirs = row.run_uid != run.uid
     else:
-        before = _was_there_before(row, status) if in_place else _is_older(row, run, status)
-        theirs = before or not has_begun(status)
+        theirs = not has_begun(status) or (in_place and _was_there_before(row, status))
     return theirs and (row.verdict is Verdict.VALID or in_place)
 
 
@@ -48,9 +44,3 @@ def _was_there_before(row: CheckpointReport, status: TrainingRunStatus) -> bool:
     if row.verdict is Verdict.VALID or status.checkpoint.latest or began is None:
         return False
     return row.step <= began.step
-
-
-def _is_older(row: CheckpointReport, run: RunView, status: TrainingRunStatus) -> bool:
-    """Than all that this run can have saved. One that an earlier release has begun is older than its first attempt."""
-    first = status.totals.first_started_at
-    return 0.0 < row.committed_at < (run.created_at if first is None else first) - CLOCKS_APART

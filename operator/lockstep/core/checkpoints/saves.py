@@ -7,11 +7,11 @@ deadline whatever happens. One is awaited at a time; a second reason joins it.
 
 import math
 from collections.abc import Sequence
-from statistics import median_low
+from hashlib import sha256
 
 from lockstep.api.base.changes import changed
 from lockstep.api.base.names import ANNOTATION_CHECKPOINT_REQUEST
-from lockstep.api.checkpoint_status import SavedCheckpoint, SaveStatus
+from lockstep.api.checkpoint_status import MAX_SEEN_BEFORE, SavedCheckpoint, SaveStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest, record_save
 from lockstep.core.checkpoints.inventory import candidates, latest_valid
@@ -50,15 +50,16 @@ def ask_for_save(plan: PlanBuilder, reason: SaveReason | Recorded, deadline: flo
         return True
     if not plan.trains or not _may_listen(plan):
         return False
-    at_step = common_step(plan)
+    at_step, needs_step = common_step(plan), _needed_step(plan)
     save = SaveStatus(
         id=_next_id(plan),
         at_step=at_step,
         attempt=plan.status.attempt,
-        needs_step=_needed_step(plan),
+        needs_step=needs_step,
         reason=reason,
         time=plan.stamp,
         deadline=until,
+        seen_before=_seen_before(plan, needs_step),
     )
     _write(plan, save)
     where = f"at step {at_step}" if at_step else "at the next opportunity"
@@ -292,18 +293,39 @@ def _answer(state: RunState, save: SaveStatus) -> int | None:
         fits = found.tier == tier and found.step >= save.needs_step and (not save.at_step or found.step <= reached)
         if not fits or found.verdict is not Verdict.VALID:
             continue
-        if found.attempt == save.attempt or (not found.attempt and _is_newer(reports, found.path, save, state)):
+        if found.attempt == save.attempt or (not found.attempt and _is_new(reports, found.path, save)):
             return found.step
     return None
 
 
-def _is_newer(reports: Sequence[WorkerReport], path: str, save: SaveStatus, state: RunState) -> bool:
-    """What does not say its attempt was committed after it was asked for, as far as clocks differ. In a directory of
-    all attempts it may be of one that was rolled back."""
-    committed = max((row.committed_at for report in reports for row in report.inventory if row.path == path), default=0)
-    ahead = median_low(report.clock_skew for report in reports)  # their nodes go by the file server's clock
-    slack = state.tunables.max_clock_skew + state.tunables.gang.shared_clock_skew
-    return committed >= (save.time or 0.0) + ahead - slack
+def _seen_before(state: RunState, needed: int) -> tuple[str, ...]:
+    """What is whole from that step on and does not say its attempt. In a directory of all attempts it is of one that
+    was rolled back, until it is written anew: its own time tells that, whatever other clocks say."""
+    checkpoint = state.spec.checkpoint
+    if checkpoint is None or not checkpoint.trust_times:
+        return ()  # written anew it may look the same
+    tier = save_tier(state)
+    rows = {
+        (row.step, row.path, row.committed_at)
+        for report in _of_attempt(state)
+        for row in report.inventory
+        if (row.tier, row.attempt, row.verdict) == (tier, 0, Verdict.VALID)
+        and row.step >= needed
+        and row.committed_at > 0
+    }
+    return tuple(_as_seen(path, at) for _, path, at in sorted(rows)[:MAX_SEEN_BEFORE])
+
+
+def _as_seen(path: str, committed_at: float) -> str:
+    return sha256(f"{committed_at!r} {path}".encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _is_new(reports: Sequence[WorkerReport], path: str, save: SaveStatus) -> bool:
+    """Some rank sees it otherwise than as it was when the save was asked for."""
+    if not save.seen_before:
+        return True
+    times = {row.committed_at for report in reports for row in report.inventory if row.path == path}
+    return any(_as_seen(path, at) not in save.seen_before for at in times)
 
 
 def _is_seen(state: RunState, save: SaveStatus) -> bool:

@@ -18,6 +18,7 @@ from lockstep.core.failures.signs import (
     UNHEALTHY_DEVICE,
     Reading,
     is_hardware,
+    is_of_loading,
     read_exit,
     read_pod,
     shell_code,
@@ -290,8 +291,18 @@ def _faults_of_machines(state: RunState) -> list[Cause]:
 def _own_signs(state: RunState, slot: int) -> Sequence[Sign]:
     """Those of its own node."""
     report = state.report(slot)
-    signs = report.signs if report is not None else ()
-    return [sign for sign in signs if not _is_echo(state, slot, sign)] if signs else signs
+    if report is None or not report.signs:
+        return ()
+    passed = _has_stepped_since_load(state, report.attempt)
+    return [s for s in report.signs if not (passed and is_of_loading(s)) and not _is_echo(state, slot, s)]
+
+
+def _has_stepped_since_load(state: RunState, attempt: int) -> bool:
+    entry, reports = state.attempt_entry(attempt), state.snapshot.reports.values()
+    if entry is None or entry.resume_step is None:
+        return False
+    steps = (report.progress.step for report in reports if report.progress is not None and report.attempt == attempt)
+    return max(steps, default=0) > entry.resume_step
 
 
 def _is_echo(state: RunState, slot: int, sign: Sign) -> bool:

@@ -148,7 +148,6 @@ _SIGN_ORDER = (
     ("Kubernetes:NoToken", Reading(AttemptCause.APPLICATION, "Kubernetes:NoToken", by_nature=True)),
     ("Storage:NoSpace", Reading(AttemptCause.STORAGE, "Storage:NoSpace", waits=True)),
     ("Storage:IO", Reading(AttemptCause.STORAGE, "Storage:IO", waits=True)),
-    ("Checkpoint:Unreadable", Reading(AttemptCause.CORRUPT_CHECKPOINT, "Checkpoint:Unreadable", weak=True)),
     ("Port:InUse", Reading(AttemptCause.APPLICATION, "Port:InUse", passing=True)),
     ("CUDA:Error", Reading(AttemptCause.APPLICATION, "CUDA:Error")),
     ("NCCL:Internal", Reading(AttemptCause.APPLICATION, "NCCL:Internal")),
@@ -156,6 +155,8 @@ _SIGN_ORDER = (
     ("Rendezvous:Timeout", Reading(AttemptCause.APPLICATION, "Rendezvous:Timeout", symptom=True, waits=True)),
     ("NCCL:Timeout", Reading(AttemptCause.APPLICATION, "NCCL:Timeout", symptom=True)),
     ("NCCL:RemoteError", Reading(AttemptCause.APPLICATION, "NCCL:RemoteError", symptom=True)),
+    # A program may have done without that file: what else it showed says more.
+    ("Checkpoint:Unreadable", Reading(AttemptCause.CORRUPT_CHECKPOINT, "Checkpoint:Unreadable", weak=True)),
     (_LAST_WORDS, Reading(AttemptCause.APPLICATION, _LAST_WORDS, symptom=True)),
 )
 _SIGN_REMEDIES = {
@@ -165,7 +166,8 @@ _SIGN_REMEDIES = {
 _FAULTY_DEVICE = frozenset({"CUDA:Ecc", "CUDA:NvLink"})
 _MESSAGE = "Message"  # what the program left as its last words
 _FOLLOWS_FROM_OTHERS = "Xid:45"  # channels torn down: after whatever failed, and the cause only where it stands alone
-_WHENEVER = frozenset({"Checkpoint:Corrupt", "Checkpoint:Unreadable", "Loss:NaN"})
+_WHENEVER = frozenset({"Checkpoint:Corrupt", "Loss:NaN"})
+_OF_LOADING = frozenset({"Checkpoint:Corrupt", "Checkpoint:Unreadable"})
 _LOCAL_TIER = "/local-checkpoints"
 
 _RAISED = re.compile(
@@ -191,6 +193,11 @@ def is_hardware(sign: Sign) -> bool:
     if family == "SXid":  # the driver says itself which of them leave the fabric intact
         return "non-fatal" not in sign.text.lower()
     return sign.kind in _FAULTY_DEVICE
+
+
+def is_of_loading(sign: Sign) -> bool:
+    """The line tells of a checkpoint that is loaded: it was loaded all the same, where a step was made afterwards."""
+    return sign.kind in _OF_LOADING
 
 
 def read_exit(exit_report: ExitReport, signs: Sequence[Sign]) -> Reading:

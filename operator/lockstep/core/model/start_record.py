@@ -69,9 +69,9 @@ def to_record(start: StartRecord) -> CollectiveStart:
     )
 
 
-def put_start(status: TrainingRunStatus, start: StartRecord, stamp: float) -> TrainingRunStatus:
+def put_start(status: TrainingRunStatus, start: StartRecord) -> TrainingRunStatus:
     """One more attempt starts."""
-    return count_attempt(changed(status, start=start), stamp)
+    return count_attempt(changed(status, start=start))
 
 
 def renew_start(

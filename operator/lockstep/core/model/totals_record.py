@@ -4,11 +4,9 @@ from lockstep.api.base.changes import changed
 from lockstep.api.run_status import TrainingRunStatus
 
 
-def count_attempt(status: TrainingRunStatus, stamp: float) -> TrainingRunStatus:
+def count_attempt(status: TrainingRunStatus) -> TrainingRunStatus:
     """One more has started."""
-    totals = status.totals
-    first = totals.first_started_at if totals.attempts else stamp
-    return changed(status, totals=changed(totals, attempts=totals.attempts + 1, first_started_at=first))
+    return changed(status, totals=changed(status.totals, attempts=status.totals.attempts + 1))
 
 
 def count_as_begun(status: TrainingRunStatus) -> TrainingRunStatus:

@@ -207,7 +207,7 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
     if choice is not None and ceiling is not None and ceiling < choice.step < went_wrong:  # nothing older was left
         status = record_ceiling(status, choice.step)
     status = record_start(status, choice.step if choice is not None else None)
-    plan.status = put_start(status, start, plan.stamp)
+    plan.status = put_start(status, start)
     report_steps_lost(plan, choice.step if choice else 0, choice.attempt if choice else 0)
     begun = changed(
         plan.attempt(attempt), started_at=plan.stamp, admitted_at=plan.status.last_admitted, nodes=plan.world

@@ -30,7 +30,7 @@ MESSAGE = "Message"  # what the program left as its termination message
 PATTERN_PROBLEM = "Watch:Problem"
 CORRUPT = "Checkpoint:Corrupt"
 UNREADABLE = "Checkpoint:Unreadable"  # it may be another file, or another's fault
-_FIRST_EVER = (NOT_A_NUMBER, CORRUPT, UNREADABLE)  # what counts is when it began
+_FIRST_EVER = (NOT_A_NUMBER, CORRUPT)  # what counts is when it began
 
 _XID = re.compile(rb"NVRM: Xid \([^)]*\): (\d{1,4})")
 _SXID = re.compile(rb"SXid \([^)]*\): (\d{1,6})")
@@ -59,6 +59,7 @@ _PLAIN: Sequence[Tuple[str, Pattern[bytes]]] = [
         ("Import:Error", rb"^(?:\[[^\]]{1,32}\]:? ?)?(?:ModuleNotFoundError|ImportError): "),
     )
 ]
+_RAISED = rb"^(?:\[[^\]]{1,32}\]:? ?)*"  # what a program goes on without is mostly told within a line
 # Of what reads checkpoints, which may leave out what it read …
 _OF_READERS = re.compile(
     rb"PytorchStreamReader failed|SafetensorError|CheckpointException|Weights only load failed"
@@ -69,7 +70,9 @@ _OF_ANY = re.compile(
     rb"UnpicklingError|BadZipFile|Ran out of input|Unable to load weights|DATA_LOSS|CRC-32C|[Cc]hecksum mismatch"
 )
 # … and of a file that is not there, which a program may look for in vain in every save.
-_MISSING = re.compile(rb"FileNotFoundError|NOT_FOUND: ")
+_MISSING = re.compile(_RAISED + rb"(?:FileNotFoundError|(?:[\w.]*Error: )?NOT_FOUND): ")
+# Pickles and archives, such as a scheduler's state in a save, whose errors name no file.
+_NAMELESS = re.compile(_RAISED + rb"(?:[\w.]*UnpicklingError: |EOFError: Ran out of input|(?:[\w.]+\.)?BadZipFile: )")
 _PATH = re.compile(rb"(?<![\w.])/[\w.+-]+/[^\s'\"]*")
 _SOURCE = re.compile(rb"\.(?:py|pyx|c|cc|cpp|cu|h|hpp|rs)\b")
 
@@ -127,7 +130,7 @@ def _sign_of_loading(line: bytes, loaded: str) -> str:
             return CORRUPT
         return UNREADABLE if _MISSING.search(line) else ""
     names_another = any(not _SOURCE.search(path) for path in _PATH.findall(line))
-    return UNREADABLE if _OF_READERS.search(line) and not names_another else ""
+    return UNREADABLE if (_OF_READERS.search(line) or _NAMELESS.search(line)) and not names_another else ""
 
 
 class StderrReader:

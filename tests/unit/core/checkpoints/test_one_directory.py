@@ -50,37 +50,20 @@ def test_whose_it_is_says_the_checkpoint_or_whether_the_run_has_begun(
     w = world_of(start, begun, layout)
     run = w.runs["one"]
     row = CheckpointReport(
-        tier="shared", step=400, path=f"{ROOT}/step-400", verdict=Verdict(verdict), run_uid=uid, committed_at=w.now
+        tier="shared", step=400, path=f"{ROOT}/step-400", verdict=Verdict(verdict), run_uid=uid, committed_at=1.0
     )
     assert is_of_another_run(row, run, run.status) == theirs
     assert is_own(row, w.plan("one")) == (not theirs and uid in ("", "uid-one"))
 
 
-BEGAN = 10_000.0
-
-
-@pytest.mark.parametrize(
-    ("committed", "uid", "start", "first", "theirs"),
-    [
-        (BEGAN - 61.0, "", "", BEGAN, True),
-        (BEGAN - 59.0, "", "", BEGAN, False),  # clocks may be so far apart
-        (BEGAN - 61.0, "uid-one", "", BEGAN, False),  # a copy of its own
-        (BEGAN - 61.0, "", ROOT, BEGAN, False),  # it went on from there
-        (0.0, "", "", BEGAN, False),  # nobody knows when
-        (BEGAN - 61.0, "", "", None, False),  # an earlier release has begun it: created long before
-        (1.0, "", "", None, True),
-    ],
-)
-def test_what_lay_there_before_the_first_start_is_another_runs(
-    committed: float, uid: str, start: str, first: float | None, theirs: bool
-) -> None:
-    w = world_of(start, begun=True)
-    w.amend("one", totals=changed(w.status("one").totals, first_started_at=first))
-    run = replace(w.runs["one"], created_at=BEGAN - 5_000.0)
+@pytest.mark.parametrize("committed", [0.0, 1.0, 9_800.0])
+def test_a_save_of_a_run_that_has_begun_is_its_own_however_early_its_file_system_dates_it(committed: float) -> None:
+    w = world_of("", begun=True)
+    run = replace(w.runs["one"], created_at=10_000.0)
     row = CheckpointReport(
-        tier="shared", step=5000, path=f"{ROOT}/step-5000", verdict=Verdict.VALID, run_uid=uid, committed_at=committed
+        tier="shared", step=400, path=f"{ROOT}/step-400", verdict=Verdict.VALID, committed_at=committed
     )
-    assert is_of_another_run(row, run, run.status) == theirs
+    assert not is_of_another_run(row, run, run.status)
 
 
 @pytest.mark.parametrize(

@@ -103,25 +103,31 @@ def test_a_checkpoint_that_does_not_say_its_attempt_answers_only_within_reach() 
 
 
 @pytest.mark.parametrize(
-    ("before", "server_ahead", "outcome"), [(-1.0, 0.0, "Saved"), (600.0, 0.0, ""), (-1.0, -600.0, "Saved")]
+    ("there", "committed", "trusted", "outcome"),
+    [
+        (None, 1.0, True, "Saved"),  # however far the file server's clock is behind
+        (500.0, 500.0, True, ""),  # of one that was rolled back, in a directory of all attempts
+        (500.0, 400.0, True, "Saved"),  # written anew, under the same name
+        (500.0, 500.0, False, "Saved"),  # a file system that keeps no times
+        (0.0, 0.0, True, "Saved"),
+    ],
 )
-def test_a_checkpoint_that_does_not_say_its_attempt_answers_only_what_was_asked_before_it(
-    before: float, server_ahead: float, outcome: str
+def test_a_checkpoint_that_does_not_say_its_attempt_answers_no_request_that_came_while_it_was_there(
+    there: float | None, committed: float, trusted: bool, outcome: str
 ) -> None:
-    w = training()
+    w = training(checkpoint={"shared": {"claimName": "lustre"}, "trustTimes": trusted})
     w.tell_of_save("one", 5)
     w.saves_succeed = False
     timed(w, 1.0)
-    for slot, report in w.reports["uid-one"].items():  # as far ahead of the operator as the file server
-        w.reports["uid-one"][slot] = replace(report, clock_skew=server_ahead)
+    w.saved_by["uid-one", 6] = 0
+    if there is not None:
+        w.saved_at["uid-one", 6] = there
+        w.tell_of_save("one", 6)
     w.annotate("one", checkpoint_request="a")
     w.reconcile("one")
-    at_step = save_of(w).at_step
-    w.saved_by["uid-one", at_step] = 0  # in a directory of all attempts: of one that was rolled back, if it is older
-    w.saved_at["uid-one", at_step] = w.now + server_ahead - before
-    w.tell_of_save("one", at_step)
-    for slot, report in w.reports["uid-one"].items():
-        w.reports["uid-one"][slot] = replace(report, clock_skew=server_ahead)
+    assert (save_of(w).needs_step, save_of(w).outcome) == (6, "")
+    w.saved_at["uid-one", 6] = committed
+    w.tell_of_save("one", 6)
     w.reconcile("one")
     assert save_of(w).outcome == outcome
 

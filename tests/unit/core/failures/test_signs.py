@@ -127,17 +127,14 @@ def test_a_switch_error_counts_when_its_driver_calls_it_fatal(text: str, hardwar
     assert signs.is_hardware(sign("SXid:1", text=text)) is hardware
 
 
-def test_what_was_logged_long_before_the_end_does_not_explain_it() -> None:
-    assert read_exit(ended(1), [sign("Storage:IO", before=5000.0)]).root == "exit 1"
+@pytest.mark.parametrize("kind", ["Storage:IO", "Checkpoint:Unreadable"])
+def test_what_was_logged_long_before_the_end_does_not_explain_it(kind: str) -> None:
+    assert read_exit(ended(1), [sign(kind, before=5000.0)]).root == "exit 1"
 
 
 @pytest.mark.parametrize(
     ("kind", "read"),
-    [
-        ("Checkpoint:Corrupt", AttemptCause.CORRUPT_CHECKPOINT),
-        ("Checkpoint:Unreadable", AttemptCause.CORRUPT_CHECKPOINT),
-        ("Loss:NaN", AttemptCause.NAN),
-    ],
+    [("Checkpoint:Corrupt", AttemptCause.CORRUPT_CHECKPOINT), ("Loss:NaN", AttemptCause.NAN)],
 )
 def test_what_cannot_mend_itself_explains_an_end_however_long_ago_it_was_logged(kind: str, read: AttemptCause) -> None:
     assert read_exit(ended(1), [sign(kind, before=5000.0)]).kind is read
@@ -148,7 +145,13 @@ def test_of_like_lines_the_earliest_is_quoted_in_whatever_order_they_came() -> N
     assert read_exit(ended(1), [later, earlier]).words == "CUDA:Error: earlier"
 
 
-@pytest.mark.parametrize("kind", ["Storage:IO", "CUDA:OutOfMemory", "Import:Error"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("Storage:IO", "CUDA:OutOfMemory", "Import:Error", "Port:InUse", "CUDA:Error", "NCCL:Internal"),
+        *("NCCL:SystemError", "NCCL:Timeout", "NCCL:RemoteError", "Rendezvous:Timeout"),
+    ],
+)
 def test_what_a_file_could_not_be_read_for_says_more_than_that_it_could_not(kind: str) -> None:
     reading = read_exit(ended(1), [sign("Checkpoint:Unreadable", before=2.0), sign(kind)])
     assert reading.root == kind

@@ -50,7 +50,7 @@ def test_status_names_a_checkpoint_only_where_there_is_one(fields: dict[str, Any
 
 
 def test_each_start_is_counted_and_one_that_is_written_anew_is_none() -> None:
-    status = put_start(TrainingRunStatus(), to_status(record()), 7.0)
+    status = put_start(TrainingRunStatus(), to_status(record()))
     assert status.totals.attempts == 1
     members = (StartMembers(slots="0-1", incarnation=2),)
     joined = renew_start(status, "def", members, "1,0", 9.0)
@@ -58,7 +58,7 @@ def test_each_start_is_counted_and_one_that_is_written_anew_is_none() -> None:
     assert joined.start == changed(
         to_status(record()), assignment_hash="def", members=members, order="1,0", joins=1, joined_at=9.0
     )
-    assert put_start(forget_start(joined), to_status(record()), 8.0).totals.attempts == 2
+    assert put_start(forget_start(joined), to_status(record())).totals.attempts == 2
 
 
 def test_one_that_was_lost_is_as_it_is_told_and_counts_no_more() -> None:

@@ -8,15 +8,8 @@ from lockstep.core.model.totals_record import count_attempt, count_replaced, cou
 
 def test_counts_only_grow_and_each_by_what_it_counts() -> None:
     status = TrainingRunStatus(totals=Totals(attempts=1, pods_replaced=2, nodes_replaced=3))
-    counted = count_replaced(count_attempt(status, 7.0), 4, 5).totals
+    counted = count_replaced(count_attempt(status), 4, 5).totals
     assert (counted.attempts, counted.pods_replaced, counted.nodes_replaced) == (2, 6, 8)
-
-
-def test_when_the_first_attempt_started_is_kept() -> None:
-    totals = count_attempt(count_attempt(TrainingRunStatus(), 7.0), 8.0).totals
-    assert (totals.attempts, totals.first_started_at) == (2, 7.0)
-    known = TrainingRunStatus(totals=Totals(attempts=1))  # of an earlier release
-    assert count_attempt(known, 8.0).totals.first_started_at is None
 
 
 @pytest.mark.parametrize("was_run", [False, True])

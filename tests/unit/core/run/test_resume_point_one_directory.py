@@ -159,18 +159,3 @@ def test_where_all_save_in_one_directory_what_lies_elsewhere_may_be_started_from
     w.apply("two", spec(2, checkpoint=tier))
     w.settle()
     assert w.starts["uid-two", 1].resume_step == 500
-
-
-def test_a_run_that_begins_at_step_0_beside_older_saves_does_not_resume_from_them_after_a_failure() -> None:
-    w = World({f"n{index}": node(f"n{index}") for index in range(2)})
-    root = "/shared-checkpoints/ns/two"
-    w.foreign = (structs.replace(theirs(1000, run_uid=""), path=f"{root}/step-1000", attempt=0),)
-    tier = {"shared": {"claimName": "lustre"}, "layout": "Shared", "start": {"mode": "Fresh"}}
-    w.apply("two", spec(2, checkpoint=tier))
-    w.settle()
-    assert w.starts["uid-two", 1].resume is None
-    w.train("two", 300)
-    w.work()
-    w.exit_child("two", 0, 1)
-    w.pass_time(60, step=5)
-    assert w.starts["uid-two", 2].resume_step == 300

@@ -187,7 +187,7 @@ def _write_start(plan: PlanBuilder) -> None:
         master_port=master_port(plan.run.uid, attempt),
         members=slots.members(assignment),
     )
-    plan.status = put_start(hold_back_attempt(plan.status, None), start, plan.stamp)
+    plan.status = put_start(hold_back_attempt(plan.status, None), start)
     plan.put_attempt(plan.attempt(attempt))  # it counts as started when all of its pods were seen
     words = f"attempt {attempt} starts on {plural(plan.world, 'node')}; its pods start as they come (worker: Disabled)"
     if nodelist(addresses) is None:
