@@ -65,7 +65,47 @@ def test_a_reserved_node_that_turns_bad_before_the_gang_has_it_is_asked_around()
     world.pass_time(20, 5)
     assert phase(world) is Phase.RUNNING, reason(world)
     assert nodes(world) == ("n1", "n2")
-    assert world.workload()["metadata"]["uid"] != first
+    assert world.workload()["metadata"]["uid"] == first
+    assert world.told("Requeued") == ("True", "AskedAnew")
+
+
+def test_a_run_that_asks_around_a_node_keeps_its_place_in_kueues_line() -> None:
+    world = kueue_world(6, pods=2, levels=(RACK, HOSTNAME))
+    world.queue_up("ours", 1, labels={}, placement={"nodes": ["n0"]})
+    world.queue_up("old")
+    world.pass_time(3_000, 300)
+    world.queue_up("young")
+    spoil(world, "n0")
+    world.pass_time(70, 5)
+    assert (phase(world, "old"), phase(world, "young")) == (Phase.RUNNING, Phase.PENDING)
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_an_operator_that_dies_while_a_run_asks_around_a_node_goes_on_with_it(writes: int) -> None:
+    world = kueue_world(6, levels=(RACK, HOSTNAME))
+    world.queue_up("ours", 1, labels={}, placement={"nodes": ["n0"]})
+    world.queue_up()
+    world.pass_time(100, 10)
+    spoil(world, "n0")
+    for _ in range(writes):
+        world.reconcile("run")
+        world.kueue_acts()
+    world.crash()
+    world.settle()
+    assert phase(world) is Phase.RUNNING, reason(world)
+    assert (nodes(world), made(world)) == (("n1", "n2"), 1)
+
+
+def test_where_checks_were_passed_for_the_reservation_it_is_asked_for_anew() -> None:
+    world = kueue_world(6, levels=(RACK, HOSTNAME))
+    world.queue_up("ours", 1, labels={}, placement={"nodes": ["n0"]})
+    world.queue_up()
+    world.workload()["status"]["admissionChecks"] = [{"name": "capacity", "state": "Ready"}]
+    world.pass_time(100, 10)
+    spoil(world, "n0")
+    world.pass_time(20, 5)
+    assert phase(world) is Phase.RUNNING, reason(world)
+    assert made(world) == 2
 
 
 def test_nodes_that_turn_bad_and_good_again_make_it_ask_no_more_than_once_a_minute() -> None:
@@ -77,7 +117,8 @@ def test_nodes_that_turn_bad_and_good_again_make_it_ask_no_more_than_once_a_minu
             (spoil if turn % 3 == int(name[1]) - 1 else mend)(world, name)
         world.pass_time(5, 5)
     assert phase(world) is Phase.PENDING
-    assert 1 < made(world) <= 1 + 300 // 60
+    assert 1 < sum(write.why == "it names nodes that the run cannot have now" for write in world.written) <= 300 // 60
+    assert made(world) == 1
 
 
 def test_a_run_whose_own_nodes_are_all_bad_holds_no_quota() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Set
 from contextlib import suppress
 from typing import Any
 
+from lockstep.api.base.times import to_unix
 from lockstep.core.kueue import workload_status
 from lockstep.core.kueue.choice import choice_of, workload_name
 from lockstep.core.kueue.kueue_record import record_choice, workload_rested_on
@@ -125,13 +126,16 @@ def _follow_workload(plan: PlanBuilder, workload: WorkloadView) -> WorkloadWrite
     if workload.is_reserved:
         if not does_for(workload, ask):
             return _deleted(plan, workload, "the run asks for something else now")
-        if _names_avoided(plan, workload, ask) and plan.reached(workload.created_at + ASKS_ANEW_AFTER):
-            return _deleted(plan, workload, "it names nodes that the run cannot have now")
+        if _names_avoided(plan, workload, ask) and plan.reached(_reserved_at(workload) + ASKS_ANEW_AFTER):
+            why = "it names nodes that the run cannot have now"
+            # Checks that were passed for this reservation tell nothing of the next.
+            return _deleted(plan, workload, why) if workload.checks else workload_status.held_back(workload, why, now)
         return None  # a node that may be had again is no reason to give up a place
     if is_as_asked(workload, ask):
-        return None
+        return workload_status.requeued(workload, now)
     at = workload.amended_at if workload.amended_at <= now else 0
-    if does_for(workload, ask) and not plan.reached(at + AMENDED_AGAIN_AFTER):
+    held_back = workload_status.is_held_back(workload)
+    if not held_back and does_for(workload, ask) and not plan.reached(at + AMENDED_AGAIN_AFTER):
         return None  # a node that comes and goes concerns every run that waits
     # A merge patch keeps what it does not name: a class that the run had, and has no more, is taken away by null.
     spec = {"priorityClassRef": None, **ask.spec}
@@ -278,6 +282,11 @@ def swapped_out(state: RunState) -> Set[str]:
         return frozenset()
     named = _named(state, topology)
     return held - named if named - held else frozenset()
+
+
+def _reserved_at(workload: WorkloadView) -> float:
+    reserved = workload.condition(api_names.QUOTA_RESERVED)
+    return to_unix(reserved.since) if reserved is not None and reserved.since else workload.created_at
 
 
 def _names_avoided(state: RunState, workload: WorkloadView, ask: Ask) -> bool:
