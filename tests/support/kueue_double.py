@@ -20,6 +20,8 @@ from lockstep.api.base.times import to_rfc3339
 Json = dict[str, Any]
 Key = tuple[str, str]
 HOSTNAME = "kubernetes.io/hostname"
+BACKED_OFF = ("PodsReadyTimeout", "AdmissionCheck")
+"""Reasons of a Requeued that Kueue turns to True after a while; of all others it is the owner's."""
 
 
 class RefusedError(Exception):
@@ -95,7 +97,7 @@ class KueueDouble:
             elif requeued["reason"] == "ClusterQueueStopped":
                 if pool is not None and pool.stopped == "None":
                     set_condition(workload, "Requeued", True, "ClusterQueueRestarted", "", now)
-            elif not requeued["reason"].startswith("Deactivated"):
+            elif requeued["reason"] in BACKED_OFF:
                 set_condition(workload, "Requeued", True, "BackoffFinished", "", now)
         if is_true(workload, "QuotaReserved") and not is_true(workload, "Evicted"):
             self._replace_nodes(workload, everybody, now)

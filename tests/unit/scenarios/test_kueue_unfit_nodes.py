@@ -4,12 +4,14 @@ import dataclasses
 
 import pytest
 
+from lockstep.core.model.kueue.workload import ANNOTATION_AMENDED, parse_workload
 from lockstep.core.model.kueue.writes import WorkloadVerb
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.snapshot import Taint
 from lockstep.core.model.tunables import Tunables
 from support.kueue_double import HOSTNAME, assigned_hosts
 from support.kueue_world import KueueWorld, kueue_world, nodes, phase, reason
+from support.world import spec
 
 RACK = "topology.kubernetes.io/rack"
 TOLERATES = {"spec": {"tolerations": [{"key": "maintenance", "operator": "Exists"}]}}
@@ -63,7 +65,47 @@ def test_a_reserved_node_that_turns_bad_before_the_gang_has_it_is_asked_around()
     world.pass_time(20, 5)
     assert phase(world) is Phase.RUNNING, reason(world)
     assert nodes(world) == ("n1", "n2")
-    assert world.workload()["metadata"]["uid"] != first
+    assert world.workload()["metadata"]["uid"] == first
+    assert world.told("Requeued") == ("True", "AskedAnew")
+
+
+def test_a_run_that_asks_around_a_node_keeps_its_place_in_kueues_line() -> None:
+    world = kueue_world(6, pods=2, levels=(RACK, HOSTNAME))
+    world.queue_up("ours", 1, labels={}, placement={"nodes": ["n0"]})
+    world.queue_up("old")
+    world.pass_time(3_000, 300)
+    world.queue_up("young")
+    spoil(world, "n0")
+    world.pass_time(70, 5)
+    assert (phase(world, "old"), phase(world, "young")) == (Phase.RUNNING, Phase.PENDING)
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_an_operator_that_dies_while_a_run_asks_around_a_node_goes_on_with_it(writes: int) -> None:
+    world = kueue_world(6, levels=(RACK, HOSTNAME))
+    world.queue_up("ours", 1, labels={}, placement={"nodes": ["n0"]})
+    world.queue_up()
+    world.pass_time(100, 10)
+    spoil(world, "n0")
+    for _ in range(writes):
+        world.reconcile("run")
+        world.kueue_acts()
+    world.crash()
+    world.settle()
+    assert phase(world) is Phase.RUNNING, reason(world)
+    assert (nodes(world), made(world)) == (("n1", "n2"), 1)
+
+
+def test_where_checks_were_passed_for_the_reservation_it_is_asked_for_anew() -> None:
+    world = kueue_world(6, levels=(RACK, HOSTNAME))
+    world.queue_up("ours", 1, labels={}, placement={"nodes": ["n0"]})
+    world.queue_up()
+    world.workload()["status"]["admissionChecks"] = [{"name": "capacity", "state": "Ready"}]
+    world.pass_time(100, 10)
+    spoil(world, "n0")
+    world.pass_time(20, 5)
+    assert phase(world) is Phase.RUNNING, reason(world)
+    assert made(world) == 2
 
 
 def test_nodes_that_turn_bad_and_good_again_make_it_ask_no_more_than_once_a_minute() -> None:
@@ -75,7 +117,8 @@ def test_nodes_that_turn_bad_and_good_again_make_it_ask_no_more_than_once_a_minu
             (spoil if turn % 3 == int(name[1]) - 1 else mend)(world, name)
         world.pass_time(5, 5)
     assert phase(world) is Phase.PENDING
-    assert 1 < made(world) <= 1 + 300 // 60
+    assert 1 < sum(write.why == "it names nodes that the run cannot have now" for write in world.written) <= 300 // 60
+    assert made(world) == 1
 
 
 def test_a_run_whose_own_nodes_are_all_bad_holds_no_quota() -> None:
@@ -90,17 +133,57 @@ def test_a_run_whose_own_nodes_are_all_bad_holds_no_quota() -> None:
     assert phase(world) is Phase.RUNNING
 
 
-def test_a_waiting_run_looks_once_a_minute_whether_nodes_that_it_leaves_out_are_mended() -> None:
+def test_a_waiting_run_is_given_a_node_that_is_mended() -> None:
     world = kueue_world(2, levels=(RACK, HOSTNAME))
     spoil(world, "n0")
     world.queue_up()
     assert reason(world)[0] == "WaitingForKueue"
-    wake_at = world.reconcile("run").wake_at
-    assert wake_at is not None
-    assert wake_at <= world.now + 60
+    assert world.reconcile("run").wake_at is None, "it looks as it is reconciled, every five minutes"
     mend(world, "n0")
     world.settle()
     assert (phase(world), made(world)) == (Phase.RUNNING, 1)
+
+
+def amended(world: KueueWorld) -> int:
+    """Workloads of waiting runs that were rewritten so far."""
+    return sum(write.verb is WorkloadVerb.AMEND for write in world.written)
+
+
+def test_a_node_that_comes_and_goes_has_a_waiting_run_rewrite_its_workload_at_most_every_ten_minutes() -> None:
+    world = kueue_world(6, pods=2, levels=(RACK, HOSTNAME))
+    world.queue_up("first")
+    world.queue_up()
+    for turn in range(60):
+        (mend if turn % 2 else spoil)(world, "n5")
+        world.pass_time(30, 15)
+    assert 1 <= amended(world) <= 1 + 1800 // 600
+    spoil(world, "n5")
+    world.pass_time(660, 60)
+    assert amended(world) <= 1 + 2460 // 600
+    assert parse_workload(world.workload()).avoided == {"n5"}, "in the end it asks for what is so"
+
+
+def test_what_the_run_itself_changes_is_asked_for_at_once() -> None:
+    world = kueue_world(6, pods=2, levels=(RACK, HOSTNAME))
+    world.queue_up("first")
+    world.queue_up()
+    spoil(world, "n5")
+    world.settle()
+    assert amended(world) == 1
+    world.apply("run", spec(1, gpusPerNode=8))
+    world.settle()
+    assert amended(world) == 2
+
+
+@pytest.mark.parametrize("said", ["", "soon", "-1", "9" * 400, "99999999999"])
+def test_what_anybody_writes_as_the_time_of_the_last_change_holds_up_nothing(said: str) -> None:
+    world = kueue_world(6, pods=2, levels=(RACK, HOSTNAME))
+    world.queue_up("first")
+    world.queue_up()
+    world.workload()["metadata"]["annotations"][ANNOTATION_AMENDED] = said
+    spoil(world, "n5")
+    world.settle()
+    assert amended(world) == 1
 
 
 def test_in_a_rack_that_kueue_names_a_bad_node_is_told_and_a_cordon_has_kueue_count_it_no_more() -> None:

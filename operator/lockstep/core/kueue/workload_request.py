@@ -1,7 +1,7 @@
 """The Workload that a run asks Kueue with: one pod set, as many pods as nodes, what each of them requests."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import product
@@ -11,12 +11,13 @@ from lockstep.api.base import names
 from lockstep.core.kueue.choice import topology_rule, workload_name
 from lockstep.core.kueue.kueue_record import forget_kueue
 from lockstep.core.model.kueue import api_names
-from lockstep.core.model.kueue.installation import Kueue
+from lockstep.core.model.kueue.installation import Flavor, Kueue
 from lockstep.core.model.kueue.workload import ANNOTATION_ASKED, ANNOTATION_AVOIDED, WorkloadView
 from lockstep.core.model.quantities import CPU, MEMORY, amounts
 from lockstep.core.model.snapshot import NodeView, QueueView, RunView
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.placement.node_conditions import is_refused_by_us_alone
+from lockstep.core.placement.node_fit import untolerated
 from lockstep.core.pods import gang, pod_template
 from lockstep.core.pods.requirement import avoided_nodes
 
@@ -50,13 +51,36 @@ def ask_of(
     """What ``run``, whose ``status.kueue`` names its LocalQueue, asks for at ``now``."""
     assert run.status.kueue is not None
     avoided = frozenset(entry.node for entry in avoided_nodes(run.status.recovery.excluded_nodes, now))
-    if api_names.HOSTNAME_LEVEL in kueue.levels_of(run.namespace, run.status.kueue.queue):
-        taints = tunables.drain_taints
-        unfit = (name for name, node in nodes.items() if is_refused_by_us_alone(node, taints))
-        avoided |= frozenset(sorted(unfit)[:_MOST_UNFIT])
     spec = _spec(run, queue, kueue, nodes, tunables, frozenset())
+    if api_names.HOSTNAME_LEVEL in kueue.levels_of(run.namespace, run.status.kueue.queue):
+        refused = [node for node in nodes.values() if is_refused_by_us_alone(node, tunables.drain_taints)]
+        flavors = kueue.flavors_of(run.namespace, run.status.kueue.queue)
+        avoided |= frozenset(sorted(_nameable(refused, spec, flavors))[:_MOST_UNFIT])
     digest = sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
     return Ask(_spec(run, queue, kueue, nodes, tunables, avoided) if avoided else spec, digest, avoided)
+
+
+def _nameable(nodes: Collection[NodeView], spec: Mapping[str, Any], flavors: Iterable[Flavor]) -> Iterator[str]:
+    """Those of ``nodes`` that Kueue may name: it leaves out the others anyway, and what becomes of them is nothing to
+    the run."""
+    pod = spec["podSets"][0]["template"]["spec"]
+    wanted = {name for each in pod["containers"] for name in each["resources"].get("requests", ())}
+    terms = pod_template.terms(pod)
+    kinds = [
+        (
+            {*pod_template.node_selector(pod), *flavor.update.node_selector.items()},
+            pod_template.tolerations((*pod["tolerations"], *flavor.update.tolerations)),
+        )
+        for flavor in flavors
+    ]
+    for node in nodes:
+        view = replace(node, labels={api_names.HOSTNAME_LEVEL: node.name, **node.labels})
+        if (
+            all(name in node.allocatable or name in node.withheld for name in wanted)
+            and (not terms or any(all(line.accepts(view) for line in term) for term in terms))
+            and any(labels <= view.labels.items() and untolerated(view, allowed) is None for labels, allowed in kinds)
+        ):
+            yield node.name
 
 
 def _spec(

@@ -45,18 +45,42 @@ def released(workload: WorkloadView, now: float) -> WorkloadWrite:
     """
     evicted = workload.condition(api_names.EVICTED)
     reason, message = (evicted.reason, evicted.message) if evicted is not None else ("", "")
-    at_once = reason in api_names.BACK_IN_THE_HEAP
-    requeued = reason.partition(api_names.DUE_TO)[0] or "Evicted"
+    at_once, plain = reason in api_names.BACK_IN_THE_HEAP, reason.partition(api_names.DUE_TO)[0] or "Evicted"
+    told = _made(workload, api_names.REQUEUED, at_once, plain, message, now)
+    return _release(workload, told, f"released after {reason or 'an eviction'}", now)
+
+
+def held_back(workload: WorkloadView, why: str, now: float) -> WorkloadWrite:
+    """Give a reservation back of which no use was made. The Workload keeps its place in Kueue's line, and gets no other
+    one before it is ``requeued``: what it asks for is changed first."""
+    return _release(workload, _made(workload, api_names.REQUEUED, False, api_names.ASKED_ANEW, why, now), why, now)
+
+
+def requeued(workload: WorkloadView, now: float) -> WorkloadWrite | None:
+    """Let Kueue have the Workload again that was ``held_back``; None: it is not."""
+    if not is_held_back(workload):
+        return None
+    words = "it asks for other nodes now"
+    return _status_write(workload, [_made(workload, api_names.REQUEUED, True, api_names.ASKED_ANEW, words, now)], words)
+
+
+def is_held_back(workload: WorkloadView) -> bool:
+    """By us, and without a reservation."""
+    found = workload.condition(api_names.REQUEUED)
+    return found is not None and (found.status, found.reason) == ("False", api_names.ASKED_ANEW)
+
+
+def _release(workload: WorkloadView, told: WorkloadCondition, why: str, now: float) -> WorkloadWrite:
     changed = [
-        _made(workload, api_names.QUOTA_RESERVED, False, "PendingEvaluation", message, now),
+        _made(workload, api_names.QUOTA_RESERVED, False, "PendingEvaluation", told.message, now),
         _made(workload, api_names.ADMITTED, False, "NoReservation", "The workload has no reservation", now),
-        _made(workload, api_names.REQUEUED, at_once, requeued, message, now),
+        told,
     ]
     if workload.condition(api_names.PODS_READY) is not None:
         changed.append(_made(workload, api_names.PODS_READY, False, api_names.WAIT_FOR_START, "not admitted", now))
     past = workload.past_seconds + _admitted_seconds(workload, now)
     more = {"admission": None, "accumulatedPastExecutionTimeSeconds": past}
-    return _status_write(workload, changed, f"released after {reason or 'an eviction'}", more)
+    return _status_write(workload, changed, why, more)
 
 
 def _admitted_seconds(workload: WorkloadView, now: float) -> int:

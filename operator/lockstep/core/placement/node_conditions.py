@@ -24,6 +24,6 @@ def bad_conditions(node: NodeView) -> tuple[str, ...]:
 def is_refused_by_us_alone(node: NodeView, drain_taints: Collection[str]) -> bool:
     """No gang gets the node, by what nobody else who places pods goes by: its conditions, or that gangs are to leave
     it."""
-    if node.drain or any(taint.key in drain_taints for taint in node.taints):
+    if node.drain or (drain_taints and any(taint.key in drain_taints for taint in node.taints)):
         return True
     return bool(node.conditions and bad_conditions(node))

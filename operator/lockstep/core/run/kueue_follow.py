@@ -9,6 +9,7 @@ from collections.abc import Mapping, Set
 from contextlib import suppress
 from typing import Any
 
+from lockstep.api.base.times import to_unix
 from lockstep.core.kueue import workload_status
 from lockstep.core.kueue.choice import choice_of, workload_name
 from lockstep.core.kueue.kueue_record import record_choice, workload_rested_on
@@ -19,7 +20,7 @@ from lockstep.core.model.conditions import find, without_condition
 from lockstep.core.model.kueue import api_names
 from lockstep.core.model.kueue.installation import Presence
 from lockstep.core.model.kueue.topology_assignment import TopologyAssignment
-from lockstep.core.model.kueue.workload import PodSetUpdate, WorkloadView, merged
+from lockstep.core.model.kueue.workload import ANNOTATION_AMENDED, PodSetUpdate, WorkloadView, merged
 from lockstep.core.model.kueue.writes import WorkloadVerb, WorkloadWrite
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -36,6 +37,8 @@ LOST_AFTER = 60.0
 ASKS_ANEW_AFTER = 60.0
 """Seconds that a Workload is kept, and a slot left vacant, for a node that Kueue names and only we refuse: some are
 mended, some Kueue replaces, and a node that comes and goes does not make the run ask time and again."""
+AMENDED_AGAIN_AFTER = 600.0
+"""Seconds for which the Workload of a run that waits is not changed again for the nodes that it leaves out."""
 _AT_WORK = (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING)
 
 
@@ -123,16 +126,21 @@ def _follow_workload(plan: PlanBuilder, workload: WorkloadView) -> WorkloadWrite
     if workload.is_reserved:
         if not does_for(workload, ask):
             return _deleted(plan, workload, "the run asks for something else now")
-        if _names_avoided(plan, workload, ask) and plan.reached(workload.created_at + ASKS_ANEW_AFTER):
-            return _deleted(plan, workload, "it names nodes that the run cannot have now")
+        if _names_avoided(plan, workload, ask) and plan.reached(_reserved_at(workload) + ASKS_ANEW_AFTER):
+            why = "it names nodes that the run cannot have now"
+            # Checks that were passed for this reservation tell nothing of the next.
+            return _deleted(plan, workload, why) if workload.checks else workload_status.held_back(workload, why, now)
         return None  # a node that may be had again is no reason to give up a place
-    if workload.avoided or ask.avoided:
-        plan.wake(plan.now + ASKS_ANEW_AFTER)  # nobody tells a waiting run of nodes
     if is_as_asked(workload, ask):
-        return None
+        return workload_status.requeued(workload, now)
+    at = workload.amended_at if workload.amended_at <= now else 0
+    held_back = workload_status.is_held_back(workload)
+    if not held_back and does_for(workload, ask) and not plan.reached(at + AMENDED_AGAIN_AFTER):
+        return None  # a node that comes and goes concerns every run that waits
     # A merge patch keeps what it does not name: a class that the run had, and has no more, is taken away by null.
     spec = {"priorityClassRef": None, **ask.spec}
-    body: Mapping[str, Any] = {"metadata": {"annotations": ask.annotations}, "spec": spec}
+    said = {**ask.annotations, ANNOTATION_AMENDED: str(int(plan.now))}
+    body: Mapping[str, Any] = {"metadata": {"annotations": said}, "spec": spec}
     return _write(plan, WorkloadVerb.AMEND, "the run asks for something else now", workload, body)
 
 
@@ -274,6 +282,11 @@ def swapped_out(state: RunState) -> Set[str]:
         return frozenset()
     named = _named(state, topology)
     return held - named if named - held else frozenset()
+
+
+def _reserved_at(workload: WorkloadView) -> float:
+    reserved = workload.condition(api_names.QUOTA_RESERVED)
+    return to_unix(reserved.since) if reserved is not None and reserved.since else workload.created_at
 
 
 def _names_avoided(state: RunState, workload: WorkloadView, ask: Ask) -> bool:

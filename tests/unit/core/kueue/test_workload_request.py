@@ -17,7 +17,7 @@ from lockstep.core.model.kueue.installation import (
     Presence,
 )
 from lockstep.core.model.kueue.workload import PodSetUpdate, parse_workload
-from lockstep.core.model.snapshot import NodeView, QueueView, RunView
+from lockstep.core.model.snapshot import NodeView, QueueView, RunView, Taint
 from lockstep.core.model.tunables import Tunables
 from support.admission import node, run
 
@@ -216,6 +216,42 @@ def test_nodes_that_no_gang_can_have_are_left_out_where_kueue_names_nodes_and_no
     assert avoided(RACK, HOST, nodes=sound | few) == {"b7", "b8"}
     assert avoided(RACK, nodes=sound | few) == avoided(nodes=sound | few) == frozenset()
     assert len(avoided(HOST, nodes=sound | bad)) == 1_000
+
+
+PERFECT = {"allocatable": {"cpu": 8_000, "memory": 2**34, "nvidia.com/gpu": 8}, "labels": {"pool": "a", "zone": "z1"}}
+TAINTED = {"taints": (Taint("maintenance", "NoSchedule"),), "drain": ""}
+MAINTAINED = {"spec": {"tolerations": [{"key": "maintenance", "operator": "Exists"}]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "spec", "left_out"),
+    [
+        ({}, {}, True),
+        ({"allocatable": {"cpu": 8_000, "memory": 2**34}}, {}, False),
+        ({"allocatable": {"cpu": 8_000, "memory": 2**34, "nvidia.com/gpu": 0}}, {}, True),
+        ({"allocatable": {"cpu": 8_000, "memory": 2**34}}, {"gpusPerNode": 0}, True),
+        ({"labels": {"pool": "a", "zone": "z2"}}, {}, False),
+        ({"labels": {"pool": "b", "zone": "z1"}}, {}, False),
+        ({}, {"podTemplate": {"spec": {"nodeSelector": {"disk": "nvme"}}}}, False),
+        ({}, {"placement": {"nodes": ["n1"]}}, False),
+        ({}, {"placement": {"nodes": ["n1", "bad"]}}, True),
+        ({}, {"placement": {"excludeNodes": ["bad"]}}, False),
+        (TAINTED, {}, False),
+        (TAINTED, {"podTemplate": MAINTAINED}, True),
+        ({"taints": (Taint("flavor", "NoSchedule"),)}, {}, True),
+        ({"taints": (Taint("else", "NoSchedule"),)}, {}, False),
+    ],
+)
+def test_of_the_nodes_that_no_gang_can_have_those_alone_are_left_out_that_kueue_would_name(
+    changes: dict[str, Any], spec: dict[str, Any], left_out: bool
+) -> None:
+    bad = node("bad", **{"drain": "soon", **PERFECT, **changes})
+    queue = QueueView("q", TrainingQueueSpec.model_validate({"nodeSelector": {"zone": "z1"}}))
+    flavor = PodSetUpdate("gpus", node_selector={"pool": "a"}, tolerations=({"key": "flavor", "operator": "Exists"},))
+    here = replace(kueue(HOST), flavors={"gpus": Flavor(flavor, "racks")})
+    view, tunables = asking(run("llama", **{"gpusPerNode": 8, **spec})), Tunables(drain_taints=("maintenance",))
+    found = ask_of(view, queue, here, {"n1": node("n1"), "bad": bad}, tunables, 1_000.0)
+    assert found.avoided == ({"bad"} if left_out else frozenset())
 
 
 def test_where_all_nodes_that_it_names_are_left_out_it_asks_for_none() -> None:

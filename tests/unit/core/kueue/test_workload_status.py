@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.base.times import to_rfc3339
-from lockstep.core.kueue.workload_status import finished, pods_ready, released
+from lockstep.core.kueue.workload_status import finished, held_back, pods_ready, released, requeued
 from lockstep.core.model.kueue.workload import WorkloadCondition, WorkloadView
 from lockstep.core.model.kueue.writes import WorkloadVerb, WorkloadWrite
 
@@ -104,3 +104,22 @@ def test_a_condition_keeps_its_time_while_its_status_stays(before: str, since: s
     (made,) = [each for each in write.body["conditions"] if each["type"] == "QuotaReserved"]
     assert made["lastTransitionTime"] == since
     assert made["observedGeneration"] == 3
+
+
+def test_what_is_held_back_gives_its_reservation_back_and_is_requeued_once() -> None:
+    reserved = workload(("QuotaReserved", "True", "QuotaReserved"), ("Admitted", "True", "Admitted"))
+    write = held_back(reserved, "it names a bad node", NOW)
+    assert told(write) == {
+        "QuotaReserved": ("False", "PendingEvaluation"),
+        "Admitted": ("False", "NoReservation"),
+        "Requeued": ("False", "AskedAnew"),
+    }
+    assert write.body["admission"] is None
+    assert told(requeued(workload(("Requeued", "False", "AskedAnew")), NOW)) == {"Requeued": ("True", "AskedAnew")}
+
+
+@pytest.mark.parametrize(
+    "known", [[], [("Requeued", "True", "AskedAnew")], [("Requeued", "False", "PodsReadyTimeout")]]
+)
+def test_what_others_hold_back_is_not_requeued(known: list[tuple[str, str, str]]) -> None:
+    assert requeued(workload(*known), NOW) is None

@@ -25,6 +25,8 @@ WAIT_FOR_START, STARTED = "WaitForStart", "Started"
 WAIT_FOR_RECOVERY, RECOVERED = "WaitForRecovery", "Recovered"
 BACK_IN_THE_HEAP = ("Preempted", "NodeFailures")
 """Reasons of an eviction after which the owner itself sets Requeued to True."""
+ASKED_ANEW = "AskedAnew"
+"""Reason of Requeued, which Kueue leaves alone: the owner changes what the Workload asks for."""
 GATES = "kueue.x-k8s.io/"
 """Begins the name of each scheduling gate of Kueue's."""
 DUE_TO = "DueTo"

@@ -49,14 +49,15 @@ class Kueue:
         """Kueue is there, and everything of it is known."""
         return self.presence is Presence.PRESENT
 
+    def flavors_of(self, namespace: str, queue: str) -> list[Flavor]:
+        """The flavors behind a LocalQueue, in the order of its ClusterQueue."""
+        behind = self.cluster_queues.get(self.local_queues.get((namespace, queue), ""), ())
+        return [self.flavors[name] for name in behind if name in self.flavors]
+
     def levels_of(self, namespace: str, queue: str) -> tuple[str, ...]:
         """Node labels by which the flavors behind a LocalQueue place pods; empty: they don't."""
-        behind = self.cluster_queues.get(self.local_queues.get((namespace, queue), ""), ())
-        for name in behind:
-            flavor = self.flavors.get(name)
-            if flavor is not None and flavor.topology:
-                return self.topologies.get(flavor.topology, ())
-        return ()
+        placing = (flavor.topology for flavor in self.flavors_of(namespace, queue) if flavor.topology)
+        return self.topologies.get(next(placing, ""), ())
 
 
 def parse_local_queue(raw: Mapping[str, Any]) -> str:

@@ -13,6 +13,10 @@ ANNOTATION_ASKED = f"{names.GROUP}/asked"
 """On a Workload: digest of what it asks for, so that a run that changed since is noticed."""
 ANNOTATION_AVOIDED = f"{names.GROUP}/avoided"
 """On a Workload: nodes that it leaves out as the run could not have them when it asked, with commas between."""
+ANNOTATION_AMENDED = f"{names.GROUP}/amended"
+"""On a Workload: when it was last changed to ask for something else, in Unix seconds."""
+
+_LONGEST_TIME = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ class WorkloadView:
     queue: str = ""
     asked: str = ""
     avoided: frozenset[str] = frozenset()
+    amended_at: int = 0
     pods: int = 0
     requests: tuple[tuple[str, Mapping[str, str]], ...] = ()
     active: bool = True
@@ -158,6 +163,7 @@ def parse_workload(raw: Mapping[str, Any]) -> WorkloadView:
         ),
         asked=annotations.get(ANNOTATION_ASKED, ""),
         avoided=frozenset(filter(None, annotations.get(ANNOTATION_AVOIDED, "").split(","))),
+        amended_at=_seconds(annotations.get(ANNOTATION_AMENDED, "")),
         active=spec.get("active") is not False,
         deleting=meta.get("deletionTimestamp") is not None,
         conditions=tuple(_condition(each) for each in status.get("conditions") or ()),
@@ -169,6 +175,11 @@ def parse_workload(raw: Mapping[str, Any]) -> WorkloadView:
         requeues=requeue.get("count") or 0,
         past_seconds=status.get("accumulatedPastExecutionTimeSeconds") or 0,
     )
+
+
+def _seconds(said: str) -> int:
+    """0 where it is no time: anybody may write annotations."""
+    return int(said) if len(said) <= _LONGEST_TIME and said.isdecimal() else 0
 
 
 def _condition(raw: Mapping[str, Any]) -> WorkloadCondition:
