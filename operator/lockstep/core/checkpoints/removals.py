@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from lockstep.api.checkpoint_spec import ArchiveTier
 from lockstep.api.checkpoint_status import ArchiveJobStatus, ArchiveStatus, CheckpointStatus
 from lockstep.core.checkpoints.archive_job import PRUNE, TIDY, UPLOAD, job_arguments, options_told
+from lockstep.core.checkpoints.origin import directory_of
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.quarantine import Save, quarantine_of
 from lockstep.core.model.reasons import ConditionType
@@ -81,16 +82,19 @@ def paths_in_use(checkpoint: CheckpointStatus) -> frozenset[str]:
 
 
 def paths_awaited(run: RunView, successors: Iterable[RunView]) -> frozenset[str]:
-    """What other runs start from, as paths, or as step-N where one is named and not chosen yet."""
+    """What other runs start from, as paths, or as step-N where one is named and not chosen yet. Not what they have
+    saved themselves, which no job of this run removes."""
     held = set()
+    ours = f"{directory_of(run)}/"
     for other in successors:
         checkpoint = other.spec.checkpoint if other.spec is not None else None
         if checkpoint is None or is_true(other.status, ConditionType.FINISHED):
             continue
         if other.status.resolved.start_run_uid not in ("", run.uid):
             continue  # started from an earlier run of this name
-        if other.status.checkpoint.resume is not None:
-            held.add(other.status.checkpoint.resume.path)
+        resume = other.status.checkpoint.resume
+        if resume is not None and resume.path.startswith(ours):
+            held.add(resume.path)
         if checkpoint.start.step is not None and not other.status.checkpoint.latest:
             held.add(f"step-{checkpoint.start.step}")
     return frozenset(held)

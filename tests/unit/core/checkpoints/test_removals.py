@@ -215,14 +215,38 @@ def test_tidying_that_fails_holds_up_no_copy() -> None:
     assert due.status.job.action in ("Upload", "Tidy")
 
 
-def test_retention_spares_what_other_runs_start_from() -> None:
-    def another(uid: str, *, of: str = sample_runs.UID, step: int | None = None, **status: Any) -> RunView:
-        start = {"run": "llama"} | ({"step": step} if step is not None else {})
-        made = parse_run(sample_runs.run(checkpoint={"shared": {"claimName": "lustre"}, "start": start}))
-        assert made.spec_error == ""
-        resolved = changed(made.status.resolved, start_run_uid=of)
-        return replace(made, uid=uid, status=changed(made.status, **({"resolved": resolved} | status)))
+def another(uid: str, *, of: str = sample_runs.UID, step: int | None = None, **status: Any) -> RunView:
+    """A run that starts from the sample run."""
+    start = {"run": "llama"} | ({"step": step} if step is not None else {})
+    made = parse_run(sample_runs.run(checkpoint={"shared": {"claimName": "lustre"}, "start": start}))
+    assert made.spec_error == ""
+    resolved = changed(made.status.resolved, start_run_uid=of)
+    return replace(made, uid=uid, status=changed(made.status, **({"resolved": resolved} | status)))
 
+
+@pytest.mark.parametrize(
+    ("path", "is_spared"),
+    [
+        (f"{PATH}/a1/step-40", True),
+        ("/shared-checkpoints/team/tuned/its-uid/a3/step-900", False),
+        ("/shared-checkpoints/team/llama/its-uid/a3/step-900", False),
+        (f"{PATH}-b/a1/step-40", False),
+        ("/local-checkpoints/its-uid/a3/step-900", False),
+    ],
+    ids=["of this run", "its own", "its own, in the same path", "of a longer name", "on its nodes' disks"],
+)
+def test_what_another_run_resumes_from_matters_only_where_this_run_has_saved_it(path: str, is_spared: bool) -> None:
+    run = tidying()
+    begun = plan_archive(run, (), SETTINGS, NOW)
+    there = job(begun, JobPhase.ACTIVE)
+    checkpoint = changed(run.status.checkpoint, resume=SavedCheckpoint(tier="shared", step=40, path=path))
+    awaited = paths_awaited(run, [another("its-uid", checkpoint=checkpoint)])
+    assert awaited == ({path} if is_spared else set())
+    ends = plan_archive(after(run, begun), [there], SETTINGS, NOW + 5, awaited=awaited)
+    assert (ends.delete is not None) is is_spared
+
+
+def test_retention_spares_what_other_runs_start_from() -> None:
     checkpoint = run_of().status.checkpoint
     chosen = SavedCheckpoint(tier="shared", step=40, path=f"{PATH}/a1/step-40", attempt=1)
     training = changed(checkpoint, resume=chosen, latest=())
