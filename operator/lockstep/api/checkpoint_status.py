@@ -209,6 +209,8 @@ class ArchiveStatus(StatusModel):
     """The job at work."""
     restored: SavedCheckpoint | None = None
     """What was brought back last, where the ranks find it."""
+    restored_for: int = 0
+    """The attempt by then, whose nodes may have looked there before."""
     listed: Timestamp | None = None
     """When the archive itself was last asked what it holds."""
     tidied: Timestamp | None = None

@@ -22,12 +22,12 @@ _USELESS_COPY = _DAMAGED_COPY | {ArchiveFailure.NOT_PUBLISHED}
 
 
 def conclude_job(
-    status: ArchiveStatus, work: ArchiveJobStatus, job: JobView, now: float
+    status: ArchiveStatus, work: ArchiveJobStatus, job: JobView, now: float, attempt: int
 ) -> tuple[ArchiveStatus, tuple[Event, ...]]:
-    """The status after a job that ended, and what is said of it."""
+    """The status after a job that ended, and what is said of it. ``attempt``: that of the run now."""
     result = parse_result(job.result)
     if job.phase is JobPhase.COMPLETE and (result is not None or work.action not in FETCHES):
-        return _succeeded(status, work, result, float(int(job.finished_at or now)))
+        return _succeeded(status, work, result, float(int(job.finished_at or now)), attempt)
     if work.stopped is not None and work.action not in FETCHES:
         return changed(status, job=None), ()
     outcome = result.outcome if result is not None else ""
@@ -36,7 +36,7 @@ def conclude_job(
 
 
 def _succeeded(
-    status: ArchiveStatus, work: ArchiveJobStatus, result: JobResult | None, at: float
+    status: ArchiveStatus, work: ArchiveJobStatus, result: JobResult | None, at: float, attempt: int
 ) -> tuple[ArchiveStatus, tuple[Event, ...]]:
     if work.action == TIDY:
         return changed(status, job=None, tidied=at, tidied_for=copy_label(work.attempt, work.step)), ()
@@ -62,7 +62,7 @@ def _succeeded(
         assert result is not None
         back = SavedCheckpoint(tier=SHARED, step=work.step, path=result.path, attempt=work.attempt or None, time=at)
         note = f"step {work.step} was brought back from the archive to {result.path}"
-        return changed(status, restored=back), (archive_event(EventReason.RESTORED, note),)
+        return changed(status, restored=back, restored_for=attempt), (archive_event(EventReason.RESTORED, note),)
     # The exit code alone proves an upload.
     reported = result.checkpoint if result is not None and result.checkpoint is not None else ArchivedCheckpoint(step=0)
     copied = changed(reported, step=work.step, attempt=work.attempt, time=at)

@@ -140,7 +140,7 @@ def plan_archive(
             words = f"its job {job.name} does not end: kubectl describe job {job.name} and its pods say why"
             status, events = fail_job(status, work, "", words, now)
         else:
-            status, events = conclude_job(status, work, job, now)
+            status, events = conclude_job(status, work, job, now, run.status.attempt)
         if events and work.action == RESTORE:  # the choice was made without knowing how this one ended
             return ArchivePlan(status, events=events)
     return _next_job(
