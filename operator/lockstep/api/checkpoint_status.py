@@ -216,11 +216,15 @@ class ArchiveStatus(StatusModel):
     tidied: Timestamp | None = None
     """When a job last looked for checkpoints of the shared tier that may go."""
     tidied_for: str = ""
-    """The newest checkpoint at that time, e.g. a2/step-300."""
+    """The newest checkpoint at that time, e.g. a2/step-300; after a failure only once it is given up for that one."""
+    tidy_failures: int = 0
+    """Such jobs that failed in a row."""
     pruned: Timestamp | None = None
     """When a job last looked for copies in the archive that may go."""
     pruned_for: str = ""
-    """The newest copy at that time, e.g. a2/step-300."""
+    """The newest copy at that time, e.g. a2/step-300; after a failure only once it is given up for that one."""
+    prune_failures: int = 0
+    """Such jobs that failed in a row."""
     time: Timestamp | None = None
     """When the last copy was published."""
     copy_seconds: int = 0

@@ -20,6 +20,8 @@ from lockstep.core.model.tiers import ARCHIVE, SHARED
 REMOVALS = frozenset({TIDY, PRUNE})
 LOOK_EVERY = 1800.0
 """Seconds between two looks for checkpoints of a tier that may go."""
+LOOK_EVERY_FAILING = 86_400.0
+"""The longest of them, after failures."""
 
 
 def may_remove(run: RunView, archive: ArchiveTier | None, action: str, *, gathers: bool) -> bool:
@@ -28,6 +30,13 @@ def may_remove(run: RunView, archive: ArchiveTier | None, action: str, *, gather
     if gathers or run.status.checkpoint.ceiling is not None:
         return False
     return has_retention(run) if action == TIDY else archive is not None and archive.retention is not None
+
+
+def next_look(last: float | None, failures: int) -> float:
+    """When a tier may be looked through again, after so many failures in a row."""
+    if last is None:
+        return 0.0
+    return last + min(LOOK_EVERY_FAILING, LOOK_EVERY * 2.0 ** min(max(failures - 1, 0), 16))
 
 
 def has_retention(run: RunView) -> bool:

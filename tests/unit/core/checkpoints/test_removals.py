@@ -61,6 +61,52 @@ def test_pruning_that_fails_is_tried_again_by_another_job_and_holds_up_no_copy()
 
 
 @pytest.mark.parametrize("tier", [None, RETAINING], ids=["Tidy", "Prune"])
+def test_what_cannot_be_removed_is_tried_less_and_less_often_and_then_after_the_next_save_or_copy_alone(
+    tier: dict[str, Any] | None,
+) -> None:
+    def next_try(run: RunView, at: float) -> tuple[RunView, float]:
+        """Fails a minute after ``at``; and when the next one would be made, 0: never."""
+        begun = plan_archive(run, (), SETTINGS, at)
+        assert begun.create is not None
+        ended = replace(job(begun, JobPhase.FAILED, outcome="StoreRefused"), finished_at=at + 60)
+        failed = plan_archive(after(run, begun), [ended], SETTINGS, at + 60)
+        assert [event.reason for event in failed.events] == ["ArchiveJobFailed"]
+        return after(run, failed), failed.wake_at or 0.0
+
+    run = tidying() if tier is None else run_of(changed(copied(), pruned=NOW - 1e6), tier=tier)
+    at, waits = NOW, []
+    while at and len(waits) < 20:
+        run, due = next_try(run, at)
+        waits.append((due - at - 60) / 1800 if due else 0.0)
+        at = due
+    assert waits == [1, 2, 4, 8, 16, 32, 48, 0]
+    later = NOW + 9e6
+    assert plan_archive(run, (), SETTINGS, later).create is None
+    newer = (SavedCheckpoint(tier="shared", step=400, path=f"{PATH}/a2/step-400", attempt=2),)
+    archive = run.status.checkpoint.archive
+    if tier is not None:
+        archive = changed(archive, published=copied(2, 400).published)
+    run, due = next_try(with_checkpoint(run, archive=archive, latest=newer), later)
+    assert due == 0
+    begun = plan_archive(with_checkpoint(run, archive=changed(archive, tidied=None)), (), SETTINGS, later)
+    done = plan_archive(after(run, begun), [job(begun)], SETTINGS, later + 60)
+    assert (done.status.tidy_failures, done.status.prune_failures) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("pruned", "ended", "is_looked_for"),
+    [(None, True, False), (None, False, True), (NOW - 1e6, True, True)],
+    ids=["ended before copies had a job for it", "trains", "ended since"],
+)
+def test_the_archives_of_runs_that_ended_long_ago_are_not_all_looked_through_by_a_new_release(
+    pruned: float | None, ended: bool, is_looked_for: bool
+) -> None:
+    known = changed(copied(), pruned=pruned, pruned_for="a2/step-200" if pruned else "")
+    plan = plan_archive(run_of(known, tier=RETAINING), (), SETTINGS, NOW + 1e6, ended=ended)
+    assert (plan.create is not None) is is_looked_for
+
+
+@pytest.mark.parametrize("tier", [None, RETAINING], ids=["Tidy", "Prune"])
 @pytest.mark.parametrize("idle_since", [0.0, NOW], ids=["its pod runs", "its pod waits for room"])
 @pytest.mark.parametrize(
     "change",
