@@ -214,16 +214,22 @@ class ArchiveStatus(StatusModel):
     """The job at work."""
     restored: SavedCheckpoint | None = None
     """What was brought back last, where the ranks find it."""
+    restored_for: int = 0
+    """The attempt by then, whose nodes may have looked there before."""
     listed: Timestamp | None = None
     """When the archive itself was last asked what it holds."""
     tidied: Timestamp | None = None
     """When a job last looked for checkpoints of the shared tier that may go."""
     tidied_for: str = ""
-    """The newest checkpoint at that time, e.g. a2/step-300."""
+    """The newest checkpoint at that time, e.g. a2/step-300; after a failure only once it is given up for that one."""
+    tidy_failures: int = 0
+    """Such jobs that failed in a row."""
     pruned: Timestamp | None = None
     """When a job last looked for copies in the archive that may go."""
     pruned_for: str = ""
-    """The newest copy at that time, e.g. a2/step-300."""
+    """The newest copy at that time, e.g. a2/step-300; after a failure only once it is given up for that one."""
+    prune_failures: int = 0
+    """Such jobs that failed in a row."""
     time: Timestamp | None = None
     """When the last copy was published."""
     copy_seconds: int = 0

@@ -28,7 +28,8 @@ def parse_job(text: bytes | msgspec.Raw) -> Versioned[JobView]:
     begun = job.status.start_time
     idle = ended is None and begun is not None and not job.status.ready
     at = ended.last_transition_time if ended is not None else None
-    arguments = next((each.args for each in job.spec.template.spec.containers), [])
+    containers = job.spec.template.spec.containers  # a policy of the cluster may have put another one first
+    arguments = next((each.args for each in containers if each.name == CONTAINER), [])
     view = JobView(
         namespace=meta.namespace,
         name=meta.name,

@@ -15,6 +15,8 @@ MAX_DAMAGED = 16
 BACKOFF_BASE, BACKOFF_MAX = 60.0, 3600.0
 BACKOFF_MAX_WAITING = 300.0
 """While a gang waits for the job, it is tried again sooner."""
+MAX_REMOVAL_FAILURES = 8
+"""Removals in a row that may fail, in two days and a half, before the next one waits for a newer save or copy."""
 FETCHES = frozenset({RESTORE, LIST})
 _SPENT_SOURCE = frozenset({ArchiveFailure.SOURCE_INVALID, ArchiveFailure.SOURCE_VANISHED, "Conflict"})
 _DAMAGED_COPY = frozenset({ArchiveFailure.ARCHIVE_CORRUPT, ArchiveFailure.DESTINATION_TAKEN})
@@ -22,12 +24,12 @@ _USELESS_COPY = _DAMAGED_COPY | {ArchiveFailure.NOT_PUBLISHED}
 
 
 def conclude_job(
-    status: ArchiveStatus, work: ArchiveJobStatus, job: JobView, now: float
+    status: ArchiveStatus, work: ArchiveJobStatus, job: JobView, now: float, attempt: int
 ) -> tuple[ArchiveStatus, tuple[Event, ...]]:
-    """The status after a job that ended, and what is said of it."""
+    """The status after a job that ended, and what is said of it. ``attempt``: that of the run now."""
     result = parse_result(job.result)
     if job.phase is JobPhase.COMPLETE and (result is not None or work.action not in FETCHES):
-        return _succeeded(status, work, result, float(int(job.finished_at or now)))
+        return _succeeded(status, work, result, float(int(job.finished_at or now)), attempt)
     if work.stopped is not None and work.action not in FETCHES:
         return changed(status, job=None), ()
     outcome = result.outcome if result is not None else ""
@@ -36,15 +38,16 @@ def conclude_job(
 
 
 def _succeeded(
-    status: ArchiveStatus, work: ArchiveJobStatus, result: JobResult | None, at: float
+    status: ArchiveStatus, work: ArchiveJobStatus, result: JobResult | None, at: float, attempt: int
 ) -> tuple[ArchiveStatus, tuple[Event, ...]]:
     if work.action == TIDY:
-        return changed(status, job=None, tidied=at, tidied_for=copy_label(work.attempt, work.step)), ()
+        words = copy_label(work.attempt, work.step)
+        return changed(status, job=None, tidied=at, tidied_for=words, tidy_failures=0), ()
     if work.action == PRUNE:
         left = status.published if result is None or result.published is None else result.published
         published = _newest_first(_without_damaged(status, left))
         words = copy_label(work.attempt, work.step)
-        return changed(status, job=None, published=published, pruned=at, pruned_for=words), ()
+        return changed(status, job=None, published=published, pruned=at, pruned_for=words, prune_failures=0), ()
     if work.action in FETCHES:
         status = changed(status, fetched=status.fetched + 1)
     if work.action == LIST:  # nothing was brought back by it: failures count on
@@ -62,7 +65,7 @@ def _succeeded(
         assert result is not None
         back = SavedCheckpoint(tier=SHARED, step=work.step, path=result.path, attempt=work.attempt or None, time=at)
         note = f"step {work.step} was brought back from the archive to {result.path}"
-        return changed(status, restored=back), (archive_event(EventReason.RESTORED, note),)
+        return changed(status, restored=back, restored_for=attempt), (archive_event(EventReason.RESTORED, note),)
     # The exit code alone proves an upload.
     reported = result.checkpoint if result is not None and result.checkpoint is not None else ArchivedCheckpoint(step=0)
     copied = changed(reported, step=work.step, attempt=work.attempt, time=at)
@@ -81,9 +84,13 @@ def fail_job(
     message = f"{message} failed: {outcome + ': ' if outcome else ''}{words}"[:512]
     status = changed(status, job=None, message=message)
     if work.action == TIDY:  # holds up no copy
-        status = changed(status, tidied=float(int(now)))
+        failures = status.tidy_failures + 1
+        done = copy_label(work.attempt, work.step) if failures >= MAX_REMOVAL_FAILURES else status.tidied_for
+        status = changed(status, tidied=float(int(now)), tidied_for=done, tidy_failures=failures)
     elif work.action == PRUNE:
-        status = changed(status, pruned=float(int(now)))
+        failures = status.prune_failures + 1
+        done = copy_label(work.attempt, work.step) if failures >= MAX_REMOVAL_FAILURES else status.pruned_for
+        status = changed(status, pruned=float(int(now)), pruned_for=done, prune_failures=failures)
     elif work.action == UPLOAD:
         failures = status.failures + 1
         status = changed(status, failures=failures, not_before=_backoff(failures, BACKOFF_MAX, now))

@@ -31,10 +31,10 @@ from lockstep.core.checkpoints.archive_job import (
 from lockstep.core.checkpoints.archive_outcome import FETCHES, archive_event, conclude_job, copy_label, fail_job
 from lockstep.core.checkpoints.checkpoint_record import record_archive
 from lockstep.core.checkpoints.removals import (
-    LOOK_EVERY,
     REMOVALS,
     has_retention,
     may_remove,
+    next_look,
     paths_awaited,
     paths_in_use,
     saves_in_quarantine,
@@ -112,6 +112,7 @@ def plan_archive(
             job=tidying,
             tidied=status.tidied,
             tidied_for=status.tidied_for,
+            tidy_failures=status.tidy_failures,
             fetched=status.fetched + bool(status.uri),  # the run may come back to this archive
         )
     events: tuple[Event, ...] = ()
@@ -140,7 +141,7 @@ def plan_archive(
             words = f"its job {job.name} does not end: kubectl describe job {job.name} and its pods say why"
             status, events = fail_job(status, work, "", words, now)
         else:
-            status, events = conclude_job(status, work, job, now)
+            status, events = conclude_job(status, work, job, now, run.status.attempt)
         if events and work.action == RESTORE:  # the choice was made without knowing how this one ended
             return ArchivePlan(status, events=events)
     return _next_job(
@@ -237,8 +238,11 @@ def _next_job(
     if archive is not None:
         awaited_from = status.restore_not_before or 0.0
         copy = next(iter(status.published), None)
-        if copy is not None and may_remove(run, archive, PRUNE, gathers=gathers or fetches):
-            earliest = status.pruned + LOOK_EVERY if status.pruned is not None else 0.0
+        # Of a run that ended before anything was pruned, the first copy is the only one, or its jobs have pruned
+        # themselves, as those of an older release did: there may be thousands of such runs.
+        may_have_some = status.pruned is not None or not ended
+        if copy is not None and may_have_some and may_remove(run, archive, PRUNE, gathers=gathers or fetches):
+            earliest = next_look(status.pruned, status.prune_failures)
             if status.pruned_for != copy_label(copy.attempt, copy.step):
                 wanted.append((earliest, (PRUNE, copy.attempt, copy.step, "")))
         if restore is not None:
@@ -251,7 +255,7 @@ def _next_job(
                 earliest = max(earliest, status.time + parse_duration(archive.interval))
             wanted.append((earliest, (UPLOAD, newest.attempt or 0, newest.step, newest.path)))
     if newest is not None and not ended and may_remove(run, archive, TIDY, gathers=gathers or fetches):
-        earliest = status.tidied + LOOK_EVERY if status.tidied is not None else 0.0
+        earliest = next_look(status.tidied, status.tidy_failures)
         if status.tidied_for != copy_label(newest.attempt or 0, newest.step):
             wanted.append((earliest, (TIDY, newest.attempt or 0, newest.step, _shared_root(run))))
     if not wanted:

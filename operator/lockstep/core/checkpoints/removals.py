@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from lockstep.api.checkpoint_spec import ArchiveTier
 from lockstep.api.checkpoint_status import ArchiveJobStatus, ArchiveStatus, CheckpointStatus
 from lockstep.core.checkpoints.archive_job import PRUNE, TIDY, UPLOAD, job_arguments, options_told
+from lockstep.core.checkpoints.origin import directory_of
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.quarantine import Save, quarantine_of
 from lockstep.core.model.reasons import ConditionType
@@ -19,6 +20,8 @@ from lockstep.core.model.tiers import ARCHIVE, SHARED
 REMOVALS = frozenset({TIDY, PRUNE})
 LOOK_EVERY = 1800.0
 """Seconds between two looks for checkpoints of a tier that may go."""
+LOOK_EVERY_FAILING = 86_400.0
+"""The longest of them, after failures."""
 
 
 def may_remove(run: RunView, archive: ArchiveTier | None, action: str, *, gathers: bool) -> bool:
@@ -27,6 +30,13 @@ def may_remove(run: RunView, archive: ArchiveTier | None, action: str, *, gather
     if gathers or run.status.checkpoint.ceiling is not None:
         return False
     return has_retention(run) if action == TIDY else archive is not None and archive.retention is not None
+
+
+def next_look(last: float | None, failures: int) -> float:
+    """When a tier may be looked through again, after so many failures in a row."""
+    if last is None:
+        return 0.0
+    return last + min(LOOK_EVERY_FAILING, LOOK_EVERY * 2.0 ** min(max(failures - 1, 0), 16))
 
 
 def has_retention(run: RunView) -> bool:
@@ -81,16 +91,19 @@ def paths_in_use(checkpoint: CheckpointStatus) -> frozenset[str]:
 
 
 def paths_awaited(run: RunView, successors: Iterable[RunView]) -> frozenset[str]:
-    """What other runs start from, as paths, or as step-N where one is named and not chosen yet."""
+    """What other runs start from, as paths, or as step-N where one is named and not chosen yet. Not what they have
+    saved themselves, which no job of this run removes."""
     held = set()
+    ours = f"{directory_of(run)}/"
     for other in successors:
         checkpoint = other.spec.checkpoint if other.spec is not None else None
         if checkpoint is None or is_true(other.status, ConditionType.FINISHED):
             continue
         if other.status.resolved.start_run_uid not in ("", run.uid):
             continue  # started from an earlier run of this name
-        if other.status.checkpoint.resume is not None:
-            held.add(other.status.checkpoint.resume.path)
+        resume = other.status.checkpoint.resume
+        if resume is not None and resume.path.startswith(ours):
+            held.add(resume.path)
         if checkpoint.start.step is not None and not other.status.checkpoint.latest:
             held.add(f"step-{checkpoint.start.step}")
     return frozenset(held)

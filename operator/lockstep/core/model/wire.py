@@ -201,8 +201,9 @@ class JobStatus(Struct, frozen=True, rename="camel"):
 
 
 class JobContainer(Struct, frozen=True):
-    """What is read of the container of a job's pods."""
+    """What is read of a container of a job's pods."""
 
+    name: str = ""
     args: list[str] = []
 
 

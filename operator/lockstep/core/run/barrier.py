@@ -129,14 +129,15 @@ def _avoid_attempts_used_before(plan: PlanBuilder) -> bool:
 
 def _look_anew_at_what_was_restored(plan: PlanBuilder) -> bool:
     """What was brought back may have the name of a save that was damaged. Whoever saw or read that one stands by it,
-    but at the barrier of another attempt."""
-    back = plan.status.checkpoint.archive.restored
-    if back is None:
+    but at the barrier of another attempt. Clocks do not say who did: those of jobs are others, and a leader that is new
+    dates what it hears anew."""
+    archive = plan.status.checkpoint.archive
+    back = archive.restored
+    if back is None or archive.restored_for != plan.status.attempt:
         return False
-    reports = (report for slot in plan.ranked_slots() if (report := plan.report(slot)) is not None)
-    before = [report for report in reports if report.since <= (back.time or 0.0)]
-    said = {(row.path, row.verdict) for report in before for row in report.inventory}
-    said |= {(share.path, share.verdict) for report in before for share in report.verified}
+    reports = [report for slot in plan.ranked_slots() if (report := plan.report(slot)) is not None]
+    said = {(row.path, row.verdict) for report in reports for row in report.inventory}
+    said |= {(share.path, share.verdict) for report in reports for share in report.verified}
     if (back.path, Verdict.INVALID) not in said:
         return False
     attempt = plan.status.attempt

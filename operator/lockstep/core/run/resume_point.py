@@ -131,7 +131,7 @@ def _from_archive(state: RunState, view: RankView) -> list[Candidate]:
     restored = restored_candidate(archive)
     if back is not None and restored is not None:
         is_seen = any(row.path == back.path for report in view.reports.values() for row in report.inventory)
-        looked_before = any(report.since <= (back.time or 0.0) for report in view.reports.values())
+        looked_before = archive.restored_for == state.status.attempt
         if is_seen or looked_before:  # else it is gone, and may be brought back once more
             # The one brought back stands for it.
             found = [each for each in found if (each.attempt, each.step) != (back.attempt or 0, back.step)]

@@ -109,3 +109,14 @@ def test_what_a_job_was_told_and_that_it_is_to_end_is_read_of_it() -> None:
     assert view.told == {("--run-uid", RUN), ("--keep-last", "2"), ("--pin", "a1/step-5"), ("--pin", "step-7")}
     body["spec"]["template"]["spec"]["containers"][0]["args"] = ["upload", "--run-uid", RUN]
     assert not parse_job(json.dumps(body).encode()).view.removes
+
+
+def test_what_a_job_was_told_is_read_of_its_own_container_wherever_a_policy_puts_another() -> None:
+    body = json.loads(job(1))
+    own = {"name": "archive", "args": ["prune", "--run-uid", RUN]}
+    other = {"name": "istio-proxy", "args": ["proxy", "--drain", "5"]}
+    for containers in ([other, own], [own, other], [other]):
+        body["spec"] = {"template": {"spec": {"containers": containers}}}
+        view = parse_job(json.dumps(body).encode()).view
+        assert view.removes is (own in containers)
+        assert view.told == ({("--run-uid", RUN)} if own in containers else frozenset())

@@ -61,6 +61,52 @@ def test_pruning_that_fails_is_tried_again_by_another_job_and_holds_up_no_copy()
 
 
 @pytest.mark.parametrize("tier", [None, RETAINING], ids=["Tidy", "Prune"])
+def test_what_cannot_be_removed_is_tried_less_and_less_often_and_then_after_the_next_save_or_copy_alone(
+    tier: dict[str, Any] | None,
+) -> None:
+    def next_try(run: RunView, at: float) -> tuple[RunView, float]:
+        """Fails a minute after ``at``; and when the next one would be made, 0: never."""
+        begun = plan_archive(run, (), SETTINGS, at)
+        assert begun.create is not None
+        ended = replace(job(begun, JobPhase.FAILED, outcome="StoreRefused"), finished_at=at + 60)
+        failed = plan_archive(after(run, begun), [ended], SETTINGS, at + 60)
+        assert [event.reason for event in failed.events] == ["ArchiveJobFailed"]
+        return after(run, failed), failed.wake_at or 0.0
+
+    run = tidying() if tier is None else run_of(changed(copied(), pruned=NOW - 1e6), tier=tier)
+    at, waits = NOW, []
+    while at and len(waits) < 20:
+        run, due = next_try(run, at)
+        waits.append((due - at - 60) / 1800 if due else 0.0)
+        at = due
+    assert waits == [1, 2, 4, 8, 16, 32, 48, 0]
+    later = NOW + 9e6
+    assert plan_archive(run, (), SETTINGS, later).create is None
+    newer = (SavedCheckpoint(tier="shared", step=400, path=f"{PATH}/a2/step-400", attempt=2),)
+    archive = run.status.checkpoint.archive
+    if tier is not None:
+        archive = changed(archive, published=copied(2, 400).published)
+    run, due = next_try(with_checkpoint(run, archive=archive, latest=newer), later)
+    assert due == 0
+    begun = plan_archive(with_checkpoint(run, archive=changed(archive, tidied=None)), (), SETTINGS, later)
+    done = plan_archive(after(run, begun), [job(begun)], SETTINGS, later + 60)
+    assert (done.status.tidy_failures, done.status.prune_failures) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("pruned", "ended", "is_looked_for"),
+    [(None, True, False), (None, False, True), (NOW - 1e6, True, True)],
+    ids=["ended before copies had a job for it", "trains", "ended since"],
+)
+def test_the_archives_of_runs_that_ended_long_ago_are_not_all_looked_through_by_a_new_release(
+    pruned: float | None, ended: bool, is_looked_for: bool
+) -> None:
+    known = changed(copied(), pruned=pruned, pruned_for="a2/step-200" if pruned else "")
+    plan = plan_archive(run_of(known, tier=RETAINING), (), SETTINGS, NOW + 1e6, ended=ended)
+    assert (plan.create is not None) is is_looked_for
+
+
+@pytest.mark.parametrize("tier", [None, RETAINING], ids=["Tidy", "Prune"])
 @pytest.mark.parametrize("idle_since", [0.0, NOW], ids=["its pod runs", "its pod waits for room"])
 @pytest.mark.parametrize(
     "change",
@@ -215,14 +261,38 @@ def test_tidying_that_fails_holds_up_no_copy() -> None:
     assert due.status.job.action in ("Upload", "Tidy")
 
 
-def test_retention_spares_what_other_runs_start_from() -> None:
-    def another(uid: str, *, of: str = sample_runs.UID, step: int | None = None, **status: Any) -> RunView:
-        start = {"run": "llama"} | ({"step": step} if step is not None else {})
-        made = parse_run(sample_runs.run(checkpoint={"shared": {"claimName": "lustre"}, "start": start}))
-        assert made.spec_error == ""
-        resolved = changed(made.status.resolved, start_run_uid=of)
-        return replace(made, uid=uid, status=changed(made.status, **({"resolved": resolved} | status)))
+def another(uid: str, *, of: str = sample_runs.UID, step: int | None = None, **status: Any) -> RunView:
+    """A run that starts from the sample run."""
+    start = {"run": "llama"} | ({"step": step} if step is not None else {})
+    made = parse_run(sample_runs.run(checkpoint={"shared": {"claimName": "lustre"}, "start": start}))
+    assert made.spec_error == ""
+    resolved = changed(made.status.resolved, start_run_uid=of)
+    return replace(made, uid=uid, status=changed(made.status, **({"resolved": resolved} | status)))
 
+
+@pytest.mark.parametrize(
+    ("path", "is_spared"),
+    [
+        (f"{PATH}/a1/step-40", True),
+        ("/shared-checkpoints/team/tuned/its-uid/a3/step-900", False),
+        ("/shared-checkpoints/team/llama/its-uid/a3/step-900", False),
+        (f"{PATH}-b/a1/step-40", False),
+        ("/local-checkpoints/its-uid/a3/step-900", False),
+    ],
+    ids=["of this run", "its own", "its own, in the same path", "of a longer name", "on its nodes' disks"],
+)
+def test_what_another_run_resumes_from_matters_only_where_this_run_has_saved_it(path: str, is_spared: bool) -> None:
+    run = tidying()
+    begun = plan_archive(run, (), SETTINGS, NOW)
+    there = job(begun, JobPhase.ACTIVE)
+    checkpoint = changed(run.status.checkpoint, resume=SavedCheckpoint(tier="shared", step=40, path=path))
+    awaited = paths_awaited(run, [another("its-uid", checkpoint=checkpoint)])
+    assert awaited == ({path} if is_spared else set())
+    ends = plan_archive(after(run, begun), [there], SETTINGS, NOW + 5, awaited=awaited)
+    assert (ends.delete is not None) is is_spared
+
+
+def test_retention_spares_what_other_runs_start_from() -> None:
     checkpoint = run_of().status.checkpoint
     chosen = SavedCheckpoint(tier="shared", step=40, path=f"{PATH}/a1/step-40", attempt=1)
     training = changed(checkpoint, resume=chosen, latest=())

@@ -103,6 +103,49 @@ def test_what_was_brought_back_under_the_name_of_a_damaged_save_is_looked_at_ane
     assert w.starts["uid-one", 3].resume.path == "/shared/100"
 
 
+@pytest.mark.parametrize(("skew", "leads_anew"), [(-120.0, False), (120.0, False), (0.0, True)])
+@pytest.mark.parametrize("stays_torn", [False, True], ids=["is whole now", "stays torn"])
+def test_what_was_brought_back_is_looked_at_anew_once_whatever_clocks_say_and_whoever_leads(
+    stays_torn: bool, skew: float, leads_anew: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = archived()
+    row = theirs(100, path="/shared/100", attempt=0)
+    torn = theirs(100, Verdict.INVALID, path="/shared/100", attempt=0, reason="rank-0.pt is missing")
+    older = theirs(50, path="/shared/50", attempt=0)
+    monkeypatch.setattr(w, "_rows", lambda *_: (torn, older))
+    w.exit_child("one", 1, 1)
+    w.pass_time(100, step=5)
+    work = not_none(w.status("one").checkpoint.archive.job)
+    assert work.action == "Restore"
+    monkeypatch.setattr(w, "_rows", lambda *_: (torn if stays_torn else row, older))
+    words = json.dumps({"format": RESULT_FORMAT, "outcome": "Done", "path": "/shared/100"})
+    done = JobView("ns", work.name, "uid-job", "uid-one", JobPhase.COMPLETE, finished_at=w.now + skew, result=words)
+    w.jobs["one"] = (done,)
+    if leads_anew:  # one that dates the inventories by when it heard of them
+        w.now += 15
+        w.crash()
+        for worker in w.workers.values():
+            worker.since = w.now
+    w.settle()
+    w.pass_time(120, step=5)
+    assert (w.status("one").attempt, w.status("one").totals.attempts) == (3, 2)
+    assert w.starts["uid-one", 3].resume.step == (50 if stays_torn else 100)
+
+
+@pytest.mark.parametrize("skew", [-120.0, 120.0])
+def test_what_was_brought_back_is_no_more_awaited_whatever_the_clock_of_jobs_says(skew: float) -> None:
+    w = archived()
+    w.exit_child("one", 1, 1)
+    w.pass_time(70, step=5)
+    work = not_none(w.status("one").checkpoint.archive.job)
+    words = json.dumps({"format": RESULT_FORMAT, "outcome": "Done", "path": BACK})
+    done = JobView("ns", work.name, "uid-job", "uid-one", JobPhase.COMPLETE, finished_at=w.now + skew, result=words)
+    w.jobs["one"] = (done,)
+    w.pass_time(10, step=5)
+    assert w.starts["uid-one", 2].resume.path == BACK
+    assert w.status("one").checkpoint.archive.job is None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("is_there", [False, True])
 def test_what_was_brought_back_and_is_gone_is_brought_back_once_more_and_nothing_else_is(
