@@ -59,7 +59,12 @@ _PLAIN: Sequence[Tuple[str, Pattern[bytes]]] = [
         ("Import:Error", rb"^(?:\[[^\]]{1,32}\]:? ?)?(?:ModuleNotFoundError|ImportError): "),
     )
 ]
-_RAISED = rb"^(?:\[[^\]]{1,32}\]:? ?)*"  # what a program goes on without is mostly told within a line
+# An exception, behind what torchrun, Ray and srun put in front of lines. What a program goes on without is mostly told
+# within a line.
+_RAISED = (
+    rb"^(?:\[[^\]]{1,32}\]:? ?|\(\w{1,64} pid=\d{1,10}[^)]{0,64}\) |\d{1,6}: )*"
+    rb"(?:[\w.]{1,64}Error: (?:\[[^\]]{1,32}\] )?)?"
+)
 # Of what reads checkpoints, which may leave out what it read …
 _OF_READERS = re.compile(
     rb"PytorchStreamReader failed|SafetensorError|CheckpointException|Weights only load failed"
@@ -70,7 +75,7 @@ _OF_ANY = re.compile(
     rb"UnpicklingError|BadZipFile|Ran out of input|Unable to load weights|DATA_LOSS|CRC-32C|[Cc]hecksum mismatch"
 )
 # … and of a file that is not there, which a program may look for in vain in every save.
-_MISSING = re.compile(_RAISED + rb"(?:FileNotFoundError|(?:[\w.]*Error: )?NOT_FOUND): ")
+_MISSING = re.compile(_RAISED + rb"(?:FileNotFoundError|NOT_FOUND): ")
 # Pickles and archives, such as a scheduler's state in a save, whose errors name no file.
 _NAMELESS = re.compile(_RAISED + rb"(?:[\w.]*UnpicklingError: |EOFError: Ran out of input|(?:[\w.]+\.)?BadZipFile: )")
 _PATH = re.compile(rb"(?<![\w.])/[\w.+-]+/[^\s'\"]*")
