@@ -23,6 +23,7 @@ from lockstep.core.kueue.kueue_record import forget_kueue, record_choice, worklo
 from lockstep.core.kueue.pod_marks import marked, updates_of
 from lockstep.core.kueue.reserved_nodes import Given, NotGivenError, NotNamedYetError, given
 from lockstep.core.kueue.workload_request import Ask, ask_of, does_for
+from lockstep.core.kueue.workload_status import is_held_back
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.kueue import api_names
 from lockstep.core.model.kueue.installation import Presence
@@ -347,6 +348,8 @@ def _pending(workload: WorkloadView, queue: str) -> str:
         return f"Kueue has the quota; admission checks are not through: {named}"
     requeued, reserved = workload.condition(api_names.REQUEUED), workload.condition(api_names.QUOTA_RESERVED)
     later = f"; Kueue tries again at {to_rfc3339(workload.requeue_at)}" if workload.requeue_at is not None else ""
+    if requeued is not None and is_held_back(workload):
+        return f"its reservation was given back, to ask anew: {requeued.message}"
     if requeued is not None and requeued.status == "False":
         return f"Kueue holds it back after {requeued.reason}: {requeued.message}{later}"
     if reserved is not None and reserved.status == "False":

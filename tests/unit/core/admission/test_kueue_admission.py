@@ -43,6 +43,12 @@ CLASH = {"name": "c", "state": "Ready", "podSetUpdates": [{"name": "gang", "node
             "Kueue holds it back after PodsReadyTimeout: late; Kueue tries again at 2026-01-01T00:00:00Z",
         ),
         (
+            {"conditions": conditions({"QuotaReserved": "False", "Requeued": "False"}, "AskedAnew", "n1 is drained")},
+            {},
+            "WaitingForKueue",
+            "its reservation was given back, to ask anew: n1 is drained",
+        ),
+        (
             {
                 **admitted(),
                 "conditions": conditions({"QuotaReserved": "True"}),
