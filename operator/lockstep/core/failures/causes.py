@@ -12,22 +12,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from lockstep.core.failures.evidence import Loss, LossKind
+from lockstep.core.failures.own_signs import own_signs
 from lockstep.core.failures.ranks import FailedExit, slots_to_join
 from lockstep.core.failures.signs import (
     SIGN_LIVES,
     UNHEALTHY_DEVICE,
     Reading,
     is_hardware,
-    is_of_loading,
     read_exit,
     read_pod,
     shell_code,
 )
 from lockstep.core.model.reasons import AttemptCause, ExitReason, LossReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.worker_report import Sign, WorkerReport
+from lockstep.core.model.worker_report import WorkerReport
 from lockstep.core.placement.node_conditions import bad_conditions
-from lockstep.core.pods.launchers import others_stand_by
 
 CASCADE_SECONDS = 30.0
 """An end so long after another may still be its explanation: a node's last heartbeat, a core dump written."""
@@ -212,7 +211,7 @@ def _of_loss(state: RunState, loss: Loss) -> Cause:
 def _of_exit(state: RunState, end: FailedExit) -> Cause:
     if end.told_by is not None:
         return _of_link(state, end, end.told_by)
-    reading = read_exit(end.exit, _own_signs(state, end.slot))
+    reading = read_exit(end.exit, own_signs(state, end.slot))
     reading = replace(reading, symptom=True) if end.follows else reading
     if _has_lacked_a_node(state, end):
         reading = Reading(AttemptCause.DISRUPTION, "NotGathered", "a node was lost before Ray had all")
@@ -272,7 +271,7 @@ def _faults_of_machines(state: RunState) -> list[Cause]:
             continue  # a spare
         name = state.status.assignment.nodes[slot]
         node, report = state.snapshot.nodes.get(name), state.report(slot)
-        sign = next(filter(is_hardware, _own_signs(state, slot)), None)
+        sign = next(filter(is_hardware, own_signs(state, slot)), None)
         if report is not None and sign is not None and report.attempt == state.status.attempt:
             words = f"rank {state.rank(slot)} on {name} logged {sign.kind}: {sign.text}"
             found.append(_fault(Evidence(AttemptCause.HARDWARE, slot, name, sign.at, words, sign.kind)))
@@ -286,36 +285,6 @@ def _faults_of_machines(state: RunState) -> list[Cause]:
             seen = Evidence(AttemptCause.HARDWARE, slot, name, node.conditions_changed_at, words, condition)
             found.append(_fault(seen, condition))
     return found
-
-
-def _own_signs(state: RunState, slot: int) -> Sequence[Sign]:
-    """Those of its own node."""
-    report = state.report(slot)
-    if report is None or not report.signs:
-        return ()
-    passed = _has_stepped_since_load(state, report.attempt)
-    return [s for s in report.signs if not (passed and is_of_loading(s)) and not _is_echo(state, slot, s)]
-
-
-def _has_stepped_since_load(state: RunState, attempt: int) -> bool:
-    entry, reports = state.attempt_entry(attempt), state.snapshot.reports.values()
-    if entry is None or entry.resume_step is None:
-        return False
-    steps = (report.progress.step for report in reports if report.progress is not None and report.attempt == attempt)
-    return max(steps, default=0) > entry.resume_step
-
-
-def _is_echo(state: RunState, slot: int, sign: Sign) -> bool:
-    """Rank 0 prints what its steps print elsewhere: the node where that was written has the same line."""
-    if state.rank(slot) != 0 or not others_stand_by(state.spec):
-        return False
-    others = (report for other in state.ranked_slots() if other != slot and (report := state.report(other)) is not None)
-    return any(
-        own.kind == sign.kind and own.text in sign.text
-        for report in others
-        if report.attempt == state.status.attempt
-        for own in report.signs
-    )
 
 
 def _lacking_devices(state: RunState, began: float) -> list[Cause]:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from heapq import nsmallest
 
 from lockstep.core.failures.evidence import LossKind, losses
+from lockstep.core.failures.own_signs import own_signs
 from lockstep.core.failures.ranks import BY_MPIRUN, FailedExit, deciding_ranks, exit_in, failed_exits, was_terminated
 from lockstep.core.failures.signs import OUT_OF_MEMORY, SIGN_LIVES, read_exit
 from lockstep.core.failures.silence import everyone_heard_since
@@ -169,8 +170,7 @@ def _near(state: RunState, own: Sequence[FailedExit], attempt: int) -> list[Fail
 
 
 def _says_why(state: RunState, end: FailedExit) -> bool:
-    report = state.report(end.slot)
-    reading = read_exit(end.exit, report.signs if report is not None else ())
+    reading = read_exit(end.exit, own_signs(state, end.slot))
     return not reading.symptom and not reading.bare
 
 
