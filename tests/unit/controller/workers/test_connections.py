@@ -411,8 +411,10 @@ async def hears(port: int, address: str) -> bool:
 async def test_pods_of_either_family_are_listened_to(
     host: str, has_both: bool, heard: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not socket.has_dualstack_ipv6():
-        pytest.skip("this kernel has no IPv6")
+    try:  # containers often have a kernel with IPv6, and no address of it
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: has_both)
     opened = await Listener.open(web.Application(), host, 0)
     try:
